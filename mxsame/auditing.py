@@ -90,7 +90,7 @@ class Audit:
         if not self.wrong:
             return self.symbol
         graph = Graph.of(self.symbol, {}, self.shapes)
-        for layer in list(_judged(graph, graph.output_shapes())):
+        for layer in list(_compare_layers(graph, graph.output_shapes())):
             if layer.status in WRONG:
                 inputs = dict(zip(("data", "weight", "bias"), layer.node.inputs))
                 _splice(graph, layer.last, layer.exact(), inputs)
@@ -147,14 +147,14 @@ def audit(net: Any, shape: Shapes) -> Audit:
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
     rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
     validation.check(not unknown, rule, shape=shape, unknown=unknown)
-    judged = {layer.last: layer for layer in _judged(graph, node_shapes)}
-    seen = _seen(graph, judged, node_shapes)
-    layers = (judged[node] for node in seen if node in judged)
+    compared = {layer.last: layer for layer in _compare_layers(graph, node_shapes)}
+    accumulated = _accumulate(graph, compared, node_shapes)
+    layers = (compared[node] for node in accumulated if node in compared)
     return Audit(
         symbol,
         shapes,
-        tuple(Layer(each.node.name, each.node.op, each.status, each.axes, _pixels(seen, each.last)) for each in layers),
-        {name: _pixels(seen, output.node) for name, output in zip(symbol.list_outputs(), graph.outputs)},
+        tuple(Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in layers),
+        {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)},
     )
 
 
@@ -181,7 +181,7 @@ def _symbol(net: Any, shape: Shapes) -> Any:
 
 
 def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
-    """Name of an input -> shape."""
+    """Returns the shape of each input, by name."""
     names = symbol.list_arguments()
     validation.check(names, "net must be a network with an input", outputs=symbol.list_outputs())
     given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
@@ -194,7 +194,7 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
-class _Judged:
+class _Compared:
     """A convolution or a pooling operator, compared with SAME's of the same size."""
 
     def __init__(self, node: Node, operator: Windowed, shapes: Dict[Output, tuple]):
@@ -229,7 +229,7 @@ class _Judged:
         return "shifted" if self.fits else "other"
 
     def exact(self) -> Any:
-        """The layer with SAME, as a Symbol of variables named data, weight and bias."""
+        """Returns the layer with SAME, as a Symbol of variables named data, weight and bias."""
         node, data = self.node, mx.sym.var("data", shape=self.shape)
         kernel_size, strides, dilation = (
             tuple(getattr(axis, name) for axis in self.axes) for name in ("kernel_size", "stride", "dilation")
@@ -248,7 +248,7 @@ class _Judged:
 
 
 def _axis(window: Any, outputs: int) -> Axis:
-    """An axis of a convolution or pooling operator with so many outputs."""
+    """Returns an axis of a convolution or pooling operator with so many outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
     low, same = window.padding[0], padding.same_pads(*rule)
     high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
@@ -262,7 +262,7 @@ def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -
 
 
 def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
-    """The output_padding of Keras's transposed SAME convolution that gives these sizes, and whether one does."""
+    """Returns the output_padding with which Keras's transposed SAME convolution has these sizes, and whether it can."""
     rules = [(window.kernel_size, window.stride, window.dilation, "same") for window in windows]
 
     def outputs(output_padding: Optional[int]) -> Iterable[int]:
@@ -280,19 +280,19 @@ def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
 
 
 def _is_parameter(node: Node) -> bool:
-    """Whether a kernel is a variable as it is, or in another order: then its length is the one that was trained."""
+    """Returns whether a kernel is a variable, perhaps in another order: then its length is the one that was trained."""
     while node.kind in KEEP_VALUES:
         node = node.inputs[0].node
     return node.op == "null"
 
 
-def _judged(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Judged]:
-    """Every convolution and pooling operator that is not global: with the slices after it that leave SAME's size, or
-    else without."""
+def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Compared]:
+    """Yields every convolution and pooling operator that is not global: with the slices after it that leave SAME's
+    size, or else without."""
     users = graph.users()
     for node in graph.nodes():
         if has_windows(node):
-            layers = [_Judged(node, operator, shapes) for operator in windowed(node, shapes, users)]
+            layers = [_Compared(node, operator, shapes) for operator in windowed(node, shapes, users)]
             yield next((layer for layer in layers if layer.fits), layers[0])
 
 
@@ -312,34 +312,31 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) 
 # ---- how shifts add up -----------------------------------------------------------------------------------------------
 
 
-def _seen(graph: Graph, judged: Mapping[Node, _Judged], shapes: Dict[Output, tuple]) -> Dict[Node, list]:
-    """Along each spatial axis of a node's output: what one step is in pixels of the network's input, and how far what
-    it shows is from what SAME shows; of several inputs, the farthest."""
-    seen: Dict[Node, list] = {}
+def _accumulate(
+    graph: Graph, compared: Mapping[Node, _Compared], shapes: Dict[Output, tuple]
+) -> Dict[Node, Tuple[float, ...]]:
+    """Returns the sum of all shifts up to each node's output, in pixels of the network's input along each spatial axis;
+    of several inputs, the largest. Kept with it are the pixels from one element to the next."""
+    offsets: Dict[Node, list] = {}
     for node in graph.nodes():
-        layer, sources = judged.get(node), [seen[source] for source, _ in node.inputs if source in seen]
+        layer, sources = compared.get(node), [offsets[source] for source, _ in node.inputs if source in offsets]
         if layer is not None:
-            before = seen.get(layer.data.node, [(Fraction(1), Fraction(0))] * len(layer.axes))
-            seen[node] = [_through(layer, *each) for each in zip(layer.axes, before)]
+            before = offsets.get(layer.data.node, [(Fraction(1), Fraction(0))] * len(layer.axes))
+            offsets[node] = [_shift_by(layer, *each) for each in zip(layer.axes, before)]
         elif sources:
-            seen[node] = [max(along, key=lambda pair: abs(pair[1])) for along in zip(*sources)]
+            offsets[node] = [max(along, key=lambda pair: abs(pair[1])) for along in zip(*sources)]
             if node.op in RESIZING:
                 sizes = zip(shapes[node.inputs[0]][2:], shapes[Output(node)][2:])
-                seen[node] = [(step * Fraction(*pair), offset) for (step, offset), pair in zip(seen[node], sizes)]
-    return seen
+                offsets[node] = [(step * Fraction(*pair), offset) for (step, offset), pair in zip(offsets[node], sizes)]
+    return {node: tuple(float(offset) for _, offset in along) for node, along in offsets.items()}
 
 
-def _through(layer: _Judged, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
-    """What follows for a layer's output; of a transposed one an element of the shift is one of its output."""
+def _shift_by(layer: _Compared, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
+    """Returns these numbers after a layer; of a transposed one an element of the shift is one of its output."""
     step, offset = before
     after = step / axis.stride if layer.is_transposed else step * axis.stride
     shift = axis.shift if layer.status == "shifted" else 0
     return after, offset + shift * (after if layer.is_transposed else step)
-
-
-def _pixels(seen: Mapping[Node, list], node: Node) -> Tuple[float, ...]:
-    """The offsets of a node; none where no convolution and no pooling came before it."""
-    return tuple(float(offset) for _, offset in seen.get(node, ()))
 
 
 # ---- as a table ------------------------------------------------------------------------------------------------------
@@ -353,7 +350,7 @@ ADVICE = (
 
 
 def _table(audit: Audit) -> Iterable[str]:
-    """A line for every wrong layer, what it comes to, and what to do."""
+    """Yields a line for every wrong layer, the sum of all shifts, and what to do."""
     shapes = ", ".join(f"{name} {shape}" for name, shape in audit.shapes.items())
     yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {len(audit.wrong)} not as Keras's SAME"
     if not audit.wrong:

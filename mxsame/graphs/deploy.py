@@ -221,7 +221,7 @@ class Deployed(mx.gluon.SymbolBlock):
                 names = ", ".join(self.signature.shapes)
                 raise TypeError(f"a deployed net must be called with {names}; {validation.received(inputs=len(args))}")
             if all(isinstance(arg, mx.sym.Symbol) for arg in args):
-                return tracing.regroup(self.signature.structure, iter(self.composed(args)))
+                return tracing.regroup(self.signature.structure, iter(self.compose(args)))
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
             runner = self._fused if self._fused and _is_cpu(args[0].ctx) else self._plain
             self._last = seen, (runner if seen else None)
@@ -239,7 +239,7 @@ class Deployed(mx.gluon.SymbolBlock):
         validation.check(set(devices) == set(its), f"ctx {rule}, {its}", ctx=devices)
         validation.check(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
 
-    def composed(self, variables: Sequence[Any]) -> list:
+    def compose(self, variables: Sequence[Any]) -> list:
         """Returns the outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.fix_shape, variables, shapes.values())))
@@ -276,7 +276,7 @@ class Deployed(mx.gluon.SymbolBlock):
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
-        outputs = self.composed([tracing.variable(name) for name in self.signature.shapes])
+        outputs = self.compose([tracing.variable(name) for name in self.signature.shapes])
         return files.write(tracing.group(outputs), self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:

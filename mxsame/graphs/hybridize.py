@@ -132,7 +132,7 @@ class Specialised:
             if isinstance(self._net, tracing.Checked):
                 self._net.check(*args)
             with self._lock:
-                graph = self._graph(tracing.Call.of(args, arrays))
+                graph = self._graph_for(tracing.Call.of(args, arrays))
                 self._last = seen, (graph if seen and graph in self.graphs.values() else None)
         _gluon.watch(self._net, graph.operator)
         try:
@@ -152,7 +152,7 @@ class Specialised:
                 table.clear()
             self._last = None, None
 
-    def _graph(self, call: tracing.Call) -> tracing.NetGraph:
+    def _graph_for(self, call: tracing.Call) -> tracing.NetGraph:
         """Returns the graph for a call."""
         kind = self._kinds.get(call.kind)
         is_new = kind is None or call.shapes not in kind.signatures
@@ -161,7 +161,7 @@ class Specialised:
                 validation.not_empty("data", shape)
         if kind is None:
             kind = Kind(self._net, call)
-            graph = self._compiled(call, kind.signature(call), kind.first.outputs)
+            graph = self._compile(call, kind.signature(call), kind.first.outputs)
             self._kinds[call.kind] = kind
             return graph
         signature = kind.signature(call)
@@ -174,18 +174,18 @@ class Specialised:
             if shared and (calls > 1 or shared.takes(call.shapes)):
                 _keep(kind.waiting, signature, calls, MOST_SHAPES)
                 return shared
-        return self._compiled(call, signature, call.lower(self._net, kind.trace).outputs)
+        return self._compile(call, signature, call.lower(self._net, kind.trace).outputs)
 
     def _for_any_size(self, call: tracing.Call, kind: Kind) -> Any:
         """Returns the graph for any size; False if there is none."""
         if kind.shared is None:
             try:
-                kind.shared = self._made(call, call.lower(self._net, kind.trace, static=False).outputs)
+                kind.shared = self._make_graph(call, call.lower(self._net, kind.trace, static=False).outputs)
             except (TypeError, ValueError):
                 kind.shared = False
         return kind.shared
 
-    def _made(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
+    def _make_graph(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
         """Returns a graph; with static_alloc it keeps memory as far as there is some left."""
         purpose, room = call.target.purpose, self.MOST_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
@@ -196,8 +196,8 @@ class Specialised:
             self._others.add(graph)
         return graph
 
-    def _compiled(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
-        graph = self._made(call, outputs)
+    def _compile(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
+        graph = self._make_graph(call, outputs)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
         return graph
