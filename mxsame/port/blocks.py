@@ -62,6 +62,25 @@ def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> An
     return getattr(F, kind)(x, **along)
 
 
+def ranked(F: Any, x: Any, gives: str, count: int) -> Any:
+    """The largest elements of the last axis, or their positions. MXNet orders equal ones only where it orders all."""
+    return F.slice_axis(F.topk(x, k=0, ret_typ=gives), axis=-1, begin=0, end=count)
+
+
+def taken(F: Any, x: Any, rows: Any, axis: int) -> Any:
+    return F.take(x, rows, axis=axis)
+
+
+def variance(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    deviations = F.broadcast_sub(x, F.mean(x, axis=axis, keepdims=True))
+    return F.mean(deviations * deviations, axis=axis, keepdims=keepdims)
+
+
+def sign(F: Any, x: Any) -> Any:
+    """MXNet's sign of NaN is 0."""
+    return F.where(x == x, F.sign(x), x)
+
+
 def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
     """The sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
     x = F.reverse(x, axis=axis) if backwards else x

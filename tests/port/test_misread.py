@@ -122,6 +122,8 @@ EXACT = """
 5 3: 2 / (x + np.arange(20., 35.).reshape(5, 3))
 6: Dense(3, activation=LeakyReLU(0.4))(Dense(3, activation=tf.nn.leaky_relu)(x))
 5: tf.argmax(x, axis=1) / 2
+5: tf.one_hot(tf.cast(x * 4, "int32"), depth=3)
+5 3: tf.sign(tf.math.top_k(x, k=2)[0])
 5: Discretization([-0.5, 0., 0.25], output_mode="count")(x)
 5: tf.nn.l2_normalize(x, axis=None)
 5 3: Softmax()(Concatenate()([Dense(1)(x), Dense(3)(x)]))

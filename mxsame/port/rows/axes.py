@@ -66,6 +66,13 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
     return _to_order(site, x, axes)
 
 
+@operator("swapaxes", types=KEPT)
+def _swap_axes(site: Site, x: Value, axis1: int, axis2: int) -> Value:
+    order, (first, second) = list(range(x.rank)), axes_after_batch([axis1, axis2], x.rank)
+    order[first], order[second] = second, first
+    return _to_order(site, x, order)
+
+
 def _to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
     """Keras's axes in another order, the batch the first."""
     fits = sorted(order) == list(range(x.rank)) and order[0] == 0
@@ -145,6 +152,16 @@ def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_
 @operator("flip", types=KEPT)
 def _flip(site: Site, x: Value, axis: Any = None) -> Value:
     return site.function("reverse", x, axis=x.axes(axes_after_batch(axis, x.rank)))
+
+
+@operator("take", types=KEPT_IN_FLOAT32)
+def _take(site: Site, x: Value, indices: Any, axis: Any = None) -> Value:
+    """Elements by constant indices; negative ones count from the end."""
+    (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
+    length = x.shape[axis] or 0
+    fits = rows.ndim == 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
+    validation.check(fits, "indices must be a list of constants within a static length", indices=indices, length=length)
+    return site.constant(blocks.taken, x, {"rows": (rows % length).astype("float32")}, axis=x.axis(axis))
 
 
 MOST_PARTS = 10_000
@@ -233,6 +250,7 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
 
 
 @operator("mean", names={"keep_dims": "keepdims"}, types=CAST_IN_KERAS[3])
+@operator("var")
 @operator("sum", names={"keep_dims": "keepdims"}, types=ARITHMETIC)
 @operator("max", "min", names={"keep_dims": "keepdims"}, types=KEPT)
 @operator("any", names={"keep_dims": "keepdims"}, types=OWN)
@@ -241,9 +259,8 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
     axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.turned and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
-    function = site.row.name
-    if function == "any":
-        function, x = "max", site.cast(x, "bool")
+    function: Any = {"any": "max", "var": blocks.variance}.get(site.row.name, site.row.name)
+    x = site.cast(x, "bool") if site.row.name == "any" else x
     out = site.function(function, x, turned=x.turned and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
     return out._replace(dtype=x.dtype)
 
@@ -259,6 +276,14 @@ def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, ou
         out = site.function(kind, x, **along)
     out = out._replace(dtype=STORED[x.dtype])  # MXNet's positions have the type of the data
     return site.cast(out, known(output_type or ("int64" if site.version == 2 else "int32")))
+
+
+@operator("top_k", order=KERAS, types=OWN)
+def _top_k(site: Site, x: Value, k: int = 1, sorted: bool = True) -> List[Value]:
+    """Along the last axis; of equal elements the first."""
+    count = validation.integer("k", k, 1, x.shape[-1])
+    values, positions = (site.function(blocks.ranked, x, gives=gives, count=count) for gives in ("value", "indices"))
+    return [values._replace(dtype=x.dtype), site.cast(positions._replace(dtype="float32"), "int32")]
 
 
 @operator("cumsum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -152,12 +152,13 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
 
 # -- one operand
 
-MXNET = {"absolute": "abs", "stop_gradient": "BlockGrad"}  # MXNet's names, where they are others
+# MXNet's names, or functions, where they are others
+MXNET: Dict[str, Any] = {"absolute": "abs", "stop_gradient": "BlockGrad", "sign": blocks.sign}
 
 
 @operator("negative", "absolute", types=types.ARITHMETIC)
 @operator("sqrt", "log", "exp", types=types.CAST_IN_KERAS[3])
-@operator("square", "rsqrt", "reciprocal")
+@operator("square", "rsqrt", "reciprocal", "sign")
 @operator("stop_gradient", types=types.KEPT)
 def _unary(site: Site, x: Value) -> Value:
     name = site.row.name

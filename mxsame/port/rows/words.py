@@ -11,8 +11,8 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
-from mxsame.port.table import KERAS, TAKES, Site, Value, layer
-from mxsame.port.types import CAST, OWN
+from mxsame.port.table import KERAS, TAKES, Site, Value, layer, operator
+from mxsame.port.types import CAST, OWN, known
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, types=OWN,
@@ -45,6 +45,14 @@ def _discretization(site: Site, x: Value) -> Value:
     x, arrays = site.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
     out = site.cast(site.constant(blocks.counted_below, x, arrays), "int64" if site.version == 2 else "int32")
     return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
+
+
+@operator("one_hot", order=KERAS, types=OWN, names={"indices": "x", "depth": "num_classes"})
+def _one_hot(site: Site, x: Value, num_classes: int, axis: Any = -1, dtype: Any = None) -> Value:
+    """Along a new last axis."""
+    validation.check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
+    out = site.function("one_hot", x, depth=validation.integer("num_classes", num_classes, 1))
+    return site.cast(out._replace(dtype="float32"), known(dtype or "float32"))
 
 
 def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
