@@ -8,32 +8,15 @@ import cases
 import numpy as np
 import oracle
 import pytest
+import running
 from cases import CASES, OPS, Case
-from running import (
-    LAYER_MODES,
-    PARAMETERS,
-    POOLS,
-    apply,
-    assert_equal,
-    by_name,
-    expected,
-    in_one_graph,
-    initialized,
-    layer,
-    normal,
-    operators,
-    recorded,
-    run_python,
-    seen_calls,
-    sequential,
-    set_parameters,
-)
+from running import LAYER_MODES, PARAMETERS, assert_equal, by_name, expected, initialized, layer, sequential
 
 import mxsame
 from mxsame._mxnet import mx
 
 gluon = mx.gluon
-WITH_PARAMETERS = [op for op in OPS if op not in POOLS]
+WITH_PARAMETERS = [op for op in OPS if op not in running.POOLS]
 ONE_EACH = [next(case for case in CASES if (case.op, case.rank) == (op, rank)) for op in OPS for rank in (1, 2, 3)]
 OF_GLUON = [("Conv", ""), ("Conv", "Transpose"), ("MaxPool", ""), ("AvgPool", "")]
 CONVOLUTIONS_ONE_EACH = [case for case in ONE_EACH if case.op in WITH_PARAMETERS]
@@ -44,7 +27,7 @@ DILATED = Case("conv_transpose", (5, 6), (3, 3), (2, 2), dilation=(2, 2), groups
 def built(case, dtype="float32", **more):
     """The layer with the arrays of the case."""
     block = layer(case, **more)
-    set_parameters(block, expected(case)[0], dtype)
+    running.set_parameters(block, expected(case)[0], dtype)
     return block
 
 
@@ -52,7 +35,7 @@ def check(block, case, dtype="float32", net=None, size=None):
     """Output and gradients twice: the first call of a graph is not like the others."""
     arrays, out, out_grad, gradients = expected(case, size)
     for _ in range(2):
-        got, got_gradients = apply(block, arrays, out_grad, dtype, net)
+        got, got_gradients = running.apply(block, arrays, out_grad, dtype, net)
         assert_equal(got, out, dtype)
         assert_equal(got_gradients, gradients, dtype)
 
@@ -185,7 +168,7 @@ def test_sharing_parameters(case):
     second = layer(case, params=first.params)
     check(second, case)
     third = layer(case, params=first.collect_params())
-    in_one_graph(third)
+    running.in_one_graph(third)
     check(third, case)
     for name, parameter in first._reg_params.items():
         assert parameter is None or getattr(second, name) is parameter
@@ -284,7 +267,7 @@ for hybridized in (True, False):  # at first, channels are deferred
 
 def test_numpy_mode():
     """`npx.set_np()` is for a whole process: some cases in one of their own."""
-    count, *are_ndarrays = run_python(NUMPY_MODE).split()
+    count, *are_ndarrays = running.run_python(NUMPY_MODE).split()
     assert int(count) > len(CASES) // 2
     assert are_ndarrays == ["True", "True"]
 
@@ -334,10 +317,10 @@ def test_the_gradient_of_a_maximum_is_right_at_inference_too(size, kernel, strid
     WAYS[way](pool)
     data = mx.nd.array(arrays["data"])
     for train_mode in (False, True, False):
-        recorded(pool, data, mx.nd.array(out_grad), train_mode)
+        running.recorded(pool, data, mx.nd.array(out_grad), train_mode)
         assert_equal({"data": data.grad}, {"data": gradients["data"]})
     wide = data.astype("float64")
-    assert recorded(pool, wide, mx.nd.array(out_grad, dtype="float64"), train_mode=False).dtype == np.float64
+    assert running.recorded(pool, wide, mx.nd.array(out_grad, dtype="float64"), train_mode=False).dtype == np.float64
     assert_equal({"data": wide.grad}, {"data": gradients["data"]}, "float64")
 
 
@@ -348,23 +331,23 @@ def test_inference_of_one_output_channel_runs_mxnets_own_operator(way, monkeypat
     layer.initialize()
     WAYS[way](layer)
     data = mx.nd.ones((1, 16, 3, 4))
-    called = seen_calls(monkeypatch, "Deconvolution", "Convolution")
+    called = running.seen_calls(monkeypatch, "Deconvolution", "Convolution")
     layer(data)
     with mx.autograd.record():
         layer(data)
     if way == "imperative":
         assert called == ["Deconvolution", "Convolution"]
     else:
-        graphs = [operators(graph.symbol) for graph in layer.specialised.graphs.values()]
+        graphs = [running.operators(graph.symbol) for graph in layer.specialised.graphs.values()]
         assert ["Deconvolution" in names for names in graphs] == [True, False]
 
 
 def test_a_lone_layer_that_was_cast_before_its_first_input_is_hybridized():
     """Gluon makes the variable of a weight once, before its shape is known."""
     layer = initialized(mxsame.nn.Conv2DTranspose(8, 3, 2, groups=2, dilation=2), dtype="float64")
-    data = normal(1, 4, 5, 5, dtype="float64")
+    data = running.normal(1, 4, 5, 5, dtype="float64")
     want = layer(data).asnumpy()
-    in_one_graph(layer)
+    running.in_one_graph(layer)
     np.testing.assert_allclose(layer(data).asnumpy(), want, atol=1e-12)
 
 
@@ -376,7 +359,7 @@ def test_a_transposed_convolution_of_stride_3_takes_one_size_after_another(way):
     data = [mx.nd.random.uniform(shape=(1, 3, *size)) for size in ((12, 12), (51, 48), (12, 12))]
     with mxsame.plan.force("dilate"):
         wanted = [net(array).asnumpy() for array in data]
-    run = functools.partial(recorded, net, train_mode=False) if way == "saliency" else WAYS[way](net) or net
+    run = functools.partial(running.recorded, net, train_mode=False) if way == "saliency" else WAYS[way](net) or net
     for array, out in zip(data, wanted):
         np.testing.assert_allclose(run(array).asnumpy(), out, rtol=1e-4, atol=1e-6)
         assert array.grad is None or np.isfinite(array.grad.asnumpy()).all()

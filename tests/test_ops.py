@@ -11,23 +11,10 @@ import cases
 import numpy as np
 import oracle
 import pytest
+import running
 from cases import CASES, IN_TENSORFLOW, OPS, Case
 from golden import make
-from running import (
-    OPERATORS,
-    POOLS,
-    as_nd,
-    as_np,
-    assert_equal,
-    by_name,
-    expected,
-    imperative,
-    normal,
-    operate,
-    recorded,
-    seen_calls,
-    variables,
-)
+from running import OPERATORS, POOLS, as_nd, assert_equal, by_name, expected, operate
 from ways import check
 
 import mxsame
@@ -46,9 +33,9 @@ GOLDEN = make.load()
 @by_name([next(case for case in CASES if case.op == op and case.rank == 2) for op in OPS])
 def test_numpy_symbols(case):
     arrays, out, _, _ = expected(case)
-    symbol = operate(case, {name: symbol.as_np_ndarray() for name, symbol in variables(arrays).items()})
+    symbol = operate(case, {name: symbol.as_np_ndarray() for name, symbol in running.variables(arrays).items()})
     assert type(symbol) is type(mx.sym.var("a").as_np_ndarray())
-    assert_equal(symbol.eval(ctx=mx.cpu(), **as_np(arrays))[0], out)
+    assert_equal(symbol.eval(ctx=mx.cpu(), **running.as_np(arrays))[0], out)
 
 
 # ---- what TensorFlow recorded ----------------------------------------------------------------------------------------
@@ -64,7 +51,7 @@ def test_recorded_tensorflow(case):
     """No oracle between: mxsame against what TensorFlow 2.13.1 gave, forward and, where it was right, gradients."""
     arrays = cases.arrays(case)
     out_grad = cases.output_gradient(case, tuple(GOLDEN[f"{case.name}/shape"]))
-    out, gradients = imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
+    out, gradients = running.imperative(functools.partial(operate, case), as_nd(arrays), out_grad)
     assert out.shape == tuple(GOLDEN[f"{case.name}/shape"])
     assert_equal(make.sample(out), GOLDEN[f"{case.name}/forward"])
     for name, gradient in gradients.items():
@@ -97,7 +84,7 @@ def test_every_strategy(case, way):
 def test_float16_poolings(case):
     """On the CPU MXNet supports float16 only in pooling operators."""
     arrays, out, out_grad, gradients = expected(case)
-    got, got_gradients = imperative(functools.partial(operate, case), as_nd(arrays, "float16"), out_grad)
+    got, got_gradients = running.imperative(functools.partial(operate, case), as_nd(arrays, "float16"), out_grad)
     assert got.dtype == np.float16
     if case.op == "max_pool":  # a maximum of rounded elements is the rounded maximum
         np.testing.assert_array_equal(got, oracle.forward(case, {"data": np.float16(arrays["data"])}))
@@ -233,7 +220,7 @@ def test_a_second_call_runs_the_operator_that_mxnet_has_by_then(monkeypatch, nam
     """`mxnet.contrib.amp`, for one, puts others in their place."""
     data, weight = nd.ones((1, 1, 5)), nd.ones((1, 1, 3))
     want = call(data, weight).asnumpy()
-    called = seen_calls(monkeypatch, name)
+    called = running.seen_calls(monkeypatch, name)
     assert np.array_equal(call(data, weight).asnumpy(), want) and called == [name]
 
 
@@ -252,7 +239,7 @@ def test_an_argument_that_changes_is_read_at_each_call():
 
 def test_a_second_call_follows_what_is_forced(monkeypatch):
     data, weight = nd.ones((1, 1, 8)), nd.ones((1, 1, 3))
-    called = seen_calls(monkeypatch, "concat", "slice", "pad")
+    called = running.seen_calls(monkeypatch, "concat", "slice", "pad")
 
     def seen(strategy):
         called.clear()
@@ -276,6 +263,6 @@ def test_the_gradient_of_a_3d_convolution_of_shallow_data(hybridized):
             net.cast(dtype)
             mxsame.hybridize(net, active=hybridized)
             nd.full((500, 500, 8), 1e30).wait_to_read()  # what memory holds that is used again
-            recorded(net, normal(2, channels, *size, dtype=dtype))
+            running.recorded(net, running.normal(2, channels, *size, dtype=dtype))
             gradients[dtype] = net.weight.grad().asnumpy()
         np.testing.assert_allclose(gradients["float32"], gradients["float64"], rtol=0, atol=1e-3)

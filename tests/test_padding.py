@@ -9,16 +9,7 @@ import oracle
 import pytest
 from cases import Case
 
-from mxsame.padding import (
-    causal_pads,
-    output_size,
-    resolve_pads,
-    same_pads,
-    split_cuts,
-    transposed_cuts,
-    transposed_cuts_to,
-    transposed_output_size,
-)
+from mxsame import padding
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 25), range(1, 8), range(1, 6), range(1, 4)
 LARGEST, LARGEST_STEP = 2**31 - 1, 2**29 - 1  # of lengths; of kernels, strides and pads
@@ -35,10 +26,10 @@ def test_same_is_the_least_padding_that_gives_every_output(k, s):
         for d in DILATIONS:
             starts = range(0, n, s)  # every s-th element has a window
             needed = max(starts[-1] + (k - 1) * d + 1 - n, 0)  # how far the last one reaches beyond the data
-            low, high = same_pads(n, k, s, d)
+            low, high = padding.same_pads(n, k, s, d)
             assert (low + high, high - low) == (needed, needed % 2)
-            assert output_size(n, k, s, d) == len(starts)
-            assert same_pads(n + s, k, s, d) == (low, high), "only the remainder counts"
+            assert padding.output_size(n, k, s, d) == len(starts)
+            assert padding.same_pads(n + s, k, s, d) == (low, high), "only the remainder counts"
 
 
 def test_outputs_are_the_windows_that_fit():
@@ -48,18 +39,18 @@ def test_outputs_are_the_windows_that_fit():
         # the last element of the kernel is inside
         count = sum(start + (k - 1) * d < n + sum(pads) for start in range(0, n + sum(pads), s))
         if count:
-            assert output_size(n, k, s, d, pads) == count
-            assert pads != (0, 0) or output_size(n, k, s, d, "valid") == count
-            assert pads != (1, 1) or output_size(n, k, s, d, 1) == count
+            assert padding.output_size(n, k, s, d, pads) == count
+            assert pads != (0, 0) or padding.output_size(n, k, s, d, "valid") == count
+            assert pads != (1, 1) or padding.output_size(n, k, s, d, 1) == count
         else:
             with pytest.raises(ValueError, match="at least as long as the kernel"):
-                output_size(n, k, s, d, pads)
+                padding.output_size(n, k, s, d, pads)
 
 
 def test_causal_outputs_see_nothing_later():
     for n, k, s, d in itertools.product(SIZES, KERNELS, STRIDES, DILATIONS):
-        assert causal_pads(k, d) == ((k - 1) * d, 0) == resolve_pads(n, k, s, d, "causal")
-        assert output_size(n, k, s, d, "causal") == -(-n // s)
+        assert padding.causal_pads(k, d) == ((k - 1) * d, 0) == padding.resolve_pads(n, k, s, d, "causal")
+        assert padding.output_size(n, k, s, d, "causal") == -(-n // s)
 
 
 # ---- transposed ------------------------------------------------------------------------------------------------------
@@ -74,12 +65,12 @@ def test_transposed_grid(k, s):
         given = None if extra is None else (extra,)
         case = Case("conv_transpose", (n,), (k,), (s,), word, (d,), output_padding=given, name="-")
         if oracle.is_legal(case):
-            assert (transposed_cuts(k, s, d, word, extra),) == oracle.pads(case)
-            assert (transposed_output_size(n, k, s, d, word, extra),) == oracle.output_size(case)
+            assert (padding.transposed_cuts(k, s, d, word, extra),) == oracle.pads(case)
+            assert (padding.transposed_output_size(n, k, s, d, word, extra),) == oracle.output_size(case)
             agreed += 1
         else:
             with pytest.raises(ValueError, match=r"^output_padding must "):
-                transposed_output_size(n, k, s, d, word, extra)
+                padding.transposed_output_size(n, k, s, d, word, extra)
             refused += 1
     assert agreed >= 6 * 3 * 2 and refused >= 6 * 3 * 2
 
@@ -88,38 +79,38 @@ def test_cuts_for_a_length_give_that_length_and_begin_where_the_convolution_does
     for length, k, s, d, word in itertools.product(SIZES, KERNELS, STRIDES, DILATIONS, ("same", "valid")):
         case = Case("conv", (length,), (k,), (s,), dilation=(d,), padding=word)
         if oracle.is_legal(case):
-            n, (start, end) = transposed_cuts_to(length, k, s, d, word)
+            n, (start, end) = padding.transposed_cuts_to(length, k, s, d, word)
             assert (n,) == oracle.output_size(case) and start == oracle.pads(case)[0][0]
             assert (n - 1) * s + (k - 1) * d + 1 - start - end == length
-            assert split_cuts([(start, end)]) == (((start, max(end, 0)),), (max(-end, 0),))
+            assert padding.split_cuts([(start, end)]) == (((start, max(end, 0)),), (max(-end, 0),))
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
 def test_words_in_any_case():
-    assert resolve_pads(7, 2, 2, padding="SAME") == resolve_pads(7, 2, 2, padding="Same") == (0, 1)
-    assert resolve_pads(7, 3, padding="CAUSAL") == (2, 0)
-    assert transposed_cuts(3, 2, padding="VALID") == (0, 0)
+    assert padding.resolve_pads(7, 2, 2, padding="SAME") == padding.resolve_pads(7, 2, 2, padding="Same") == (0, 1)
+    assert padding.resolve_pads(7, 3, padding="CAUSAL") == (2, 0)
+    assert padding.transposed_cuts(3, 2, padding="VALID") == (0, 0)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint8])
 def test_numpy_integers(kind):
-    pads = same_pads(kind(8), kind(3), kind(2), kind(1))
+    pads = padding.same_pads(kind(8), kind(3), kind(2), kind(1))
     assert pads == (0, 1) and {type(pad) for pad in pads} == {int}
-    out = output_size(kind(8), kind(3), kind(2), kind(1), (kind(1), kind(1)))
+    out = padding.output_size(kind(8), kind(3), kind(2), kind(1), (kind(1), kind(1)))
     assert out == 4 and type(out) is int
-    assert output_size(8, 3, 2, 1, np.array([1, 1], dtype=kind)) == 4
-    crops = transposed_cuts(kind(3), kind(2), kind(1), "same", kind(0))
+    assert padding.output_size(8, 3, 2, 1, np.array([1, 1], dtype=kind)) == 4
+    crops = padding.transposed_cuts(kind(3), kind(2), kind(1), "same", kind(0))
     assert crops == (1, 1) and {type(crop) for crop in crops} == {int}
 
 
 def test_large_numbers_stay_exact():
-    assert same_pads(LARGEST, 3, 2) == (1, 1) and output_size(LARGEST - 2, 3, 2) == 2**30 - 1
-    assert transposed_output_size(2**29, 3, 3) == 3 * 2**29
+    assert padding.same_pads(LARGEST, 3, 2) == (1, 1) and padding.output_size(LARGEST - 2, 3, 2) == 2**30 - 1
+    assert padding.transposed_output_size(2**29, 3, 3) == 3 * 2**29
     with pytest.raises(ValueError, match="padded input must be at most 2147483647 long; received size=2147483647"):
-        output_size(LARGEST, 3, 2)
+        padding.output_size(LARGEST, 3, 2)
     with pytest.raises(
         ValueError, match="output of a transposed convolution must be at most 2147483647 long; received size"
     ):
-        transposed_output_size(2**30, 3, 2)
+        padding.transposed_output_size(2**30, 3, 2)

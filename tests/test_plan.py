@@ -15,22 +15,9 @@ import oracle
 import pytest
 from cases import Case
 
+from mxsame import plan as planning
 from mxsame.padding import by_axis
-from mxsame.plan import (
-    OPERATORS,
-    POOLS,
-    STRATEGIES,
-    AxisPlan,
-    Plan,
-    Strategy,
-    TransposedWindow,
-    Window,
-    exact_plans,
-    first_plan,
-    force,
-    forced,
-    strategies_for,
-)
+from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, strategies_for
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
 EVERY_SIZE = range(1, 18)
@@ -172,17 +159,17 @@ def test_every_strategy_on_the_whole_grid(operator, sizes):
 def test_what_is_chosen_first():
     """Symmetric SAME costs nothing, nor does a partial window at the end; a kernel longer than the data is clipped."""
     for operator, size, k in itertools.product(("conv", "max", "avg"), (None, 7, 12), (1, 3, 5)):
-        assert first_plan([Window(size, k, 1)], operator) == Plan((AxisPlan(k, pad=k // 2),))
-    assert first_plan([Window(7, 2, 2)], "max") == Plan((AxisPlan(2),), "full")
-    assert first_plan([Window(2, 5, 3)], "avg") == Plan((AxisPlan(2),))
+        assert first_plan([Window(size, k, 1)], operator) == planning.Plan((planning.AxisPlan(k, pad=k // 2),))
+    assert first_plan([Window(7, 2, 2)], "max") == planning.Plan((planning.AxisPlan(2),), "full")
+    assert first_plan([Window(2, 5, 3)], "avg") == planning.Plan((planning.AxisPlan(2),))
     native, sliced = first_plan([Window(9, 3, 2), Window(8, 3, 2)], "conv").axes
-    assert native == AxisPlan(3, pad=1) and sliced == AxisPlan(3, pad=2, crop=(1, 0))
+    assert native == planning.AxisPlan(3, pad=1) and sliced == planning.AxisPlan(3, pad=2, crop=(1, 0))
     assert all(strategies_for(operator)[0] == "native" for operator in OPERATORS)
 
 
 def test_plans_that_are_remembered_are_not_changed():
     with pytest.raises(TypeError):
-        exact_plans((Window(8, 3, 2),), "conv")["native"] = None
+        planning.exact_plans((Window(8, 3, 2),), "conv")["native"] = None
 
 
 def test_what_has_no_exact_graph_is_refused():
@@ -191,7 +178,7 @@ def test_what_has_no_exact_graph_is_refused():
     ):
         first_plan([Window(None, 3, 2)], "conv", ("native", "slice"))
     with pytest.raises(ValueError, match=r"strides must be <= 4096 .*; received strides=\(4097,\)"):
-        exact_plans((Window(None, 3, 4097),), "conv")
+        planning.exact_plans((Window(None, 3, 4097),), "conv")
 
 
 # ---- transposed ------------------------------------------------------------------------------------------------------
@@ -222,8 +209,8 @@ def test_transposed_convolutions_on_the_whole_grid():
     served = collections.Counter()
     for k, s, d, start in itertools.product(range(1, 8), range(1, 6), DILATIONS, range(0, 7)):
         for end, strategy in itertools.product(range(-s + 1 if s > 1 else 0, 7), strategies_for("transposed")):
-            window = TransposedWindow(None, k, s, d, (start, end))
-            step = STRATEGIES[strategy].plan(window)
+            window = planning.TransposedWindow(None, k, s, d, (start, end))
+            step = planning.STRATEGIES[strategy].plan(window)
             if step is None:
                 continue
             served[strategy] += 1
@@ -236,9 +223,9 @@ def test_transposed_convolutions_on_the_whole_grid():
 
 
 def test_a_draft_that_starts_at_another_element_is_refused():
-    drafted = Strategy("too early", transposed=lambda window: AxisPlan(3, crop=(0, 1)))
-    assert drafted.plan(TransposedWindow(None, 3, 2, 1, (0, 1))) is not None
-    assert drafted.plan(TransposedWindow(None, 3, 2, 1, (1, 0))) is None
+    drafted = planning.Strategy("too early", transposed=lambda window: planning.AxisPlan(3, crop=(0, 1)))
+    assert drafted.plan(planning.TransposedWindow(None, 3, 2, 1, (0, 1))) is not None
+    assert drafted.plan(planning.TransposedWindow(None, 3, 2, 1, (1, 0))) is None
 
 
 # ---- force -----------------------------------------------------------------------------------------------------------
@@ -247,12 +234,12 @@ def test_a_draft_that_starts_at_another_element_is_refused():
 def test_force_is_for_a_block_and_a_thread():
     with force("concat"):
         with pytest.raises(ZeroDivisionError), force("slice"):
-            assert forced() == "slice"
+            assert planning.forced() == "slice"
             raise ZeroDivisionError
-        assert forced() == "concat"
+        assert planning.forced() == "concat"
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            assert pool.submit(forced).result() is None
-    assert forced() is None
+            assert pool.submit(planning.forced).result() is None
+    assert planning.forced() is None
 
 
 def test_force_leaves_alone_what_the_strategy_does_not_serve_or_what_needs_nothing():
@@ -260,4 +247,4 @@ def test_force_leaves_alone_what_the_strategy_does_not_serve_or_what_needs_nothi
         plain = first_plan([Window(8, 3, 2)], operator)
         with force(strategy):
             assert first_plan([Window(8, 3, 2)], operator) == plain
-            assert first_plan([Window(9, 3, 2)], "conv").axes == (AxisPlan(3, pad=1),)
+            assert first_plan([Window(9, 3, 2)], "conv").axes == (planning.AxisPlan(3, pad=1),)
