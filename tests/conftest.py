@@ -36,17 +36,15 @@ collect_ignore = ["golden", "tf_oracle.py"]  # not tests: scripts and helpers th
 
 def pytest_collection_modifyitems(items):
     """Skips what this machine cannot run, and says why."""
+    reasons = {
+        "oracle": not HAS_ORACLE and 'TensorFlow 2.13 is not installed (Python 3.11: pip install ".[oracle]")',
+        "keras": not TENSORFLOWS and 'TensorFlow is not installed (Python 3.11: pip install ".[oracle]")',
+        "gpu": _mxnet.mx.context.num_gpus() == 0 and "MXNet finds no NVIDIA GPU",
+    }
     for item in items:
-        if item.get_closest_marker("oracle") and not HAS_ORACLE:
-            item.add_marker(
-                pytest.mark.skip(reason='TensorFlow 2.13 is not installed (Python 3.11: pip install ".[oracle]")')
-            )
-        if item.get_closest_marker("keras") and not TENSORFLOWS:
-            item.add_marker(
-                pytest.mark.skip(reason='TensorFlow is not installed (Python 3.11: pip install ".[oracle]")')
-            )
-        if item.get_closest_marker("gpu") and _mxnet.mx.context.num_gpus() == 0:
-            item.add_marker(pytest.mark.skip(reason="MXNet finds no NVIDIA GPU"))
+        for marker, reason in reasons.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
         if isinstance(item, pytest.DoctestItem):
             missing = [name for name in NEEDED_BY_EXAMPLE.get(item.name, ()) if importlib.util.find_spec(name) is None]
             if missing:

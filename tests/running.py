@@ -109,7 +109,7 @@ def in_one_graph(block, active=True, **flags) -> None:
 # How a layer by itself may run.
 LAYER_MODES = {
     "imperative": lambda block: None,
-    "hybridized": lambda block: block.hybridize(),
+    "hybridized": lambda net: net.hybridize(),
     "in one graph": in_one_graph,
 }
 

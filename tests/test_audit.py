@@ -100,9 +100,8 @@ def test_a_status_is_true_of_the_values(op, size, kernel, strides, dilation, pad
 
 
 def conv(data, kernel=(3, 3), strides=(2, 2), pads=(1, 1), name="conv", **more):
-    return mx.sym.Convolution(
-        data, no_bias=True, kernel=kernel, stride=strides, pad=pads, num_filter=2, name=name, **more
-    )
+    window = {"kernel": kernel, "stride": strides, "pad": pads}
+    return mx.sym.Convolution(data, no_bias=True, num_filter=2, name=name, **window, **more)
 
 
 def average(data=DATA, **more):

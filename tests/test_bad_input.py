@@ -59,10 +59,7 @@ WORDS = ["sane", "", "causal", " same ", "1"]
 VALIDATORS = {
     "integer": (lambda value: validation.integer("argument", value, 1), [*NO_NUMBER, *OUT_OF_RANGE, *SEQUENCES]),
     "per_axis": (lambda value: validation.per_axis("argument", value, 2, 1), [*NO_NUMBER, *OUT_OF_RANGE, *SEQUENCES]),
-    "flag": (
-        lambda value: validation.flag("argument", value),
-        [0, 1, "True", np.bool_(True), np.array(True), None, []],
-    ),
+    "flag": (lambda value: validation.flag("argument", value), [0, 1, "True", np.True_, np.array(True), None, []]),
     "mode": (lambda value: validation.mode("argument", value, ("same",)), [*NO_NUMBER, *WORDS]),
     "layout": (lambda value: validation.layout(value, 2), ["NCXY", "nchw", "NCW", "NDHWC", b"NCHW", 2, ["NCHW"]]),
     "rank_of_layout": (validation.rank_of_layout, ["NCXY", "", b"NCHW", 2, None]),
@@ -185,10 +182,7 @@ CONTRADICTIONS = [
     (lambda: ops.conv(D, W, groups=2), r"weight must have the shape .* \(\?, 2, 3, 2\)"),
     (lambda: ops.conv_transpose(D, ones(4, 2, 3, 3), groups=3), "data channels must be a multiple"),
     (lambda: ops.conv(D, ones(6, 3, 3, 2)), r"received weight.shape=\(6, 3, 3, 2\)"),
-    (
-        lambda: ops.conv(LAST, W, layout="NHWC"),
-        r"weight must have the shape .channels, .kernel_size, .* \(\?, 4, 3, 4\)",
-    ),
+    (lambda: ops.conv(LAST, W, layout="NHWC"), r"weight must have the shape .channels, .* \(\?, 4, 3, 4\)"),
     (lambda: ops.conv(D, W, ones(5)), r"bias must have the shape \(channels,\), here \(6,\)"),
     (lambda: ops.depthwise_conv(D, ones(8, 2, 3, 3)), "weight must have the shape"),
     (lambda: ops.depthwise_conv(D, ones(6, 1, 3, 3)), "must be a multiple of"),
@@ -201,10 +195,7 @@ CONTRADICTIONS = [
     (lambda: ops.conv(sym.var("d", shape=(1, 3, 5, 5)), sym.var("w", shape=(6, 4, 3, 3))), "weight must have"),
     # too small, and too much padding
     (lambda: ops.conv(ones(1, 4, 2, 9), W, padding="valid"), "at least as long as the kernel"),
-    (
-        lambda: ops.conv(D, W, padding="valid", dilation=5),
-        "at least as long as the kernel.*received size=9, padding=.*, ke=11",
-    ),
+    (lambda: ops.conv(D, W, padding="valid", dilation=5), "as long as the kernel.*size=9, padding=.*, ke=11"),
     (lambda: ops.max_pool(D, 8, padding="valid", ceil_mode=True), "at least as long as the kernel"),
     (lambda: ops.max_pool(D, 2, padding=2), "padding of pooling must be less"),
     (lambda: ops.avg_pool(D, (3, 2), padding=(2, (0, 2))), "padding of pooling must be less"),
@@ -228,10 +219,7 @@ CONTRADICTIONS = [
     (lambda: ops.conv_transpose(S, V, kernel_size=(3, 3)), "channels must be given"),
     (lambda: ops.depthwise_conv(S, V, kernel_size=(3, 3), depth_multiplier=1), "in_channels must be given"),
     (lambda: ops.depthwise_conv(S, V, kernel_size=(3, 3), in_channels=2), "depth_multiplier must"),
-    (
-        lambda: ops.max_pool(S, (2, 2), 3, padding=1, ceil_mode=True),
-        r"received input_size=\(None,\), pool_size=\(2,\), strides=\(3,\)",
-    ),
+    (lambda: ops.max_pool(S, (2, 2), 3, padding=1, ceil_mode=True), r"=\(None,\), pool_size=\(2,\), strides=\(3,\)"),
     (lambda: ops.conv(S, V, strides=10**6, **GRAPH), "give data of static shape"),
     (lambda: ops.conv(S, W, **GRAPH), "weight must be of the same kind as data, a Symbol"),
     (lambda: ops.conv(D.astype("float16"), W.astype("float16")), "float32 or float64 on the CPU"),

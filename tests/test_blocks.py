@@ -32,9 +32,8 @@ def with_avx512(monkeypatch):
 
 
 def is_in_blocks(name, shape, *window, **more):
-    return "Convolution" in running.operators(
-        POOLS[name](mx.sym.var("data", shape=shape, dtype="float32"), *window, **more)
-    )
+    data = mx.sym.var("data", shape=shape, dtype="float32")
+    return "Convolution" in running.operators(POOLS[name](data, *window, **more))
 
 
 @pytest.mark.parametrize("name", POOLS)

@@ -55,18 +55,12 @@ def test_python_dash_m():
         ("pads --size 8 --kernel 0", "kernel[0] must be an integer >= 1"),
         ("pads --size 8,9,7 --kernel 3 --stride 1,2", "stride must be an integer or a sequence of 3"),
         ("pads --size 28,28 --kernel 3 --padding causal", "is for 1-D convolutions only; received padding='causal'"),
-        (
-            "pads --size 8 --kernel 3 --padding full",
-            "'full' must be one of same, valid, causal, keras-mxnet, an integer, or LOW",
-        ),
+        ("pads --size 8 --kernel 3 --padding full", "'full' must be one of same, valid, causal, keras-mxnet, an int"),
         ("pads --size 8 --kernel 3 --padding=-1,0", "must be an integer >= 0; received"),
         ("pads --size 8 --kernel 3 --padding 1,1 --padding 0,1", "padding must have one entry per spatial axis"),
         ("pads --size 8,8 --kernel 3 --padding same --padding 1", "padding[0] must be an integer"),
         ("pads --size 28 --kernel 1 --stride 4 --padding keras-mxnet", "keras-mxnet cannot run"),
-        (
-            "pads --size 8 --kernel 3 --output-padding 1",
-            "output_padding must be of a transposed convolution; received output_padding=1",
-        ),
+        ("pads --size 8 --kernel 3 --output-padding 1", "of a transposed convolution; received output_padding=1"),
     ],
 )
 def test_wrong_options(arguments, message, tmp_path, monkeypatch):
@@ -87,9 +81,8 @@ def test_a_full_disk_is_one_line():
 
 
 def test_a_closed_output_is_no_error():
-    done = subprocess.run(
-        f"{sys.executable} -m mxsame pads --size 8 --kernel 3 >&-", shell=True, stderr=subprocess.PIPE
-    )
+    command = f"{sys.executable} -m mxsame pads --size 8 --kernel 3 >&-"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -98,12 +91,7 @@ def test_a_closed_output_is_no_error():
     [
         ("click", "--help", "the command line", "click"),
         ("h5py", "convert {file} -o x", "mxsame convert", "h5py"),
-        (
-            "onnx",
-            "convert {file} -o x.onnx",
-            "mxsame convert -o NAME.onnx",
-            "'onnx>=1.14' 'onnxruntime>=1.16'",
-        ),
+        ("onnx", "convert {file} -o x.onnx", "mxsame convert -o NAME.onnx", "'onnx>=1.14' 'onnxruntime>=1.16'"),
     ],
 )
 def test_a_missing_package_is_one_line_with_the_command_that_installs_it(package, arguments, what, installed):
@@ -112,9 +100,8 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(package
     done = python("-c", f"{code}runpy.run_module('mxsame', run_name='__main__')", *given)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        f"mxsame: {what} needs {package}, which is not installed; fix it with: {sys.executable} -m pip"
-    )
+    fix = f"fix it with: {sys.executable} -m pip"
+    assert line.startswith(f"mxsame: {what} needs {package}, which is not installed; {fix}")
     assert line.endswith(f" install {installed}")
 
 

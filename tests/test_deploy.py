@@ -233,6 +233,10 @@ class Random(mx.gluon.HybridBlock):
 # ---- what a net may be -----------------------------------------------------------------------------------------------
 
 
+def dense(dtype):
+    return initialized(nn.Dense(2, in_units=3), dtype=dtype)
+
+
 def small_net():
     return trained(conv(8, 3, 2), (2, 3, 11, 12))
 
@@ -457,9 +461,10 @@ def test_files_are_right_in_every_runner(name, tmp_path, monkeypatch):
     assert_files_are_right(trained(FUSED_WRONGLY[name](), EXECUTED), EXECUTED, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 1000))]
-)
+HEAVY = [pytest.param(seed, marks=pytest.mark.heavy) for seed in range(40, 1000)]
+
+
+@pytest.mark.parametrize("seed", [*range(40), *HEAVY])
 def test_random_networks(seed, tmp_path, monkeypatch):
     """Deployed, also in bfloat16, and as files in every runner."""
     monkeypatch.delenv("MXNET_SUBGRAPH_BACKEND", raising=False)
@@ -590,11 +595,7 @@ def test_an_excitation_stays_in_blocks(gates, size, steps):
     found = fused_operators(deployed)
     assert found.count("_backward_Activation") == steps, found
     if steps == 2:  # the convolution before the sigmoid, which has more outputs than inputs, is after it
-        assert found[found.index("broadcast_axis") :][:3] == [
-            "broadcast_axis",
-            "_sg_mkldnn_conv",
-            "_backward_Activation",
-        ]
+        assert found[found.index("broadcast_axis") + 1 :][:2] == ["_sg_mkldnn_conv", "_backward_Activation"]
 
 
 @pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
@@ -650,9 +651,7 @@ def test_an_input_that_is_added_to_integers_is_of_integers():
     net.initialize()
     deployed = mxsame.deploy(net, (1, 2))
     assert deployed(mx.nd.array([[3, 4]], dtype="int32")).asnumpy().tolist() == [[4, 6]]
-    with pytest.raises(
-        TypeError, match=r"data must have the type of the parameters, int32; received data.dtype='float32'"
-    ):
+    with pytest.raises(TypeError, match=r"the type of the parameters, int32; received data.dtype='float32'"):
         deployed(mx.nd.array([[3, 4]]))
 
 
@@ -765,7 +764,7 @@ def test_a_network_of_few_products_stays_float32():
     ("net", "dtype", "received"),
     [
         (small_net, "float16", r"dtype='float16', net='float32', devices=\[cpu\(0\)\], lacks=\[\]"),
-        (lambda: initialized(nn.Dense(2, in_units=3), dtype="float64"), "bfloat16", "net='float64'"),
+        (lambda: dense("float64"), "bfloat16", "net='float64'"),
         (small_net, "bfloat16", r"lacks=\['AVX512_BF16'\]"),
         (small_net, "bfloat16", r"lacks=\['oneDNN'\]"),
     ],
@@ -797,12 +796,7 @@ def constant():
         (lambda: initialized(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
-        (
-            lambda: initialized(nn.Dense(2, in_units=3), dtype="float16"),
-            (1, 3),
-            TypeError,
-            "net must be float32 or float64 on the CPU",
-        ),
+        (lambda: dense("float16"), (1, 3), TypeError, "net must be float32 or float64 on the CPU"),
         (
             lambda: initialized(nn.InstanceNorm(in_channels=3), dtype="float64"),
             (1, 3, 5),
@@ -825,17 +819,9 @@ def test_wrong_arguments(net, shape, error, message):
     [
         ([normal(1, 3, 11, 12)] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
         ([np.zeros((1, 3, 11, 12))], TypeError, "data must be an NDArray; received data of type numpy.ndarray"),
-        (
-            [normal(1, 3, 12, 12)],
-            ValueError,
-            r"the shape that the net was deployed for, \(N, 3, 11, 12\); received data.shape=\(1, 3, 12, 12\)",
-        ),
+        ([normal(1, 3, 12, 12)], ValueError, r"deployed for, \(N, 3, 11, 12\); received data.shape=\(1, 3, 12, 12\)"),
         ([normal(1, 3, 11, 12, dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
-        (
-            [normal(1, 3, 11, 12).as_in_context(mx.cpu(3))],
-            ValueError,
-            r"on the device of the parameters, \[cpu\(0\)\]",
-        ),
+        ([normal(1, 3, 11, 12).as_in_context(mx.cpu(3))], ValueError, r"on the device of the parameters, \[cpu\(0\)\]"),
         ([normal(1, 3, 11, 12).tostype("row_sparse")], TypeError, "data must be an NDArray; .*RowSparse"),
     ],
 )
@@ -881,9 +867,8 @@ def test_copies(copied):
     assert repr(again) == repr(deployed) == f"Deployed(data (N, 3, 32, 34){', fused' if FUSES else ''})"
     assert bool(again._fused) == bool(deployed._fused)
     assert np.array_equal(again(data).asnumpy(), deployed(data).asnumpy())
-    assert all(
-        one is not other for one, other in zip(again.collect_params().values(), deployed.collect_params().values())
-    )
+    parameters = (each.collect_params().values() for each in (again, deployed))
+    assert all(one is not other for one, other in zip(*parameters))
 
 
 # ---- inside of other graphs ------------------------------------------------------------------------------------------
@@ -896,9 +881,7 @@ def parents(deployed):
     return {"hybridized": hybridized, "specialised": mxsame.hybridize(sequential(deployed))}
 
 
-@pytest.mark.parametrize(
-    "layer", [lambda: mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), lambda: mxsame.nn.MaxPool2D(3, 2)]
-)
+@pytest.mark.parametrize("layer", [lambda: mxsame.nn.Conv2D(4, 3, 2, in_channels=3), lambda: mxsame.nn.MaxPool2D(3, 2)])
 def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
     """9 -> (1, 1) and 8 -> (0, 1): what was made for the one would be silently wrong for the other."""
     net = initialized(sequential(layer(), nn.BatchNorm()))

@@ -38,28 +38,20 @@ def test_a_wrong_result_is_an_error(monkeypatch):
 # ---- broken machines -------------------------------------------------------------------------------------------------
 
 CRASH = "import os, signal\nprint('so far', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
-BROKEN = {  # links, files, what the text of MXNet's check starts with, and its fix
-    "no MXNet": (sites.NUMPY, {}, "MXNet is not installed. (no wheel)", f"{PIP} install --no-deps mxnet==1.9.1"),
-    "crash": (
-        sites.NUMPY,
-        sites.mxnet(CRASH),
-        "the process was killed by SIGSEGV: so far (mxnet 1.9.1)",
-        f"{PIP} uninstall -y mxnet && {PIP} install --no-deps mxnet==1.9.1",
-    ),
-    "words that the terminal has no characters for": (
-        sites.NUMPY,
-        sites.mxnet("raise OSError('libmxnet.so: \u2018no\u2019')\n"),
-        "The installed MXNet is broken: OSError: libmxnet.so: ?no?.",
-        f"{PIP} uninstall -y mxnet && {PIP} install --no-deps mxnet==1.9.1",
-    ),
+INSTALL = f"{PIP} install --no-deps mxnet==1.9.1"
+AGAIN = f"{PIP} uninstall -y mxnet && {INSTALL}"
+CURLY = "raise OSError('libmxnet.so: \u2018no\u2019')\n"  # quotes that the terminal has no characters for
+BROKEN = {  # files, what the text of MXNet's check starts with, and its fix
+    "no MXNet": ({}, "MXNet is not installed. (no wheel)", INSTALL),
+    "crash": (sites.mxnet(CRASH), "the process was killed by SIGSEGV: so far (mxnet 1.9.1)", AGAIN),
+    "quotes": (sites.mxnet(CURLY), "The installed MXNet is broken: OSError: libmxnet.so: ?no?.", AGAIN),
 }
 
 
-@pytest.mark.parametrize(("links", "files", "text", "fix"), BROKEN.values(), ids=list(BROKEN))
-def test_a_broken_machine(tmp_path, links, files, text, fix):
-    done = sites.run(
-        sites.make(tmp_path, "click", *links, files=files), "-m", "mxsame", "doctor", PYTHONIOENCODING="latin-1"
-    )
+@pytest.mark.parametrize(("files", "text", "fix"), BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_machine(tmp_path, files, text, fix):
+    site = sites.make(tmp_path, "click", *sites.NUMPY, files=files)
+    done = sites.run(site, "-m", "mxsame", "doctor", PYTHONIOENCODING="latin-1")
     assert done.returncode == 1 and done.stderr == ""
     lines = done.stdout.splitlines()
     (number,) = (number for number, line in enumerate(lines) if line.startswith("problem MXNet: "))
@@ -130,9 +122,8 @@ def test_what_an_mxnet_for_cuda_can_use(monkeypatch, said, reported, words):
 
     monkeypatch.setattr(subprocess, "run", smi)
     check = doctor.driver({"mxnet-cu112": "1.9.1"}, reported)
-    assert (check.status, check.fix) == (
-        ("problem", TO_CPU.replace("mxnet-cu112", "mxnet")) if words else ("note", None)
-    )
+    fix = TO_CPU.replace("mxnet-cu112", "mxnet")
+    assert (check.status, check.fix) == (("problem", fix) if words else ("note", None))
     assert (words or "535.104.05, NVIDIA A100, 8.0") in check.text
     assert doctor.driver({"mxnet": "1.9.1"}, reported).status == "note"
 

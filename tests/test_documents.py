@@ -100,9 +100,8 @@ def test_a_command_prints_what_stands_below_it(path, block):
 
 
 def test_an_installation_names_an_extra_that_there_is():
-    known = set(
-        re.findall(r'^        "(\w+)": (?:\[|CLI|on\()', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    known = set(re.findall(r'^        "(\w+)": (?:\[|CLI|on\()', setup, re.MULTILINE))
     assert {"cli", "test", "docs"} <= known
     for path in [README, *PAGES, ROOT / "CONTRIBUTING.md"]:
         for named in re.findall(r"\.\[([\w,]+)\]", path.read_text(encoding="utf-8")):

@@ -61,55 +61,42 @@ def test_a_second_padding_is_drawn_below_with_its_shift():
     ax = drawn(8, 3, 2, compare_with="symmetric")
     first = [row[0][0] for row in kernel_elements(ax)]
     assert first == [0, 2, 4, 6, -1, 1, 3, 5]
-    frames = sorted(
-        patch.get_x() for patch in ax.patches if patch.get_width() == 3 and patch.get_linestyle() != "solid"
-    )
-    assert frames == [0, 2, 4, 6], "the windows of SAME"
+    frames = [patch for patch in ax.patches if patch.get_width() == 3 and patch.get_linestyle() != "solid"]
+    assert sorted(frame.get_x() for frame in frames) == [0, 2, 4, 6], "the windows of SAME"
     assert titles(ax) == ["same: pads (0, 1), 4 outputs", "symmetric: pads (1, 1), 4 outputs, each 1 element too early"]
     assert labels(ax)[-1] == 'the window of "same"'
 
 
+UP, SYMMETRIC = (4, 3, 2), {"compare_with": "Symmetric"}  # the first is of a transposed convolution
+
+
 @pytest.mark.parametrize(
-    ("arguments", "title"),
+    ("window", "more", "title"),
     [
-        (
-            {"size": 6, "kernel_size": 4, "compare_with": "Symmetric"},
-            "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 element too early",
-        ),
-        (
-            {"size": 6, "kernel_size": 3, "compare_with": (0, 2)},
-            "explicit: pads (0, 2), 6 outputs, each 1 element too late",
-        ),
-        ({"size": 5, "kernel_size": 3, "padding": "causal"}, "causal: pads (2, 0), 5 outputs"),
-        ({"size": 1, "kernel_size": 1, "padding": 0}, "explicit: pads (0, 0), 1 output"),
-        (
-            {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "compare_with": "symmetric"},
-            "symmetric: crops (1, 1), 7 outputs instead of 8, each 1 element too early",
-        ),
-        (
-            {"size": 4, "kernel_size": 3, "stride": 2, "transposed": True, "output_padding": 0},
-            "same: crops (1, 1), 7 outputs",
-        ),
+        ((6, 4), SYMMETRIC, "symmetric: pads (2, 2), 7 outputs instead of 6, each 1 element too early"),
+        ((6, 3), {"compare_with": (0, 2)}, "explicit: pads (0, 2), 6 outputs, each 1 element too late"),
+        ((5, 3), {"padding": "causal"}, "causal: pads (2, 0), 5 outputs"),
+        ((1, 1), {"padding": 0}, "explicit: pads (0, 0), 1 output"),
+        (UP, SYMMETRIC, "symmetric: crops (1, 1), 7 outputs instead of 8, each 1 element too early"),
+        (UP, {"output_padding": 0}, "same: crops (1, 1), 7 outputs"),
     ],
 )
-def test_titles_name_what_is_drawn(arguments, title):
-    assert titles(drawn(**arguments))[-1] == title
+def test_titles_name_what_is_drawn(window, more, title):
+    assert titles(drawn(*window, **more, transposed=window == UP))[-1] == title
 
 
 def test_a_transposed_convolution_shows_where_inputs_are_written():
     ax = drawn(4, 3, 2, transposed=True)
     assert kernel_elements(ax)[-1] == [(6, True), (7, True), (8, False)]
     assert [text.get_text() for text in ax.texts].count("crop") == 1
-    assert kernel_elements(drawn(4, 2, 3, transposed=True))[-1] == [(9, True), (10, True)], (
-        "element 11 holds only the bias"
-    )
+    assert kernel_elements(drawn(4, 2, 3, transposed=True))[-1] == [(9, True), (10, True)]  # 11 is the bias
 
 
 def test_of_many_windows_both_ends_are_drawn():
     ax = drawn(224, 7, 2, compare_with="symmetric")
     written = [text.get_text() for text in ax.texts]
     assert [text for text in written if text.startswith("output")][:6] == [
-        *("output 0", "output 1", "output 2", "output 109", "output 110", "output 111"),
+        *("output 0", "output 1", "output 2", "output 109", "output 110", "output 111")
     ]
     assert "223" in written and "100" not in written and written.count("...") == 4
     assert max(patch.get_x() for patch in ax.patches) < 40

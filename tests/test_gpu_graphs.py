@@ -137,9 +137,8 @@ def test_they_would_run():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "", "-p", "no:cacheprovider", "-k", chosen]
     path = Path(__file__).parent
     environment = {**os.environ, "MXSAME_TEST_DEVICE": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [*command, str(path / "test_gpu.py")], cwd=path.parent, env=environment, capture_output=True, text=True
-    )
+    command.append(str(path / "test_gpu.py"))
+    done = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 10
 

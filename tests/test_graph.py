@@ -374,9 +374,7 @@ def test_both_files_or_none(tmp_path):
 
 STATIC_ONLY = {
     "explicit padding with ceil_mode": lambda: mxsame.nn.MaxPool2D(3, 3, ((0, 1), (0, 1)), ceil_mode=True),
-    "padding of zeros with ceil_mode": lambda: mxsame.nn.AvgPool2D(
-        3, 3, ((0, 1), (0, 1)), True, count_include_pad=True
-    ),
+    "zeros with ceil_mode": lambda: mxsame.nn.AvgPool2D(3, 3, ((0, 1), (0, 1)), True, count_include_pad=True),
     "windows that may start after the data": lambda: mxsame.nn.MaxPool2D(2, 3, "valid", ceil_mode=True),
     "keras-mxnet with long strides": lambda: mxsame.nn.Conv2D(4, 1, 4, "keras-mxnet", in_channels=3),
     "long strides": lambda: mxsame.nn.Conv2D(4, 3, (5000, 2), in_channels=3),
@@ -437,10 +435,9 @@ def test_a_net_of_gluon_s_is_exported_by_its_own_method(back, tmp_path):
     if back:
         net.hybridize()
         running.assert_equal(net(images(31, 33)), want.asnumpy())
-    net.export(str(tmp_path / "net"), 0, remove_amp_cast=True)
-    loaded = mx.gluon.SymbolBlock.imports(
-        str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
-    )
+    prefix = str(tmp_path / "net")
+    net.export(prefix, 0, remove_amp_cast=True)
+    loaded = mx.gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data"], f"{prefix}-0000.params")
     running.assert_equal(loaded(images(31, 33)), want.asnumpy())
 
 

@@ -73,16 +73,11 @@ def test_kernels_that_contradict_the_data_or_are_unknown(function):
         wrong = {**given, argument: nd.ones(shape)}
         refused_in_keras_words(lambda wrong=wrong: function(**wrong), "kernel", ValueError)
         wrong = {**right(function, variable), argument: sym.var("k", shape=(0,) * len(shape))}
-        refused_in_keras_words(
-            lambda wrong=wrong: function(**wrong), f"^{argument} must have a static shape", ValueError
-        )
+        refused_in_keras_words(lambda wrong=wrong: function(**wrong), f"^{argument} must have a static", ValueError)
 
 
 ones = nd.ones
-X, KERNEL, DEPTHWISE, TRANSPOSED = (
-    ones((2, 8, 7, 4)),
-    *(ones(KERNELS[kind]) for kind in ("conv", "depthwise", "transpose")),
-)
+X, KERNEL, TRANSPOSED = ones((2, 8, 7, 4)), ones(KERNELS["conv"]), ones(KERNELS["transpose"])
 UNKNOWN = sym.var("x")
 
 MORE = [
@@ -112,10 +107,7 @@ MORE = [
         lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 5, 10, 8)),
         r"output_shape\[3\] must agree with the output channels of kernel, 5; received output_shape\[3\]=8",
     ),
-    (
-        lambda: backend.conv2d_transpose(X, TRANSPOSED, (1, 10, 8, 5)),
-        r"output_shape\[0\] must agree with the batch of x",
-    ),
+    (lambda: backend.conv2d_transpose(X, TRANSPOSED, (1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),
     (
         lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 10, 9, 5)),
         r"output_shape\[2\] must be a length .* the length of x; received output_shape=\(2, 10, 9, 5\)",

@@ -68,11 +68,9 @@ def test_graph_at_other_sizes(module, call, case):
 def test_input_channels_of_a_kernel_may_follow_from_the_data():
     """As those of a Gluon parameter whose initialization is deferred."""
     data = mx.sym.var("data")
-    for function, kernel, whole in (
-        (ops.conv, (3, 2, 0, 4), (3, 2, 5, 4)),
-        (ops.conv_transpose, (3, 2, 4, 0), (3, 2, 4, 5)),
-    ):
+    for function, kernel in ((ops.conv, (3, 2, 0, 4)), (ops.conv_transpose, (3, 2, 4, 0))):
         symbol = function(data, mx.sym.var("kernel", shape=kernel), 2, "same")
+        whole = tuple(length or 5 for length in kernel)
         assert symbol.infer_shape(data=(2, 9, 8, 5))[0] == [(2, 9, 8, 5), whole]
 
 
@@ -114,9 +112,7 @@ def test_everything_but_what_keras_refuses_is_recorded():
 @by_name(make_keras3.chosen())
 def test_recorded_keras(case):
     arrays, _, out_grad, _ = expected_in_mxnet(case)
-    assert make.checksum(case, out_grad.shape) == GOLDEN[f"{case.name}/checksum"], (
-        "the inputs are not the recorded ones"
-    )
+    assert make.checksum(case, out_grad.shape) == GOLDEN[f"{case.name}/checksum"], "other inputs were recorded"
     shape = tuple(GOLDEN[f"{case.name}/shape"])
     wanted = GOLDEN[f"{case.name}/forward"].reshape(shape)
     arrays = ordered(case, arrays, "channels_last")

@@ -305,9 +305,7 @@ def test_a_transposed_layer_with_one_output_channel_trains(in_channels):
 
 
 @pytest.mark.parametrize("way", ["imperative", "mxsame"])
-@pytest.mark.parametrize(
-    ("size", "kernel", "strides"), [((13,), 3, 2), ((9, 12), 2, 2), ((8, 7), 3, 1), ((5, 6, 7), 2, 2)]
-)
+@pytest.mark.parametrize("size, kernel, strides", [((13,), 3, 2), ((9, 12), 2, 2), ((8, 7), 3, 1), ((5, 6, 7), 2, 2)])
 def test_the_gradient_of_a_maximum_is_right_at_inference_too(size, kernel, strides, way):
     """A saliency map: recorded, but nothing is trained. oneDNN keeps nothing for the backward pass then."""
     rank = len(size)

@@ -19,14 +19,7 @@ import mxsame
 import mxsame.keras.backend
 import mxsame.keras.ops
 from mxsame._mxnet import mx
-from mxsame.padding import (
-    KERAS_MXNET,
-    by_axis,
-    keras_mxnet_pads,
-    output_size,
-    same_pads,
-    transposed_cuts,
-)
+from mxsame.padding import KERAS_MXNET, by_axis, keras_mxnet_pads, output_size, same_pads, transposed_cuts
 
 nd, sym = mx.nd, mx.sym
 GOLDEN = make.load(make_keras_mxnet.FILE)
@@ -160,20 +153,17 @@ def test_averages_cannot_be_told_not_to():
 
 
 DATA, WEIGHT = nd.ones((1, 1, 6, 7)), nd.ones((1, 1, 2, 2))
+upward = functools.partial(mxsame.ops.conv_transpose, DATA, padding=KERAS_MXNET)
 OLD = {"strides": (3, 1), "padding": KERAS_MXNET}
 REFUSED = {  # calls of what keras-mxnet cannot run
     "conv": lambda: mxsame.ops.conv(DATA, nd.ones((1, 1, 1, 1)), **OLD),
     "max": lambda: mxsame.ops.max_pool(DATA, 1, **OLD),
     "symbol": lambda: mxsame.ops.max_pool(sym.var("data"), 1, input_size=(6, 7), **OLD),
     "unknown size": lambda: mxsame.ops.max_pool(sym.var("data"), (1, 1), **OLD),
-    "longer output": lambda: mxsame.ops.conv_transpose(DATA, WEIGHT, strides=3, padding=KERAS_MXNET),
-    "odd crop": lambda: mxsame.ops.conv_transpose(DATA, WEIGHT, strides=1, padding=KERAS_MXNET),
-    "negative crop": lambda: mxsame.ops.conv_transpose(
-        DATA, nd.ones((1, 1, 1, 1)), strides=2, padding=KERAS_MXNET, output_padding=1
-    ),
-    "strides, dilation": lambda: mxsame.ops.conv_transpose(
-        DATA, WEIGHT, strides=(2, 1), dilation=(1, 2), padding=KERAS_MXNET
-    ),
+    "longer output": lambda: upward(WEIGHT, strides=3),
+    "odd crop": lambda: upward(WEIGHT, strides=1),
+    "negative crop": lambda: upward(nd.ones((1, 1, 1, 1)), strides=2, output_padding=1),
+    "strides, dilation": lambda: upward(WEIGHT, strides=(2, 1), dilation=(1, 2)),
     "layer": lambda: mxsame.nn.Conv2DTranspose(1, 3, 2, KERAS_MXNET, dilation=2),
 }
 

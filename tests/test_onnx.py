@@ -330,9 +330,7 @@ def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkey
     else:
         net = mxsame.deploy(net, SHAPE)
         net = running.sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
-    with pytest.raises(
-        ValueError, match=r"net must take data of every size, .* received dynamic_size=True.* takes data of the shape"
-    ):
+    with pytest.raises(ValueError, match=r"every size, .* received dynamic_size=True.* takes data of the shape"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
 

@@ -72,9 +72,8 @@ def test_nothing_but_what_mxnet_needs_is_needed_without_an_extra(metadata):
     needed = [entry for entry in metadata.get_all("Requires-Dist") if "extra ==" not in entry]
     assert needed == ["numpy>=1.17", "requests>=2.20", "graphviz>=0.8.1"]
     assert not [entry for entry in metadata.get_all("Requires-Dist") if "mxnet" in entry], "it asks for NumPy 1"
-    assert {"cu112", "cli", "test", "oracle", "onnx", "notebooks", "docs", "dev"} <= set(
-        metadata.get_all("Provides-Extra")
-    )
+    extras = {*metadata.get_all("Provides-Extra")}
+    assert {"cu112", "cli", "test", "oracle", "onnx", "notebooks", "docs", "dev"} <= extras
 
 
 def test_the_wheel_holds_the_package_its_data_and_the_licences(wheel):

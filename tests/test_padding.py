@@ -110,7 +110,5 @@ def test_large_numbers_stay_exact():
     assert padding.transposed_output_size(2**29, 3, 3) == 3 * 2**29
     with pytest.raises(ValueError, match="padded input must be at most 2147483647 long; received size=2147483647"):
         padding.output_size(LARGEST, 3, 2)
-    with pytest.raises(
-        ValueError, match="output of a transposed convolution must be at most 2147483647 long; received size"
-    ):
+    with pytest.raises(ValueError, match="a transposed convolution must be at most 2147483647 long; received size"):
         padding.transposed_output_size(2**30, 3, 2)

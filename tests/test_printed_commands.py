@@ -30,11 +30,7 @@ def environment(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "convert sample:digits -o digits",
-        "convert sample:digits -o digits.onnx --shape conv2d_input=1,8,8,1",
-        "demo",
-    ],
+    ["convert sample:digits -o digits", "convert sample:digits -o digits.onnx --shape conv2d_input=1,8,8,1", "demo"],
 )
 def test_what_a_message_prints_works(environment, tmp_path, command):
     wanted = [environment, "-m", "mxsame", *shlex.split(command)]

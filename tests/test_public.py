@@ -16,13 +16,10 @@ from mxsame.keras import backend, layouts, ops
 
 gluon = mx.gluon
 
-ROOMS = [
-    *(mxsame, mxsame.nn, mxsame.ops, mxsame.padding, mxsame.plan, mxsame.planner),
-    *(mxsame.keras, backend, layouts, ops),
-]
+ROOMS = [mxsame, mxsame.nn, mxsame.ops, mxsame.padding, mxsame.plan, mxsame.planner, mxsame.keras]
 PUBLIC = [
     (f"{room.__name__}.{name}", getattr(room, name))
-    for room in ROOMS
+    for room in [*ROOMS, backend, layouts, ops]
     for name in room.__all__
     if callable(getattr(room, name))
 ]

@@ -42,115 +42,103 @@ GRAPHS = {
     "transposes around branches that are multiplied": (
         lambda F, x, p: moved(F, (lambda y: y * F.sigmoid(y) + 1)(moved(F, conv(F, x, p))), FIRST),
         WEIGHT,
-        ["Convolution", "Activation", "elemwise_mul", "_plus_scalar"],
+        "Convolution Activation elemwise_mul _plus_scalar",
     ),
     "equal transposes before an addition": (
         lambda F, x, p: moved(F, F.relu(moved(F, conv(F, x, p)) + moved(F, conv(F, x, p, "other"))), FIRST),
         {**WEIGHT, "other": (4, 4, 3, 3)},
-        ["Convolution", "Convolution", "elemwise_add", "Activation"],
+        "Convolution Convolution elemwise_add Activation",
     ),
     "not a transpose that others need": (
         lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(moved(F, conv(F, x, p))),
         WEIGHT,
-        ["Convolution", "transpose", "Activation", "Pooling"],
+        "Convolution transpose Activation Pooling",
     ),
     "not a transpose next to data without one": (
         lambda F, x, p: F.broadcast_add(moved(F, x), F.mean(x)),
         {},
-        ["transpose", "mean", "broadcast_add"],
+        "transpose mean broadcast_add",
     ),
     "a batch norm after a slice, which stays": (
         lambda F, x, p: F.relu(norm(F, without_start(F, conv(F, x, p), 2, 3), p)),
         {**WEIGHT, **NORM},
-        ["Convolution", "slice", "Activation"],
+        "Convolution slice Activation",
     ),
     "not a transpose after what differs by channel": (
         lambda F, x, p: moved(F, F.LeakyReLU(moved(F, x, (0, 2, 1, 3)), p["slope"], act_type="prelu"), FIRST),
         {"slope": (6,)},
-        ["transpose", "LeakyReLU", "transpose"],
+        "transpose LeakyReLU transpose",
     ),
     "a relu of a minimum of a slice that drops nothing": (
         lambda F, x, p: F.relu(F.minimum(F.slice_axis(conv(F, x, p), axis=0, begin=0, end=None), 6)),
         WEIGHT,
-        ["Convolution", "clip"],
+        "Convolution clip",
     ),
-    "not of a minimum below 0": (lambda F, x, p: F.relu(F.minimum(x, -1)), {}, ["_minimum_scalar", "relu"]),
-    "transposes that cancel out": (
-        lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST),
-        {},
-        ["clip"],
-    ),
+    "not of a minimum below 0": (lambda F, x, p: F.relu(F.minimum(x, -1)), {}, "_minimum_scalar relu"),
+    "transposes that cancel out": (lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST), {}, "clip"),
     "a transpose after a constant": (
         lambda F, x, p: moved(F, F.broadcast_mul(moved(F, F.relu(x)), p["map"]), FIRST),
         {"map": (6, 5, 4)},
-        ["Activation", "broadcast_mul"],
+        "Activation broadcast_mul",
     ),
     "transposes after a concatenation": (
         lambda F, x, p: F.concat(moved(F, F.relu(x)), moved(F, F.Pooling(x, kernel=(1, 1))), dim=3),
         {},
-        ["relu", "Pooling", "Concat", "transpose"],
+        "relu Pooling Concat transpose",
     ),
     "a transpose after a constant to concatenate": (
         lambda F, x, p: moved(F, F.concat(p["token"], moved(F, F.sigmoid(x)), dim=2), FIRST),
         {"token": (2, 6, 1, 4)},
-        ["Activation", "Concat"],
+        "Activation Concat",
     ),
     "a batch norm of channels last": (
         lambda F, x, p: moved(F, F.relu(norm(F, moved(F, conv(F, x, p)), p, axis=3)), FIRST),
         {**WEIGHT, **NORM},
-        ["Convolution", "Activation"],
+        "Convolution Activation",
     ),
     "not a batch norm over another axis": (
         lambda F, x, p: norm(F, conv(F, x, p), p, axis=2),
         {**WEIGHT, **dict.fromkeys(NORM, (6,))},
-        ["Convolution", "BatchNorm"],
+        "Convolution BatchNorm",
     ),
     "not into what is used elsewhere": (
         lambda F, x, p: (lambda y: norm(F, y, p) + F.sigmoid(y))(conv(F, x, p)),
         {**WEIGHT, **NORM},
-        ["Convolution", "BatchNorm", "Activation", "elemwise_add"],
+        "Convolution BatchNorm Activation elemwise_add",
     ),
     "a chain of scales and shifts": (
         lambda F, x, p: 3 - (norm(F, F.broadcast_div(conv(F, x, p) - 1, F.exp(p["map"])), p) * 2 + 0.5) / 4,
         {**WEIGHT, **NORM, "map": (4, 1, 1)},
-        ["Convolution"],
+        "Convolution",
     ),
     "a constant less the data": (
         lambda F, x, p: F.broadcast_sub(p["map"], conv(F, x, p)),
         {**WEIGHT, "map": (1, 4, 1, 1)},
-        ["Convolution"],
+        "Convolution",
     ),
     "not a constant that differs by element": (
         lambda F, x, p: F.broadcast_add(conv(F, x, p), p["map"]),
         {**WEIGHT, "map": (4, 6, 1)},
-        ["Convolution", "broadcast_add"],
+        "Convolution broadcast_add",
     ),
-    "not by infinity": (
-        lambda F, x, p: F.clip(conv(F, x, p) / 0, -1, 1),
-        WEIGHT,
-        ["Convolution", "_div_scalar", "clip"],
-    ),
+    "not by infinity": (lambda F, x, p: F.clip(conv(F, x, p) / 0, -1, 1), WEIGHT, "Convolution _div_scalar clip"),
     "into a dense layer": (
         lambda F, x, p: F.broadcast_add(
             norm(F, F.FullyConnected(x, p["dense"], num_hidden=4, no_bias=True), p), p["one"]
         ),
         {"dense": (4, 120), "one": (1,), **NORM},
-        ["FullyConnected"],
+        "FullyConnected",
     ),
-    "what changes nothing": (
-        lambda F, x, p: F.Dropout(F.identity(F.BlockGrad(x) * 1 + 0), p=0.5) / 1 - 0,
-        {},
-        ["_copy"],
-    ),
+    "what changes nothing": (lambda F, x, p: F.Dropout(F.identity(F.BlockGrad(x) * 1 + 0), p=0.5) / 1 - 0, {}, "_copy"),
     "dropout that is always on stays": (
         lambda F, x, p: F.Dropout(x, p=0.0, mode="always") + 1,
         {},
-        ["Dropout", "_plus_scalar"],
+        "Dropout _plus_scalar",
     ),
     "what depends only on parameters": (
         lambda F, x, p: F.broadcast_mul(F.relu(x), F.exp(F.sum(p["map"], axis=(1, 2), keepdims=True))),
         {"map": (4, 6, 2)},
-        ["Activation", "broadcast_mul"],
+        "Activation broadcast_mul",
     ),
 }
 
@@ -173,7 +161,7 @@ def test_graph(name, dtype):
     want = outputs(net(data))
     deployed = mxsame.deploy(net, SHAPE)
     if dtype == "float64":  # in float32 what is left of batch norms becomes a convolution, too
-        assert running.operators(deployed.graph) == operators
+        assert " ".join(running.operators(deployed.graph)) == operators
     for got, expected in zip(outputs(deployed(data)), want):  # MXNet keeps eps in float32, here and there
         assert running.difference(got, expected) < (1e-10 if dtype == "float64" else 1e-5)
 
@@ -321,6 +309,4 @@ def test_what_is_in_bfloat16(size, per_element, casts, monkeypatch):
     if casts:
         assert names[-5:] == ["amp_cast", "Convolution", "Pooling", "amp_cast", "LeakyReLU"]
     if casts == 4:
-        assert names[:7] == [
-            *("Convolution", "Activation", "amp_cast", "Convolution", "clip", "Convolution", "amp_cast")
-        ]
+        assert " ".join(names[:7]) == "Convolution Activation amp_cast Convolution clip Convolution amp_cast"

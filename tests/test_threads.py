@@ -33,6 +33,13 @@ def machine(root, siblings=(), mount="", groups="0::/", limits=()):
     return root
 
 
+def of_version_1(group, quota):
+    """Limits of a group of processes by their path."""
+    return {
+        f"cpu,cpuacct/{group}cpu.cfs_{name}_us": str(value) for name, value in (("quota", quota), ("period", 100000))
+    }
+
+
 @pytest.mark.parametrize(
     ("allowed", "siblings", "cores"),
     [
@@ -59,20 +66,8 @@ def test_cores(allowed, siblings, cores, tmp_path, monkeypatch):
         (V2.format(shown="/"), "0::/a/b", {"a/cpu.max": "max 1", "a/b/cpu.max": "50000 100000"}, 0.5, 1),
         (V2.format(shown="/pod"), "0::/pod/a", {"a/cpu.max": "400000 100000"}, 4, 4),
         (V2.format(shown="/"), "0::/../outside", {"cpu.max": "400000 100000"}, 4, 4),
-        (
-            V1.format(shown="/docker/c"),
-            "3:cpu,cpuacct:/docker/c\n0::/",
-            {"cpu,cpuacct/cpu.cfs_quota_us": "600000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
-            6,
-            6,
-        ),
-        (
-            V1.format(shown="/"),
-            "3:cpu,cpuacct:/a",
-            {"cpu,cpuacct/a/cpu.cfs_quota_us": "-1", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
-            None,
-            8,
-        ),
+        (V1.format(shown="/docker/c"), "3:cpu,cpuacct:/docker/c\n0::/", of_version_1("", 600000), 6, 6),
+        (V1.format(shown="/"), "3:cpu,cpuacct:/a", of_version_1("a/", -1), None, 8),
     ],
 )
 def test_quotas(mount, groups, limits, quota, count, tmp_path, monkeypatch):
@@ -102,10 +97,7 @@ net.add(mxsame.nn.Conv2D(32, 3, in_channels=32), mxsame.nn.Conv2D(32, 3, in_chan
 net.initialize()
 x = nd.ones((2, 32, 16, 16))
 """
-RUNS = {
-    "deploy": "run = mxsame.deploy(net, x.shape)",
-    "hybridize": "run = mxsame.hybridize(net)",
-}
+RUNS = {"deploy": "run = mxsame.deploy(net, x.shape)", "hybridize": "run = mxsame.hybridize(net)"}
 TEAMS = """
 weight = nd.ones((32, 32, 3, 3))
 blocks = nd.Convolution(x, weight, no_bias=True, kernel=(3, 3), num_filter=32)

@@ -17,7 +17,7 @@ FILES = [
 LONG = "test_slice_pooling2d"  # minutes, most of them for memory
 DIFFERENT = {
     # Gluon refuses an array where the first call had None; here such calls have a graph of their own
-    "test_hybrid_block_none_args",
+    "test_hybrid_block_none_args"
 }
 
 

@@ -581,11 +581,7 @@ def lambda_of_keras_3(folder, given):
     return changed_keras(folder, lambda config: config["config"]["layers"].insert(3, entry))
 
 
-@cases(
-    "evil",
-    evaluation=("builtins", "eval"),
-    installed=("antigravity", "Dense2"),
-)
+@cases("evil", evaluation=("builtins", "eval"), installed=("antigravity", "Dense2"))
 def class_of_another_module(folder, value):
     module, kind = value
     config = {"name": "evil", "args": "1+1", "command": f"touch {folder / 'executed'}"}

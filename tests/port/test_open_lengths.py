@@ -30,11 +30,7 @@ SIZES = ((9, 12), (1, 1), (1, 7), (2, 1), (31, 64))
 MODELS = {  # name -> (shape, function, lengths)
     "last step": ((None, 6), lambda x: x[:, -1], ((5,), (2,), (1,))),
     "last steps": ((None, 6), lambda x: x[:, -2:], ((5,), (2,))),
-    "each step": (
-        (None, 6),
-        lambda x: keras().layers.TimeDistributed(keras().layers.Dense(2))(x),
-        ((5,), (9,), (1,)),
-    ),
+    "each step": ((None, 6), lambda x: keras().layers.TimeDistributed(keras().layers.Dense(2))(x), ((5,), (9,), (1,))),
     "bilinear": ((None, None, 3), like_the_input("bilinear"), SIZES),
     "nearest": ((None, None, 3), like_the_input("nearest"), SIZES),
 }

@@ -151,9 +151,7 @@ def test_weights_go_back_as_keras_wrote_them(recorded, tmp_path):
         with h5py.File(tmp_path / f"{network}.h5") as ours, h5py.File(folder / f"{network}.legacy.h5") as theirs:
             for layer in theirs.values():
                 for name in layer.attrs["weight_names"]:
-                    np.testing.assert_array_equal(
-                        ours[layer.name][name][()], layer[name][()], err_msg=f"{network}: {name}"
-                    )
+                    np.testing.assert_array_equal(ours[layer.name][name][()], layer[name][()], f"{network}: {name}")
             assert list(ours.attrs["layer_names"]) == list(theirs.attrs["layer_names"])
 
 

@@ -144,13 +144,10 @@ def test_layers_of_keras_3_without_a_module_are_no_operators():
 
 def test_all_refusals_are_in_one_error():
     """Those of layers whose inputs are there, in nested models, too, and behind a layer with another key."""
-    model = model_of(
-        entry("Flatten", "a", {"halved": 1}), entry("ReLU", "after", {"halved": 2}), entry("Softmax1", "b")
-    )
-    model["config"]["layers"] += [
-        entry("Softmax", "c", {"axis": 7}),
-        wrapping("TimeDistributed", "ReLU", "d", {"new": 3}),
-    ]
+    chain = entry("Flatten", "a", {"halved": 1}), entry("ReLU", "after", {"halved": 2}), entry("Softmax1", "b")
+    others = entry("Softmax", "c", {"axis": 7}), wrapping("TimeDistributed", "ReLU", "d", {"new": 3})
+    model = model_of(*chain)
+    model["config"]["layers"] += others
     for layer in model["config"]["layers"][3:]:
         layer["inbound_nodes"] = [[["data", 0, 0, {}]]]
     model["config"]["output_layers"] = [["after", 0, 0]]
@@ -183,9 +180,7 @@ UNREAD = {  # a key that may mean something, at each position of a configuration
 def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
     monkeypatch.setattr(sites, "fill", lambda *arguments: None)  # without weights
     monkeypatch.setattr(reading, "roles_of", lambda layer: [])
-    with pytest.raises(
-        ValueError, match=rf"layer '[a-z/]*' \(.*must not be given, or have its default; received {key}"
-    ):
+    with pytest.raises(ValueError, match=rf"layer '[a-z/]*' \(.*must not be given, .* its default; received {key}"):
         mxsame.from_keras(json.dumps(model_of(UNREAD[key])))
 
 
@@ -199,11 +194,8 @@ def test_a_layer_of_another_type_is_refused_without_the_advice_to_replace_it(cla
 
 
 def test_keys_that_mean_nothing_are_left():
-    off = {
-        "dtype": {**POLICY, "config": {"name": "float32"}},
-        "kernel_initializer": {"class_name": "Zeros"},
-        "more": None,
-    }
+    float32 = {**POLICY, "config": {"name": "float32"}}
+    off = {"dtype": float32, "kernel_initializer": {"class_name": "Zeros"}, "more": None}
     net = mxsame.from_keras(json.dumps(model_of(entry("Flatten", config={**off, "trainable": True, "new": False}))))
     assert net(mx.nd.ones((1, 3, 4))).shape == (1, 12)
     of_keras_3_15 = {"renorm": False, "renorm_clipping": None, "renorm_momentum": 0.99}

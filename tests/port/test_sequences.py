@@ -114,9 +114,8 @@ def test_recurrent_convolutions(rank, strides, gate):
     for data_format, shape in (("channels_last", (4, *size, 3)), ("channels_first", (4, 3, *size))):
         data = keras().Input(shape)
         make = getattr(layers, f"ConvLSTM{rank}D")
-        nets[data_format] = keras().Model(
-            data, make(8, 3, go_backwards=rank == 2, data_format=data_format, **options)(data)
-        )
+        layer = make(8, 3, go_backwards=rank == 2, data_format=data_format, **options)
+        nets[data_format] = keras().Model(data, layer(data))
     last, first = randomise(nets["channels_last"]), nets["channels_first"]
     first.set_weights(last.get_weights())
     (x,) = inputs_of(last)

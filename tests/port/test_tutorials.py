@@ -71,9 +71,7 @@ def batch(model):
 
 
 NETWORKS = pytest.mark.parametrize(
-    "network",
-    [text_recognition, text_classification, vision_transformer, audio],
-    ids=lambda network: network.__name__,
+    "network", [text_recognition, text_classification, vision_transformer, audio], ids=lambda network: network.__name__
 )
 
 

@@ -3,7 +3,7 @@
 import live_keras  # before TensorFlow
 import numpy as np
 import pytest
-from mxnet import nd
+from mxnet import gluon, nd
 
 import mxsame
 
@@ -20,6 +20,10 @@ def tf():
 
 def keras_layer(name, *args, **kwargs):
     return lambda x: getattr(tf().keras.layers, name)(*args, **kwargs)(x)
+
+
+def each_step(name, *args):
+    return lambda x: tf().keras.layers.TimeDistributed(getattr(tf().keras.layers, name)(*args))(x)
 
 
 def both(name, other):
@@ -106,12 +110,8 @@ EXACT = {  # name -> the type of the input, the shape of an entry, the function
     "resizing": ("int32", (2, 2, 1), keras_layer("Resizing", 4, 4)),
     "buckets": ("int32", (4,), lambda x: keras_layer("Discretization", [0.0, 3.0])(x) + 1),
     "categories": ("int32", (4,), lambda x: keras_layer("CategoryEncoding", 5)(tf().minimum(abs(x), 4))),
-    "each step": ("int32", (4, 1), lambda x: tf().keras.layers.TimeDistributed(tf().keras.layers.Dense(2))(x)),
-    "each step, kept": (
-        "int32",
-        (2, 2),
-        lambda x: tf().keras.layers.TimeDistributed(tf().keras.layers.Flatten())(x) + 1,
-    ),
+    "each step": ("int32", (4, 1), each_step("Dense", 2)),
+    "each step, kept": ("int32", (2, 2), lambda x: each_step("Flatten")(x) + 1),
     "a model of floats": ("int32", (4,), inner("float32", lambda x: x / 2)),
     "a model of integers": ("float32", (4,), lambda x: inner("int32", lambda x: x + 1)(x / 3)),
     "the input": ("int32", (4,), identity),
@@ -161,9 +161,7 @@ def test_exact(name, tmp_path):
     runs = [net, mxsame.deploy(net, x.shape)]
     for size in (None, x.shape):
         files = mxsame.export(net, str(tmp_path / "net"), size)
-        runs.append(
-            mxsame._mxnet.mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1] if net.collect_params() else None)
-        )
+        runs.append(gluon.SymbolBlock.imports(files[0], ["data"], files[1] if net.collect_params() else None))
     outs = [run(given) for run in runs]
     mxsame.hybridize(net)
     for out in (*outs, net(given)):
