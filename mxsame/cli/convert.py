@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import multiprocessing
-import os
-import resource
-import signal
-import sys
-import textwrap
 import warnings
-from functools import partial
-from importlib import metadata
-from importlib.util import find_spec
-from math import isfinite
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 from mxsame import validation
-from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, print_table, refusals
+from mxsame.cli._child import run_in_child
+from mxsame.cli._keras import imported_dict, imported_keras, loaded
+from mxsame.cli._printing import print_result, stages
+from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, refusals
 from mxsame.data import sample
 
-SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
-BYTES_PER_SECOND = 10e6  # more time for a large one
-MEMORY = 2**30  # bytes to read a file, and three times its size
-# Newer ones need another protobuf and NumPy.
-WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1 'ml-dtypes<0.5'" * bool(find_spec("onnx"))
-FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
-    "--upgrade keras tensorflow-cpu"
-    if sys.version_info >= (3, 12)
-    else f"tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}, or, for a file of Keras 3, "
-    "with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
-)
 TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 DIFFERS = 3  # the exit code of a layer that differs from Keras's
 
@@ -119,7 +100,17 @@ def command(context: click.Context, **options: Any) -> None:
     else:
         if options["check"] and options["padding"] is not None:
             raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-        context.exit(run_in_child(options))
+        check_suffix(options["output"])
+        files = [options[name] for name in ("file", "weights") if options[name] is not None]
+        context.exit(run_in_child(convert_file, files, options))
+
+
+def check_suffix(output: Path | None) -> None:
+    """Refuses the name of a file of another format; digits after a point are a version."""
+    suffix = output.suffix[1:] if output and not output.is_dir() else ""
+    if suffix and suffix != "onnx" and not suffix.isdigit():
+        rule = "-o must be a name without a suffix, for MXNet's files, a folder, or end in .onnx"
+        raise click.UsageError(f"{rule}; received {output}.")
 
 
 def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict | None:
@@ -158,58 +149,6 @@ def write_network(
     if onnx is None:
         click.echo("{layers} layers, {parameters:,} parameters, compared by {compared_by}".format(**result))
     click.echo(f"written: {result['path']}")
-
-
-def run_in_child(options: dict) -> int:
-    """The exit code of `child` in another process, which is killed if reading takes too long: libhdf5 follows some
-    lists of damaged files without end, and then only a process can be stopped."""
-    files = [options[name] for name in ("file", "weights") if options[name] is not None]
-    size = sum(map(os.path.getsize, files))
-    limit = SECONDS + size / BYTES_PER_SECOND
-    new = multiprocessing.get_context("spawn")
-    reading, ready = new.Pipe(duplex=False)
-    process = new.Process(target=child, args=(ready, MEMORY + 3 * size, options))
-    process.start()
-    ready.close()
-    try:
-        if not reading.poll(limit):  # true once `ready` is closed, which the end of the process does, too
-            reason = f"reading it took more than {limit:.0f} seconds. It may be damaged, or the machine is busy"
-            raise click.ClickException(f"{files[0]} must be a whole model file: {reason}.")
-        process.join()
-    finally:
-        process.kill()
-        process.join()
-    code = process.exitcode or 0
-    if code < 0:
-        raise click.ClickException(f"the process that converts {files[0]} ended with {signal.Signals(-code).name}.")
-    return code
-
-
-def child(ready: Any, memory: int, options: dict) -> None:
-    """In the other process: converts; it closes `ready` when the file is read."""
-    try:
-        code = convert_file(**options, limits=partial(reading_limits, ready, memory))
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # without MXNet's own cleanup, which may run out of memory
-
-
-@contextlib.contextmanager
-def reading_limits(ready: Any, memory: int) -> Iterator[None]:
-    """While a file is read, the process may allocate this many bytes more, on systems with /proc."""
-    statistics: Any = Path("/proc/self/statm")
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    if statistics.exists():
-        used = int(statistics.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + memory, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-        ready.close()
 
 
 def convert_file(
@@ -257,68 +196,6 @@ def convert_file(
     return DIFFERS if differing else 0
 
 
-@contextlib.contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """What shows a stage and how much of it is done, in one line of a terminal."""
-    is_terminal = sys.stderr.isatty()
-
-    def show(stage: str, done: int, total: int) -> None:
-        if is_terminal:
-            part = f" {done} of {total}" if total > 1 else " .."
-            click.echo(f"\r\033[K{stage}{part}", nl=False, err=True)
-
-    try:
-        yield show
-    finally:
-        if is_terminal:
-            click.echo("\r\033[K", nl=False, err=True)
-
-
-def print_result(
-    file: str, net: Any, rows: list, written: list, checked: list | None, differing: list, as_json: bool
-) -> None:
-    """Prints the table of layers, what was written, and how the layers compare with Keras's."""
-    from mxsame.graphs import tracing
-
-    names = tracing.input_names(net, len(net.inputs))
-    inputs = {name: tensor.layer for name, tensor in zip(names, net.description.inputs)}
-    if as_json:
-        compared = checked and [  # JSON has no infinity
-            {**row._asdict(), "difference": row.difference if isfinite(row.difference) else None} for row in checked
-        ]
-        summary = {"file": file, "written": written or None, "inputs": inputs, "transpositions": net.transpositions}
-        print_json({**summary, "layers": [row._asdict() for row in rows], "check": compared})
-        return
-    print_layers(rows, net.transpositions)
-    if len(inputs) > 1:
-        click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in inputs.items())}")
-    if differing:
-        first = differing[0]
-        click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
-        click.echo("nothing written")
-        return
-    if checked is not None:
-        largest = max(row.difference for row in checked)
-        click.echo(f"{len(checked)} layers equal Keras's: the largest difference is {largest:.1e}")
-    for name in written:
-        click.echo(f"written: {name}")
-    if not written:
-        click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")
-
-
-def print_layers(rows: list, transpositions: int) -> None:
-    """The table of layers, and their sums."""
-    lines = [("layer", "class", "operators", "output", "parameters", "padding")]
-    for row in rows:
-        shape = "x".join(map(str, row.output_shape[1:]))
-        texts = (row.layer, row.class_name, ", ".join(row.operators), shape, f"{row.parameters:,}", row.padding or "")
-        lines.append(texts)
-    print_table(lines)
-    total = sum(row.parameters for row in rows)
-    times = f"{transpositions} transposition{'' if transpositions == 1 else 's'}"
-    click.echo(f"{len(rows)} layers, {total:,} parameters, {times} of data")
-
-
 def input_shapes(net: Any, given: tuple) -> list:
     """A shape for each input: as given, or the model's own."""
     own = [tuple(value.ordered(value.shape)) for value in net.inputs]
@@ -340,64 +217,3 @@ def in_order(given: tuple, inputs: list[str]) -> list:
         validation.per_axis("--shape", shape, len(shape), 1)
         validation.elements("--shape", shape)
     return [shape for _, shape in given] if None in named else [named[name] for name in inputs]
-
-
-def imported_dict(option: str, named: str | None) -> Any:
-    """What an option names as MODULE:NAME; the module may be in the current folder."""
-    if named is None:
-        return None
-    module, _, name = named.partition(":")
-    if not module or not name:
-        raise click.UsageError(f"{option} must be MODULE:NAME, as in my_layers:custom; received {named!r}.")
-    sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise click.UsageError(f"{option} must name a dict of a module that Python finds: {error}.") from error
-
-
-def imported_keras() -> Any:
-    """The module tf.keras or Keras, without TensorFlow's notes on the processor."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    reasons = []
-    for package in ("tensorflow.keras", "keras"):
-        try:
-            with silent_stderr():
-                return importlib.import_module(package)
-        except Exception as error:  # a package with other versions of its dependencies may raise anything
-            reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
-    raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
-
-
-@contextlib.contextmanager
-def silent_stderr() -> Iterator[None]:
-    """What libraries print to the process's stderr is lost; an exception is not."""
-    kept = os.dup(2)
-    with open(os.devnull, "w", encoding="ascii") as nothing:
-        os.dup2(nothing.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any) -> Any:
-    """The model, loaded by Keras."""
-    try:
-        if weights is None:
-            return keras.models.load_model(file, custom_objects=objects, compile=False)
-        model = keras.models.model_from_json(Path(file).read_text(encoding="utf-8"), custom_objects=objects)
-        model.load_weights(weights)
-        return model
-    except Exception as error:  # Keras has no type of error for files that it cannot load
-        version = getattr(keras, "__version__", None) or metadata.version("keras")  # tf.keras has none of its own
-        advice = FIX
-        if "safe_mode" in str(error):
-            advice = "In Python, load it with safe_mode=False, which runs its code, and call mxsame.compare(net, model)"
-        elif custom and not objects:
-            advice = f"Give Keras your own layers by --custom-objects MODULE:NAME; else f{FIX[1:]}"
-        words = textwrap.shorten(str(error), 300, placeholder="..")  # some contain the whole configuration
-        raise click.ClickException(
-            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words.rstrip('.')}. {advice}"
-        ) from error

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from mxnet import gluon, nd
 
 import mxsame
-from mxsame.cli import convert as command, main
+from mxsame.cli import _child, _keras, convert as command, main
 from mxsame.port import convert
 
 pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
@@ -29,7 +29,7 @@ def folder(recorded):
 def run(*arguments):
     """The command in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "run_in_child", lambda options: command.convert_file(**options))
+        patch.setattr(command, "run_in_child", lambda function, files, options: function(**options))
         return CliRunner().invoke(main, ["convert", *map(str, arguments)])
 
 
@@ -123,6 +123,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "-o", "net", "--opset", "14"), 2, "are for an ONNX file"),
         (("sequential.h5", "-o", "net.onnx", "--dynamic-size"), 1, "None for its size, as Input((None, None, 3)) does"),
         (("unet.h5", "--dynamic-size"), 2, "are for an ONNX file"),
+        (("unet.h5", "-o", "net.tflite"), 2, "a folder, or end in .onnx; received net.tflite."),
         (("unet.h5", "--custom", "mxsame"), 2, "--custom must be MODULE:NAME, as in .*; received 'mxsame'."),
         (("unet.h5", "--custom", "mxsame:none"), 2, "--custom must name a dict of a module that Python finds: module"),
         (("unet.h5", "--shape", "1,0,8,3"), 1, "--shape[1] must be an integer >= 1; received --shape[1]=0"),
@@ -276,7 +277,7 @@ def test_a_file_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch
     assert at < end
     struct.pack_into("<Q", content, at + 8, 0)
     (tmp_path / "model.h5").write_bytes(content)
-    monkeypatch.setattr(command, "SECONDS", 6)
+    monkeypatch.setattr(_child, "SECONDS", 6)
     result = CliRunner().invoke(main, ["convert", str(tmp_path / "model.h5")])  # this process supervises
     assert result.exit_code == 1
     assert re.search("memory|reading it took more than 6 seconds|^$", result.output), result.output
@@ -286,7 +287,7 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
     def broken(name):
         raise TypeError("another NumPy")
 
-    monkeypatch.setattr(command.importlib, "import_module", broken)
+    monkeypatch.setattr(_keras.importlib, "import_module", broken)
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output

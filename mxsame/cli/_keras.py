@@ -1,0 +1,85 @@
+"""The user's own Keras, which `mxsame convert --check` compares with."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import textwrap
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Iterator
+
+from mxsame.cli._shared import click
+
+# Newer ones need another protobuf and NumPy.
+WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1 'ml-dtypes<0.5'" * bool(find_spec("onnx"))
+FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
+    "--upgrade keras tensorflow-cpu"
+    if sys.version_info >= (3, 12)
+    else f"tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}, or, for a file of Keras 3, "
+    "with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
+)
+
+
+def imported_dict(option: str, named: str | None) -> Any:
+    """What an option names as MODULE:NAME; the module may be in the current folder."""
+    if named is None:
+        return None
+    module, _, name = named.partition(":")
+    if not module or not name:
+        raise click.UsageError(f"{option} must be MODULE:NAME, as in my_layers:custom; received {named!r}.")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise click.UsageError(f"{option} must name a dict of a module that Python finds: {error}.") from error
+
+
+def imported_keras() -> Any:
+    """The module tf.keras or Keras, without TensorFlow's notes on the processor."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    reasons = []
+    for package in ("tensorflow.keras", "keras"):
+        try:
+            with silent_stderr():
+                return importlib.import_module(package)
+        except Exception as error:  # a package with other versions of its dependencies may raise anything
+            reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
+    raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
+
+
+@contextlib.contextmanager
+def silent_stderr() -> Iterator[None]:
+    """What libraries print to the process's stderr is lost; an exception is not."""
+    kept = os.dup(2)
+    with open(os.devnull, "w", encoding="ascii") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any) -> Any:
+    """The model, loaded by Keras."""
+    try:
+        if weights is None:
+            return keras.models.load_model(file, custom_objects=objects, compile=False)
+        model = keras.models.model_from_json(Path(file).read_text(encoding="utf-8"), custom_objects=objects)
+        model.load_weights(weights)
+        return model
+    except Exception as error:  # Keras has no type of error for files that it cannot load
+        version = getattr(keras, "__version__", None) or metadata.version("keras")  # tf.keras has none of its own
+        advice = FIX
+        if "safe_mode" in str(error):
+            advice = "In Python, load it with safe_mode=False, which runs its code, and call mxsame.compare(net, model)"
+        elif custom and not objects:
+            advice = f"Give Keras your own layers by --custom-objects MODULE:NAME; else f{FIX[1:]}"
+        words = textwrap.shorten(str(error), 300, placeholder="..")  # some contain the whole configuration
+        raise click.ClickException(
+            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words.rstrip('.')}. {advice}"
+        ) from error
