@@ -130,12 +130,12 @@ def _resolve(symbol: Any, replacements: Mapping[str, Any]) -> Any:
 
 
 def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
-    """Returns the Symbol, an mx.np one in np mode or as `is_np` says."""
+    """Returns the Symbol, an mx.np one in np mode or if `is_np`."""
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
 def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None) -> Trace:
-    """Returns the net run on Symbols, nested as `structure` says, mx.np ones in np mode or as `is_np` says."""
+    """Returns the net run on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
@@ -244,7 +244,7 @@ def input_names(net: Any, count: int) -> list[str]:
 
 
 def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
-    """Returns a graph's input, an mx.np Symbol in np mode, or as `is_np` says."""
+    """Returns a graph's input, an mx.np Symbol in np mode or if `is_np`."""
     return in_mode(mx.sym.var(name, dtype=dtype), is_np)
 
 
@@ -257,8 +257,8 @@ def reason(error: Exception) -> str:
     if axes:
         return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    says = "MXNet says: " if isinstance(error, mx.base.MXNetError) else ""
-    return says + (lines[-1][:200] if lines else "nothing")
+    source = "MXNet says: " if isinstance(error, mx.base.MXNetError) else ""
+    return source + (lines[-1][:200] if lines else "nothing")
 
 
 @contextlib.contextmanager

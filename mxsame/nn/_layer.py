@@ -81,7 +81,7 @@ class Layer(Checked, HybridBlock):
         try:
             return self.hybrid_forward(mx.nd, x, **own)
         except (TypeError, ValueError):
-            self.check(x)  # an error of the layer says more than one of its operator
+            self.check(x)  # an error of the layer is more specific than one of its operator
             raise
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:

@@ -6,7 +6,7 @@ MXNet's operators have one pad for both ends. Steps around an operator make its 
     -> crop the output -> flip back
 
 Most steps are empty in most plans. Whether a draft is exact is decided by arithmetic on the positions that are read
-(`_checked` and `_checked_transposed`), for every input size that the window stands for.
+(`_checked` and `_checked_transposed`), for every input size of the window.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> O
 
 def probe_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Optional[tuple[Optional[int], ...]]:
     """Returns the shape of a Symbol, None for lengths that follow from the lengths that its inputs leave open: they are
-    of one size and then another, as `shapes` says, since MXNet infers nothing through pooling of dynamic shape. None if
+    of one size and then another, by `shapes`, since MXNet infers nothing through pooling of dynamic shape. None if
     there is no such shape."""
     # Larger than what networks reduce to nothing; inference allocates no memory.
     one, other = (_infer_shape(symbol, shapes(size)) for size in (509, 1021))
