@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import tensors, validation
@@ -221,7 +221,7 @@ class ConvCall(NamedTuple):
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
         plan, note = choose_plan(inputs, setting)
-        return convolution("Convolution", inputs, setting, plan, note)
+        return convolution(inputs, setting, plan, note)
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
@@ -253,37 +253,30 @@ class DepthwiseCall(ConvCall):
 
 
 def convolution(
-    name: str, inputs: Inputs, setting: Setting, plan: Plan, note: Optional[str], **weight: bool
+    inputs: Inputs, setting: Setting, plan: Plan, note: Optional[str], copies_weight: bool = False
 ) -> Convolution:
-    """Returns MXNet's Convolution or Deconvolution by a plan; `weight` are fields of :class:`Convolution`."""
-    windows, work, target, padded = setting.windows, setting.work, inputs.target, 0
+    """Returns MXNet's Convolution by a plan, or for a transposed convolution its Deconvolution."""
+    windows, work, target = setting.windows, setting.work, inputs.target
+    if target.has_gradients and target.device != "gpu" and _is_shallow(windows, plan.axes):
+        first, *others = plan.axes
+        low, high = first.pad_operator
+        first = replace(first, pad=0, pad_operator=(low + first.pad, high + first.pad))
+        plan = replace(plan, axes=(first, *others))
     more: Dict[str, Any] = {"dilate": tuple(window.dilation for window in windows), "num_filter": work.channels}
     more.update(num_group=work.groups, no_bias=inputs.arrays[-1] is None)
-    if name == "Deconvolution":
-        more["adj"] = tuple(axis.adj for axis in plan.axes)
-    if target.has_gradients and target.device != "gpu" and _is_shallow(windows, plan.axes):
-        padded, *others = (axis.pad for axis in plan.axes)
-        more["pad"] = (0, *others)
+    name = "Convolution"
+    if work.operator == "transposed" and not plan.dilates:
+        name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
     arguments = arguments_of(name, inputs, setting, plan, **more)
-    return Convolution(setting, plan, note, inputs.transposes, arguments, name, padded, **weight)
+    return Convolution(setting, plan, note, inputs.transposes, arguments, name, copies_weight)
 
 
 @dataclass(frozen=True)
 class Convolution(Operator):
-    """MXNet's Convolution or Deconvolution.
-
-    Parameters
-    ----------
-    padded : int
-        Zeros at both ends of the first of three axes, by the pad operator.
-    rewrites, flips : bool
-        Whether the weight of a transposed convolution is copied, and whether it is that of a convolution.
-    """
+    """MXNet's Convolution or Deconvolution; `copies_weight` is whether the weight of the latter is copied."""
 
     name: str
-    padded: int
-    rewrites: bool = False
-    flips: bool = False
+    copies_weight: bool
 
     def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
         ndim = len(self.plan.axes) + SPATIAL
@@ -291,18 +284,15 @@ class Convolution(Operator):
             data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
         with self.attributes():
             weight, ready = self.kernel(F, weight, data), self.before(F, data)
-            if self.padded:
-                ready = arrays.pad(F, ready, [(self.padded, self.padded), (0, 0), (0, 0)])
             weights = (weight,) if bias is None else (weight, bias)
             out = self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
         return tensors.channels_last(F, out, ndim) if self.transposes else out
 
     def kernel(self, F: Any, weight: Any, data: Any) -> Any:
         """Returns the weight that MXNet's operator is given."""
-        work = self.setting.work
-        if self.flips:
-            return arrays.flip_weight(F, weight, work.groups, len(self.plan.axes))
-        weight = arrays.copy_weight(F, weight) if self.rewrites else weight
+        if self.plan.dilates:
+            return arrays.flip_weight(F, weight, self.setting.work.groups, len(self.plan.axes))
+        weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
         for step in self.plan.steps:
             weight = step.weight(F, self.setting, weight, data)
         return weight

@@ -121,9 +121,7 @@ class TransposedCall(NamedTuple):
         # A node with a note does not run; but its shape is inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
         plan, note = choose_plan(inputs, setting, refused, ("dilate",) if dilates else WITH_A_NOTE)
-        if plan.dilates:
-            return convolution("Convolution", inputs, setting, plan, note, flips=True)
-        return convolution("Deconvolution", inputs, setting, plan, note, rewrites=reorders)
+        return convolution(inputs, setting, plan, note, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
