@@ -77,6 +77,16 @@ def test_an_exported_network_needs_no_mxsame(tmp_path):
         assert_equal(out, want, what=str(size))
 
 
+def test_the_shape_of_lengthened_data_is_inferred_at_once():
+    """MXNet's Pooling refuses a length that is not known when it is asked first, its pad operator a rank."""
+    net = sequential(mxsame.nn.MaxPool2D(3, 2), gluon.nn.ReflectionPad2D(1), gluon.nn.MaxPool2D(2))
+    pictures = [mx.nd.random.normal(shape=(2, 3, *size)) for size in SIZES]
+    wanted = [net(picture).asnumpy() for picture in pictures]
+    net.hybridize()
+    for picture, want in zip(pictures, wanted):
+        assert_equal(net(picture), want, what=str(picture.shape))
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_a_grouped_transposed_convolution_of_unknown_channels(rank):
     """Dilated, so that it runs as a convolution with a weight that is arranged anew."""

@@ -9,9 +9,9 @@ WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
 COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet needs: no pass takes them out
 
 
-def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero") -> Any:
+def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero", like: Any = None) -> Any:
     """Concatenates (low, high) elements along an axis, made of the array's own, so without constants of a type, a batch
-    or a device."""
+    or a device. With `like`, an array of one axis, low is its length."""
     low, high = counts
     first = F.slice_axis(array, axis=axis, begin=0, end=1)
     last = F.slice_axis(array, axis=axis, begin=-1, end=None)
@@ -19,6 +19,8 @@ def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: st
         first = last = F.zeros_like(first)
     # One block for many elements: a concatenation of thousands of arrays would be slow to build.
     before = [first if low == 1 else F.repeat(first, repeats=low, axis=axis)] if low else []
+    if like is not None:
+        before = [F.broadcast_like(first, like, lhs_axes=(axis,), rhs_axes=(0,))]
     after = [last if high == 1 else F.repeat(last, repeats=high, axis=axis)] if high else []
     return F.concat(*before, array, *after, dim=axis)
 

@@ -130,9 +130,9 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
-        if work.operator == "max":  # picking multiplies by zero, which makes NaN of an infinity
-            return STRATEGIES[name].competes and not any(axis.pick or axis.gather for axis in plan.axes)
-        return STRATEGIES[name].competes and not (is_static and name == "gather")
+        # Picking multiplies by zero, which makes NaN of an infinity.
+        makes_nan = work.operator == "max" and any(axis.pick or axis.gather for axis in plan.axes)
+        return STRATEGIES[name].competes and not (is_static and (name == "gather" or makes_nan))
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
     return {name: choose_layout(plans[name], windows, work) for name in competing or plans}

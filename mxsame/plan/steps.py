@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.costs import TypicalLayer, Work
+from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, TypicalLayer, Work
 
 GATHER_OPERATORS = 30
 
@@ -125,8 +125,11 @@ class Concat(Step):
     fills = reorders = True
 
     def before(self, F: Any, on: Setting, data: Any) -> Any:
-        """The data is given four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
-        longer."""
+        return self.concatenate(F, on, data, {})
+
+    def concatenate(self, F: Any, on: Setting, data: Any, likes: Mapping[int, Any]) -> Any:
+        """Gives the data four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
+        longer. `likes` are arrays as long as what is concatenated before the data, by axis."""
         rank, first = len(self.plans), on.first
         back: Tuple[int, ...] = ()
         if rank == 1:
@@ -134,7 +137,7 @@ class Concat(Step):
         elif rank == 3 and on.work.in_channels is not None:
             data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.work.in_channels, -2)
         for axis, counts in self.values.items():
-            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, on.fill)
+            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, on.fill, likes.get(axis))
         return F.reshape(data, shape=back) if back else data
 
     def cost(self, layer: TypicalLayer) -> float:
@@ -146,6 +149,24 @@ class Concat(Step):
     def backward_cost(self, layer: TypicalLayer) -> float:
         per_element = layer.costs.back_line if layer.rank == 1 else layer.costs.concat_back
         return len(self.axes) * (per_element * layer.inputs + 3 * layer.costs.operator)
+
+
+class Lengthen(Concat):
+    """SAME's low and more elements are concatenated before the data, others after it."""
+
+    def before(self, F: Any, on: Setting, data: Any) -> Any:
+        """Pooling, for one, refuses a length that is not yet inferred. So the result has the shape of an array whose
+        shape does not depend on it."""
+        like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
+        for axis, (more, high) in self.values.items():
+            starts[axis], length = _infer_lengths(F, on, data, axis, more)
+            length = arrays.concatenate(F, length, 0, (0, high)) if high else length
+            like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
+        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, on, data, starts), like)
+
+    def cost(self, layer: TypicalLayer) -> float:
+        operators = (LOW_OPERATORS + AXIS_OPERATORS) * len(self.axes)
+        return super().cost(layer) + 2 * layer.costs.touch * layer.inputs + operators * layer.costs.operator
 
 
 class Pad(Step):
@@ -277,6 +298,7 @@ STEPS: Dict[str, Type[Step]] = {
     "flip": Flip,
     "dilate": Dilate,
     "concat": Concat,
+    "lengthen": Lengthen,
     "pad_operator": Pad,
     "gather": Gather,
     "shift": Shift,
@@ -316,6 +338,23 @@ def _low_pad(F: Any, on: Setting, data: Any, axis: int) -> Any:
         total = F.relu(total)
     half = total / 2
     return F.ceil(half) if window.extra_at_start else F.floor(half)
+
+
+def _infer_lengths(F: Any, on: Setting, data: Any, axis: int, more: int) -> Tuple[Any, Any]:
+    """Returns zeros, as many as `more` and the elements of padding before the data along an axis, and an array as long
+    as these and the data.
+
+    All follows when MXNet infers shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is. What
+    must be concatenated to n elements for that has a length that is not given: only `_rnn_param_concat` infers it.
+    """
+    window, others = on.windows[axis - SPATIAL], [other for other in range(SPATIAL + len(on.windows)) if other != axis]
+    missing = window.effective_kernel_size - window.stride + 2 * more
+    row = F.zeros_like(F.reshape(arrays.take_first(F, data, others), shape=(-1,)))
+    starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
+    twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
+    half = F.slice(twice, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
+    start = F._internal._zeros_without_dtype(shape=(-1,))
+    return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
 
 
 def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:

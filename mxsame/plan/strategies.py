@@ -34,6 +34,8 @@ class AxisPlan:
         The data, the kernel and the output are reversed; what follows is in flipped coordinates.
     concat
         (low, high) elements concatenated to the data.
+    lengthen
+        (more, high): low of the size and `more` elements are concatenated before the data, `high` after it.
     pad_operator
         (low, high) elements added by MXNet's pad operator.
     gather
@@ -65,6 +67,7 @@ class AxisPlan:
     kernel_size: int
     flip: bool = False
     concat: Tuple[int, int] = (0, 0)
+    lengthen: Optional[Tuple[int, int]] = None
     pad_operator: Tuple[int, int] = (0, 0)
     gather: bool = False
     shift: Optional[Tuple[int, int]] = None
@@ -184,6 +187,7 @@ def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = Fa
     """Returns the number of outputs of MXNet's operator, by its own formula."""
     extended = (plan.kernel_size - 1) * window.dilation + 1
     shifted = plan.shift[1] - plan.shift[0] if plan.shift else 0
+    shifted += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
     span = size + sum(plan.concat) + sum(plan.pad_operator) + shifted + 2 * plan.pad - extended
     if plan.pick:
         least, reach, zeros = plan.pick
@@ -202,16 +206,41 @@ def _full(window: Window) -> Optional[AxisPlan]:
 
     Windows of 2, the most common of all, would need something slower for the sake of a dynamic size of 1. That size is
     given up: the operator refuses it.
+
+    If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
     """
     pads = [window.pads(size) for size in window.sizes]
     low = pads[0][0]
+    if any(pad[0] != low for pad in pads):
+        return _lengthened(window, window.stride, ceil=True)
     least = 2 if window.kernel_size == 2 and window.follows_size else 1
     shortest = (least if window.size is None else window.size) + 2 * low
-    if any(pad[0] != low for pad in pads) or window.kernel_size > shortest:
+    if window.kernel_size > shortest:
         return None
     plan = AxisPlan(window.kernel_size, pad=low)
     exact = all(_operator_outputs(plan, window, size, ceil=True) == window.outputs(size) for size in window.sizes)
     return plan if exact else None
+
+
+def _concat_low(window: Window) -> Optional[AxisPlan]:
+    """What is concatenated follows from the size if low does."""
+    return _static(_concat)(window) or _lengthened(window, 0)
+
+
+def _lengthened(window: Window, more: int, ceil: bool = False) -> Optional[AxisPlan]:
+    """Concatenate low of the size, `more`, for windows that are dropped, and what the longest high needs.
+
+    MXNet has no empty arrays. And if the first array that oneDNN concatenates has length 1, it gives the result an
+    order of axes that is a hundred times slower to pool.
+    """
+    pads = [window.pads(size) for size in window.sizes]
+    is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + more > 1
+    if window.size is not None or not window.follows_size or not is_long:
+        return None
+    high = max(max(high for _, high in pads) - (window.stride - 1 if ceil else 0), 0)
+    plan = AxisPlan(window.kernel_size, lengthen=(more, high), crop=(more // window.stride, 0))
+    given = {_operator_outputs(plan, window, size, ceil) - window.outputs(size) for size in window.sizes}
+    return plan if given == {plan.crop[0]} else None
 
 
 def _flip(window: Window) -> Optional[AxisPlan]:
@@ -402,7 +431,7 @@ STRATEGIES: Dict[str, Strategy] = {
         Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
         Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
         Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
-        Strategy("concat", _static(_concat), _EVERY, channels_last=True),
+        Strategy("concat", _concat_low, _EVERY, channels_last=True),
         Strategy("kernel", _static(_kernel), ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
         Strategy("pad", _static(_pad), _EVERY, competes=False),
         Strategy("shift", _shift, ("conv",), needs=CHANNELS),
