@@ -21,9 +21,8 @@ def reported(function: Function) -> Function:
     def reporting(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
         if progress is None:
             return function(*args, **arguments)
-        if not callable(progress):
-            rule = "progress must be a function of (stage, done, total)"
-            raise TypeError(f"{rule}; {validation.received(progress=progress)}")
+        rule = "progress must be a function of (stage, done, total)"
+        validation.check_type(callable(progress), rule, progress=progress)
         token = _RECEIVER.set(progress)
         try:
             return function(*args, **arguments)

@@ -123,11 +123,9 @@ class Signature:
         for (name, shape), array in zip(self.shapes.items(), args):
             if type(array) is not kind:  # of which sparse arrays are subclasses
                 raise TypeError(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
-            if len(array.shape) != len(shape) or array.shape[1:] != shape[1:] or array.shape[0] < 1:
-                raise ValueError(
-                    f"{name} must have the shape that the net was deployed for, {_describe(shape)}; "
-                    f"{validation.received(**{f'{name}.shape': array.shape})}"
-                )
+            fits = len(array.shape) == len(shape) and array.shape[1:] == shape[1:] and array.shape[0] > 0
+            rule = f"{name} must have the shape that the net was deployed for, {_describe(shape)}"
+            validation.check(fits, rule, **{f"{name}.shape": array.shape})
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
@@ -217,9 +215,8 @@ class Deployed(mx.gluon.SymbolBlock):
         seen, (last, runner) = tracing.call_facts(args), self._last
         if runner is None or seen != last:
             args = tuple(tracing.flatten(args))
-            if len(args) != len(self._used):
-                names = ", ".join(self.signature.shapes)
-                raise TypeError(f"a deployed net must be called with {names}; {validation.received(inputs=len(args))}")
+            rule = f"a deployed net must be called with {', '.join(self.signature.shapes)}"
+            validation.check_type(len(args) == len(self._used), rule, inputs=len(args))
             if all(isinstance(arg, mx.sym.Symbol) for arg in args):
                 return tracing.regroup(self.signature.structure, iter(self.compose(args)))
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
@@ -338,8 +335,8 @@ def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[
 
 def _check_contexts(ctx: Any) -> list:
     contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
-    if not contexts or not all(isinstance(context, mx.Context) for context in contexts):
-        raise TypeError(f"ctx must be an mx.Context, or a list of such; {validation.received(ctx=ctx)}")
+    are_contexts = contexts and all(isinstance(context, mx.Context) for context in contexts)
+    validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of such", ctx=ctx)
     for context in contexts:
         if not _is_cpu(context) and context.device_id >= mx.context.num_gpus():
             raise ValueError(
