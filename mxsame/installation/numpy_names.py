@@ -25,8 +25,8 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
     return numpy.isin(numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
-def named(function: Any) -> Callable[..., Any]:
-    """A function whose argument `method` had another name until NumPy 2.4."""
+def with_interpolation(function: Any) -> Callable[..., Any]:
+    """Returns a function whose argument `method` had another name until NumPy 2.4."""
 
     def renamed(*args: Any, interpolation: str = "linear", **kwargs: Any) -> Any:
         return function(*args, **{"method": interpolation, **kwargs})
@@ -76,8 +76,8 @@ REPLACED: Dict[str, Any] = {
     "in1d": in1d,
     "msort": partial(numpy.sort, axis=0),
     "trapz": vars(numpy)["trapezoid" if IS_NUMPY_2 else "trapz"],
-    "nanpercentile": named(numpy.nanpercentile),
-    "nanquantile": named(numpy.nanquantile),
+    "nanpercentile": with_interpolation(numpy.nanpercentile),
+    "nanquantile": with_interpolation(numpy.nanquantile),
     "core": vars(numpy)["_core" if IS_NUMPY_2 else "core"],  # mx.nd.moveaxis
 }
 NUMPY = namespace(numpy, ADDED, REPLACED)
