@@ -9,16 +9,8 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc, which m
 
 # All that MXNet 1.9.1 for CUDA imports from the driver. Every function answers CUDA_ERROR_NO_DEVICE.
 DRIVER_FUNCTIONS = (
-    "cuDeviceGet",
-    "cuDevicePrimaryCtxRetain",
-    "cuGetErrorString",
-    "cuGraphKernelNodeGetParams",
-    "cuGraphNodeGetType",
-    "cuLaunchKernel",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleLoadDataEx",
-    "cuModuleUnload",
+    *("cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuGetErrorString", "cuLaunchKernel", "cuGraphKernelNodeGetParams"),
+    *("cuGraphNodeGetType", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleUnload"),
 )
 NO_DEVICE = "int {}(void) {{ return 100; }}"
 

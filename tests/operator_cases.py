@@ -50,25 +50,13 @@ def both(function):
 
 def recurrent(mode, layers, directions, count, states=1):
     """An operator for 3 channels with a state of 4 elements, which is given; `count` is how many parameters it has."""
-    more = {
-        "mode": mode,
-        "num_layers": layers,
-        "bidirectional": directions == 2,
-        "state_size": 4,
-        "state_outputs": True,
-    }
-    block = Own(lambda F, x, *states, p: F.RNN(x, p, *states, **more), p=(count,))
+    more = {"mode": mode, "num_layers": layers, "bidirectional": directions == 2, "state_size": 4}
+    block = Own(lambda F, x, *states, p: F.RNN(x, p, *states, state_outputs=True, **more), p=(count,))
     return [(5, 2, 3), *[(layers * directions, 2, 4)] * states], block
 
 
-COMPARISONS = {
-    "equal": operator.eq,
-    "not_equal": operator.ne,
-    "greater": operator.gt,
-    "lesser": operator.lt,
-    "greater_equal": operator.ge,
-    "lesser_equal": operator.le,
-}
+COMPARED = ("equal", "not_equal", "greater", "lesser", "greater_equal", "lesser_equal")
+COMPARISONS = dict(zip(COMPARED, (operator.eq, operator.ne, operator.gt, operator.lt, operator.ge, operator.le)))
 REVERSIBLE = (("subtract", operator.sub), ("divide", operator.truediv), ("power", operator.pow))
 ONE = {  # operator of one array -> arguments that need its row
     "L2Normalization": [{"mode": mode} for mode in ("instance", "channel", "spatial")],

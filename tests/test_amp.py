@@ -16,15 +16,9 @@ from mxnet.contrib import amp
 
 nn = mx.gluon.nn
 net = nn.HybridSequential()
-net.add(
-    mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3, activation="relu"),
-    nn.BatchNorm(in_channels=8),
-    mxsame.nn.MaxPool2D(3, 2),
-    mxsame.nn.DepthwiseConv2D(4, strides=2, in_channels=8),
-    mxsame.nn.AvgPool2D(2, 1),
-    mxsame.nn.Conv2DTranspose(4, 3, strides=2, in_channels=8),
-    nn.Dense(3, in_units=4 * 12 * 12),
-)
+net.add(mxsame.nn.Conv2D(8, 3, 2, in_channels=3, activation="relu"), nn.BatchNorm(in_channels=8))
+net.add(mxsame.nn.MaxPool2D(3, 2), mxsame.nn.DepthwiseConv2D(4, 2, in_channels=8), mxsame.nn.AvgPool2D(2, 1))
+net.add(mxsame.nn.Conv2DTranspose(4, 3, 2, in_channels=8), nn.Dense(3, in_units=4 * 12 * 12))
 net.initialize(mx.init.Normal(0.4))
 data = mx.nd.array(np.random.RandomState(0).randn(2, 3, 41, 42))
 want = net(data).asnumpy()

@@ -67,19 +67,6 @@ def test_every_convolution_with_a_batch_norm_and_a_relu(case, last):
     assert "BatchNorm" not in running.operators(assert_same(trained(net, shape), shape, batches=()).graph)
 
 
-@pytest.mark.parametrize("strategy", ["native", "slice", "kernel", "concat", "pad"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_strategy(strategy, dtype):
-    strides = 1 if strategy == "native" else 2
-    first = mxsame.nn.Conv2D(8, 3, strides=strides), nn.BatchNorm(), nn.Activation("relu")
-    second = mxsame.nn.DepthwiseConv2D(5, strides=strides), nn.BatchNorm(), nn.LeakyReLU(0.1)
-    net = trained(sequential(*first, *second), (2, 3, 16, 18))
-    net.cast(dtype)
-    with mxsame.plan.force(strategy):
-        deployed = assert_same(net, (2, 3, 16, 18), dtype=dtype)
-    assert not {"BatchNorm", "zeros_like"} & set(running.operators(deployed.graph)) or strategy == "concat"
-
-
 # ---- networks --------------------------------------------------------------------------------------------------------
 
 
@@ -259,15 +246,6 @@ def test_a_weight_used_twice_is_folded_twice():
     deployed = assert_same(trained(net, (2, 3, 7, 8)), (2, 3, 7, 8))
     assert running.operators(deployed.graph) == ["Convolution", "Activation"] * 2
     assert len(list(deployed.collect_params())) == 4
-
-
-def test_parameters_computed_in_the_graph_become_parameters():
-    def computed(F, x, kernel, gain):
-        kernel = F.broadcast_mul(F.L2Normalization(kernel), F.exp(gain)) * 3
-        return F.Convolution(x, kernel, kernel=(3, 3), num_filter=4, no_bias=True, stride=(2, 2), pad=(1, 1))
-
-    net = trained(Own(computed, kernel=(4, 3, 3, 3), gain=(1,)), (2, 3, 9, 9))
-    assert running.operators(assert_same(net, (2, 3, 9, 9)).graph) == ["Convolution"]
 
 
 def test_it_neither_trains_nor_records():

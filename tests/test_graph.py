@@ -143,13 +143,6 @@ def test_a_call_waits_for_its_turn(make):
     running.assert_equal(outputs[0], want)
 
 
-def test_a_changed_net_is_traced_again():
-    net = wrapped(mxsame.nn.MaxPool2D(2))
-    assert net(images(7, 7)).shape[2:] == (4, 4)
-    net.add(mxsame.nn.MaxPool2D(2))
-    assert net(images(7, 7)).shape[2:] == (2, 2)
-
-
 @pytest.mark.parametrize(
     "take_back",
     [lambda net: mxsame.hybridize(net, active=False), lambda net: net.hybridize(False), lambda net: net.hybridize()],

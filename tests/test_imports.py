@@ -48,13 +48,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 60  # of code: docstrings, comments and blanks are not counted
-NOT_OUTSIDE = {
-    "padding": {"mxnet", "numpy"},
-    "plan": {"mxnet", "numpy"},
-    "planner": {"mxnet", "numpy"},
-    "drawing": {"mxnet", "numpy"},
-    "validation": {"mxnet", "numpy"},
-}
+NOT_OUTSIDE = {own: {"mxnet", "numpy"} for own in ("padding", "plan", "planner", "drawing", "validation")}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

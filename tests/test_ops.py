@@ -195,13 +195,8 @@ def test_a_second_call_is_checked_as_the_first():
     for strides in ([1], (1,), np.int64(1), np.array([1])):
         assert ops.conv(data, weight, strides=strides, padding=[(1, 1)]).shape == (1, 1, 5)
     ops.conv(data, weight, padding=((1, 1),))
-    for wrong in (
-        {"strides": True},
-        {"strides": (1.0,)},
-        {"strides": [True]},
-        {"padding": ((1, 1.0),)},
-        {"groups": 1.0},
-    ):
+    wrongs = [{"strides": value} for value in (True, (1.0,), [True])]
+    for wrong in (*wrongs, {"padding": ((1, 1.0),)}, {"groups": 1.0}):
         with pytest.raises(TypeError, match="must be an integer"):
             ops.conv(data, weight, **{"strides": 1, "padding": ((1, 1),), **wrong})
     with pytest.raises(TypeError, match="weight must have the type of data"):

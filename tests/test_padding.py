@@ -32,27 +32,6 @@ def test_same_is_the_least_padding_that_gives_every_output(k, s):
             assert padding.same_pads(n + s, k, s, d) == (low, high), "only the remainder counts"
 
 
-def test_outputs_are_the_windows_that_fit():
-    """Explicit pads: count the windows one by one."""
-    every = itertools.product(range(1, 10), range(1, 6), range(1, 5), DILATIONS, [(0, 0), (1, 1), (0, 3), (4, 1)])
-    for n, k, s, d, pads in every:
-        # the last element of the kernel is inside
-        count = sum(start + (k - 1) * d < n + sum(pads) for start in range(0, n + sum(pads), s))
-        if count:
-            assert padding.output_size(n, k, s, d, pads) == count
-            assert pads != (0, 0) or padding.output_size(n, k, s, d, "valid") == count
-            assert pads != (1, 1) or padding.output_size(n, k, s, d, 1) == count
-        else:
-            with pytest.raises(ValueError, match="at least as long as the kernel"):
-                padding.output_size(n, k, s, d, pads)
-
-
-def test_causal_outputs_see_nothing_later():
-    for n, k, s, d in itertools.product(SIZES, KERNELS, STRIDES, DILATIONS):
-        assert padding.causal_pads(k, d) == ((k - 1) * d, 0) == padding.resolve_pads(n, k, s, d, "causal")
-        assert padding.output_size(n, k, s, d, "causal") == -(-n // s)
-
-
 # ---- transposed ------------------------------------------------------------------------------------------------------
 
 
@@ -75,23 +54,7 @@ def test_transposed_grid(k, s):
     assert agreed >= 6 * 3 * 2 and refused >= 6 * 3 * 2
 
 
-def test_cuts_for_a_length_give_that_length_and_begin_where_the_convolution_does():
-    for length, k, s, d, word in itertools.product(SIZES, KERNELS, STRIDES, DILATIONS, ("same", "valid")):
-        case = Case("conv", (length,), (k,), (s,), dilation=(d,), padding=word)
-        if oracle.is_legal(case):
-            n, (start, end) = padding.transposed_cuts_to(length, k, s, d, word)
-            assert (n,) == oracle.output_size(case) and start == oracle.pads(case)[0][0]
-            assert (n - 1) * s + (k - 1) * d + 1 - start - end == length
-            assert padding.split_cuts([(start, end)]) == (((start, max(end, 0)),), (max(-end, 0),))
-
-
 # ---- arguments -------------------------------------------------------------------------------------------------------
-
-
-def test_words_in_any_case():
-    assert padding.resolve_pads(7, 2, 2, padding="SAME") == padding.resolve_pads(7, 2, 2, padding="Same") == (0, 1)
-    assert padding.resolve_pads(7, 3, padding="CAUSAL") == (2, 0)
-    assert padding.transposed_cuts(3, 2, padding="VALID") == (0, 0)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint8])

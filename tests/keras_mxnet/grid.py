@@ -14,14 +14,10 @@ from keras import layers
 FORMATS = ("channels_first", "channels_last")
 TOLERANCE = 1e-4
 CONVOLUTIONS = {
-    "Conv1D": ("conv", 1),
-    "Conv2D": ("conv", 2),
-    "Conv3D": ("conv", 3),
+    **{f"Conv{rank}D": ("conv", rank) for rank in (1, 2, 3)},
     "DepthwiseConv2D": ("depthwise_conv", 2),
-    "SeparableConv1D": ("separable_conv", 1),
-    "SeparableConv2D": ("separable_conv", 2),
-    "Conv2DTranspose": ("conv_transpose", 2),
-    "Conv3DTranspose": ("conv_transpose", 3),
+    **{f"SeparableConv{rank}D": ("separable_conv", rank) for rank in (1, 2)},
+    **{f"Conv{rank}DTranspose": ("conv_transpose", rank) for rank in (2, 3)},
 }
 POOLS = {
     f"{kind}Pooling{rank}D": (op, rank)

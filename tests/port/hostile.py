@@ -17,26 +17,9 @@ import time
 
 MEMORY = 512 << 20  # bytes above what the process has when MXNet is imported
 SECONDS = 20  # for one file, on a busy machine
-EXECUTES = (
-    "exec",
-    "compile",
-    "marshal.loads",
-    "pickle.find_class",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-)
-TOUCHES = (
-    "subprocess.Popen",
-    "socket.connect",
-    "os.mkdir",
-    "os.rename",
-    "os.remove",
-    "os.symlink",
-    "os.chmod",
-    "shutil.",
-)
+WRITES = ("mkdir", "rename", "remove", "symlink", "chmod")
+RUNS = ("exec", "compile", "marshal.loads", "pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "os.fork")
+TOUCHES = ("subprocess.Popen", "socket.connect", "shutil.", *(f"os.{name}" for name in WRITES))
 
 
 class Watch:
@@ -51,7 +34,7 @@ class Watch:
             return
         writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
         opens_to_write = event == "open" and arguments[1] is None and (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR)
-        touches = writes or opens_to_write or event in EXECUTES or event.startswith(TOUCHES)
+        touches = writes or opens_to_write or event in RUNS or event.startswith(TOUCHES)
         if touches and not self._imports():
             self.seen.append(f"{event} {str(arguments)[:100]}")
 
