@@ -180,7 +180,7 @@ def resolve_pads(
     same = same_pads(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
-    word = validation.mode("padding", padding, ("same", "valid", "causal", KERAS_MXNET))
+    word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET))
     if word == "same":
         return same
     if word == KERAS_MXNET:
@@ -240,7 +240,7 @@ def transposed_cuts(
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
-    word = validation.mode("padding", padding, validation.WORDS)
+    word = validation.one_of("padding", padding, validation.WORDS)
     total = _cropped_by_keras(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
         rule = "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "
@@ -273,7 +273,7 @@ def keras_transposed_size(
     (8, 6)
     """
     effective = effective_kernel_size(kernel_size, dilation)
-    word = validation.mode("padding", padding, ("same", "valid"))
+    word = validation.one_of("padding", padding, ("same", "valid"))
     return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, word, output_padding)
 
 

@@ -41,7 +41,7 @@ GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"  # where a
 
 
 def received(**values: Any) -> str:
-    """The second half of every message: `received name=value`."""
+    """Returns the second half of every message: `received name=value`."""
     return "received " + (", ".join(f"{name}={_short(value)}" for name, value in values.items()) or "nothing")
 
 
@@ -103,7 +103,7 @@ def check_arguments(function: Function) -> Function:
 
 
 def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:
-    """The error for a name that a module does not have: the one to use in its place, there or in a module of MXNet's,
+    """Returns the error for a name that a module does not have: the one to use in its place, there or in a module of MXNet's,
     or all that it has."""
     gluons = name
     for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
@@ -116,7 +116,7 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
 
 
 def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
-    """A plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
+    """Returns a plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
     if type(value) is int and minimum <= value <= maximum:  # at once: planning asks thousands of times
         return value
     rule, is_bool = f"{name} must be an integer >= {minimum}", type(value).__name__ in ("bool_", "bool")
@@ -131,20 +131,20 @@ def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
 
 
 def flag(name: str, value: Any) -> bool:
-    """A bool."""
+    """Returns a value that must be a bool."""
     check_type(isinstance(value, bool), f"{name} must be True or False", **{name: value})
     return bool(value)
 
 
 def is_sequence(value: Any) -> bool:
-    """Whether `value` has one entry per axis, and is not one value for all axes."""
+    """Returns whether `value` has one entry per axis, and is not one value for all axes."""
     return isinstance(value, (tuple, list)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1)
 
 
 def per_axis(
     name: str, value: Any, num_spatial_dims: int, minimum: int, maximum: int = LARGEST_STEP
 ) -> tuple[int, ...]:
-    """An int for every axis, or a sequence with one int per axis -> a tuple of ints."""
+    """Returns a tuple of ints for an int that is every axis's, or for a sequence with one int per axis."""
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (str, bytes, dict, set))
         check_type(is_number, f"{name} must be an integer or a sequence of integers", **{name: value})
@@ -154,8 +154,8 @@ def per_axis(
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
-def mode(name: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of the `allowed` words, in any case -> the word in lower case."""
+def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
+    """Returns in lower case a word that must be one of the `allowed` ones, in any case."""
     if isinstance(value, str) and value.lower() in allowed:
         return value.lower()
     rule = f"{name} as a word must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
@@ -164,7 +164,7 @@ def mode(name: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 def pads_of_axis(name: str, value: Any) -> Pair:
-    """One axis: an int for both ends or a (low, high) pair -> (low, high)."""
+    """Returns (low, high) of an axis for an int, which pads both ends, or for a (low, high) pair."""
     if not is_sequence(value):
         pad = integer(name, value, 0, LARGEST_STEP)
         return pad, pad
@@ -173,12 +173,13 @@ def pads_of_axis(name: str, value: Any) -> Pair:
 
 
 def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Padding:
-    """A word, an int, or one int or (low, high) pair per axis -> a word or pairs; in 1-D, "causal" may be a word."""
+    """Returns a word or pairs for a word, an int, or one int or (low, high) pair per axis; in 1-D, "causal" may be a
+    word."""
     if isinstance(value, str):
         words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
         is_possible = value.lower() != "causal" or "causal" in words
         check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
-        return mode("padding", value, words)
+        return one_of("padding", value, words)
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (bytes, dict, set))
         check_type(is_number, "padding must be a string, an integer or a sequence", padding=value)
@@ -191,7 +192,7 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
 
 
 def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
-    """The padding of a pooling operator, where each pad must be less than the pool size."""
+    """Returns the padding of a pooling operator, where each pad must be less than the pool size."""
     pads = padding(value, len(pool_size))
     rule = "padding of pooling must be less than the pool size, or a window would hold no element of the data"
     less = isinstance(pads, str) or all(max(pair) < size for pair, size in zip(pads, pool_size))
@@ -200,7 +201,7 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
 
 
 def count_include_pad(value: Any, padding: Any) -> bool:
-    """Whether an average counts padding; keras-mxnet's averages always do, TensorFlow's never."""
+    """Returns whether an average counts padding; keras-mxnet's averages always do, TensorFlow's never."""
     counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
     counts = counted if value is None else flag("count_include_pad", value)
     rule = 'count_include_pad must be True with padding="keras-mxnet", whose averages count padding'
@@ -209,7 +210,7 @@ def count_include_pad(value: Any, padding: Any) -> bool:
 
 
 def layout(value: Any, num_spatial_dims: int) -> str:
-    """A layout of this rank; None is the one with channels first."""
+    """Returns a layout of this rank; for None, the one with channels first."""
     allowed = LAYOUTS[num_spatial_dims]
     if value is None:
         return allowed[0]
@@ -220,12 +221,12 @@ def layout(value: Any, num_spatial_dims: int) -> str:
 
 
 def has_channels_last(value: str) -> bool:
-    """Whether a layout ends in C."""
+    """Returns whether a layout ends in C."""
     return value.endswith("C")
 
 
 def rank_of_layout(value: Any) -> int:
-    """The number of spatial axes of a layout string."""
+    """Returns the number of spatial axes of a layout string."""
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
     check(value in ranks, f"layout must be one of {', '.join(ranks)}", layout=value)
@@ -233,7 +234,7 @@ def rank_of_layout(value: Any) -> int:
 
 
 def rank(candidates: dict[str, int | None]) -> int:
-    """The number of spatial axes, on which all sources agree: `candidates` maps sources to numbers."""
+    """Returns the number of spatial axes, on which all sources must agree: `candidates` maps sources to numbers."""
     known = {name: count for name, count in candidates.items() if count is not None}
     rule = "the number of spatial axes must be known: give data of known shape, a layout, or a kernel or pool size"
     check(known, f"{rule} with one entry per axis; received none of them")
@@ -244,17 +245,17 @@ def rank(candidates: dict[str, int | None]) -> int:
 
 
 def divisible(name: str, value: int, by_name: str, by: int) -> None:
-    """`name` must be a multiple of `by_name`."""
+    """Raises unless `name` is a multiple of `by_name`."""
     check(value % by == 0, f"{name} must be a multiple of {by_name}", **{name: value, by_name: by})
 
 
 def agree(name: str, given: Any, source: str, actual: Any) -> None:
-    """An argument must agree with what an array shows."""
+    """Raises unless an argument agrees with what an array shows."""
     check(None in (given, actual) or given == actual, f"{name} must agree with {source}, {actual}", **{name: given})
 
 
 def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
-    """A shape must fit the expected one, where both are known."""
+    """Raises unless a shape fits the expected one, where both are known."""
     fits = all(None in pair or pair[0] == pair[1] for pair in zip(value, expected)) and len(value) == len(expected)
     rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
     check(fits, rule, **{f"{name}.shape": tuple(value)})
@@ -265,16 +266,16 @@ def _lengths(value: Sequence[int | None]) -> str:
 
 
 def elements(name: str, value: Sequence[int | None]) -> None:
-    """An array must not have more elements than MXNet can count, as far as its shape is known."""
+    """Raises if an array has more elements than MXNet can count, as far as its shape is known."""
     count = math.prod(length for length in value if length is not None)
     check(count < LARGEST, f"{name} must have fewer than {LARGEST} elements; received the shape ({_lengths(value)})")
 
 
 def not_empty(name: str, value: Sequence[int]) -> None:
-    """The shape of an array that has elements."""
+    """Raises unless an array of this shape has elements."""
     check(0 not in value, f"{name} must not be empty", **{f"{name}.shape": tuple(value)})
 
 
 def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
-    """A floating type that MXNet supports for this operator."""
+    """Raises unless a type is a floating one that MXNet supports for this operator."""
     check_type(dtype in allowed, f"{name} must be {' or '.join(allowed)}{why}", **{f"{name}.dtype": dtype})

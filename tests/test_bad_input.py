@@ -60,7 +60,7 @@ VALIDATORS = {
     "integer": (lambda value: validation.integer("argument", value, 1), [*NO_NUMBER, *OUT_OF_RANGE, *SEQUENCES]),
     "per_axis": (lambda value: validation.per_axis("argument", value, 2, 1), [*NO_NUMBER, *OUT_OF_RANGE, *SEQUENCES]),
     "flag": (lambda value: validation.flag("argument", value), [0, 1, "True", np.True_, np.array(True), None, []]),
-    "mode": (lambda value: validation.mode("argument", value, ("same",)), [*NO_NUMBER, *WORDS]),
+    "one of": (lambda value: validation.one_of("argument", value, ("same",)), [*NO_NUMBER, *WORDS]),
     "layout": (lambda value: validation.layout(value, 2), ["NCXY", "nchw", "NCW", "NDHWC", b"NCHW", 2, ["NCHW"]]),
     "rank_of_layout": (validation.rank_of_layout, ["NCXY", "", b"NCHW", 2, None]),
     "padding": (lambda value: validation.padding(value, 2), [*NO_NUMBER, *WORDS, *PADS]),

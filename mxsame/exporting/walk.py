@@ -284,7 +284,7 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
         return []
     lengths = w.shape(node.inputs[0])[2:]
     if node.op == "Pooling":
-        validation.mode("pooling_convention", node.attr("pooling_convention"), ("valid", "full"))
+        validation.one_of("pooling_convention", node.attr("pooling_convention"), ("valid", "full"))
     windows = windows_of(node, [length.traced for length in lengths])
     if node.op == "Pooling":
         check_static(tuple(windows), pool=True)

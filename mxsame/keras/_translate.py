@@ -59,7 +59,7 @@ def set_image_data_format(data_format: str) -> None:
     >>> mxsame.keras.backend.set_image_data_format("channels_last")
     """
     global _image_data_format
-    _image_data_format = validation.mode("data_format", data_format, DATA_FORMATS)
+    _image_data_format = validation.one_of("data_format", data_format, DATA_FORMATS)
 
 
 class KerasCall:
@@ -79,7 +79,7 @@ class KerasCall:
         self, arrays: Mapping[str, Any], data_format: Any, rank: Optional[int] = None, *, pool_size: Any = None
     ) -> None:
         data_format = image_data_format() if data_format is None else data_format
-        self.channels_last = validation.mode("data_format", data_format, DATA_FORMATS) == "channels_last"
+        self.channels_last = validation.one_of("data_format", data_format, DATA_FORMATS) == "channels_last"
         self.args, self.names = self.opened(arrays), tuple(arrays)
         self.data, shape = self.args.arrays[0], self.args.shapes[0]
         ranks = {f"{name}.ndim - 2": shape and len(shape) - 2 for name, shape in zip(self.names, self.args.shapes)}
@@ -136,9 +136,9 @@ class KerasCall:
 
     def pool(self, pool_size: Any, strides: Any, padding: Any, pool_mode: Any) -> Any:
         """Pooling; `pool_mode` is "max" or "avg"."""
-        function = {"max": ops.max_pool, "avg": ops.avg_pool}[validation.mode("pool_mode", pool_mode, ("max", "avg"))]
+        function = {"max": ops.max_pool, "avg": ops.avg_pool}[validation.one_of("pool_mode", pool_mode, ("max", "avg"))]
         pool_size = validation.per_axis("pool_size", pool_size, self.rank, 1)
-        padding = validation.mode("padding", padding, SAME_OR_VALID)
+        padding = validation.one_of("padding", padding, SAME_OR_VALID)
         return self._run(function, pool_size=pool_size, strides=strides, padding=padding)
 
     def _run(self, function: Any, *weights: Any, **arguments: Any) -> Any:
@@ -152,7 +152,7 @@ class KerasCall:
         """Returns how the kernel moves, under the names of `mxsame.ops`."""
         return {
             "strides": validation.per_axis("strides", strides, self.rank, 1),
-            "padding": validation.mode("padding", padding, paddings),
+            "padding": validation.one_of("padding", padding, paddings),
             "dilation": validation.per_axis("dilation_rate", dilation_rate, self.rank, 1),
         }
 

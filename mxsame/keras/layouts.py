@@ -61,7 +61,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     >>> layouts.to_mxnet(np.zeros((5, 3, 16, 2)), "depthwise", "NCHW").shape
     (32, 1, 5, 3)
     """
-    kind = validation.mode("kind", kind, KINDS)
+    kind = validation.one_of("kind", kind, KINDS)
     (F, (kernel,), (shape,), restore, *_), rank, channels_last = _opened("kernel", kernel, layout)
     if kind == "depthwise":
         split = F.transpose(kernel, axes=(rank, rank + 1, *range(rank)))
@@ -101,7 +101,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     >>> layouts.to_keras(np.zeros((32, 1, 5, 3)), "depthwise", depth_multiplier=2).shape
     (5, 3, 16, 2)
     """
-    kind = validation.mode("kind", kind, KINDS)
+    kind = validation.one_of("kind", kind, KINDS)
     (F, (weight,), (shape,), restore, *_), rank, channels_last = _opened("weight", weight, layout)
     if kind == "depthwise":
         m = validation.integer("depth_multiplier", depth_multiplier, 1)

@@ -173,7 +173,7 @@ class ConvolutionLayer(Layer):
         for name, count in (("channels", self._call.channels or 0), ("in_channels", self._in_channels)):
             validation.divisible(name, count, "groups", self._call.groups)
         if activation is not None:
-            activation = validation.mode("activation", activation, ACTIVATIONS)
+            activation = validation.one_of("activation", activation, ACTIVATIONS)
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
 

@@ -9,7 +9,7 @@ from mxsame.export_keras.rows.elements import affine, bounded
 from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranked
 from mxsame.rewriting.graph import Node, Output, entries, slice_ranges
-from mxsame.validation import check, mode
+from mxsame.validation import check, one_of
 
 Pairs = Sequence[Tuple[int, int]]
 
@@ -92,7 +92,7 @@ def _slice(w: Writer, node: Node, x: Value) -> Value:
 @writes("Pad")
 def _pad(w: Writer, node: Node, x: Value) -> Value:
     widths, value = entries(node.attr("pad_width")), float(node.attr("constant_value"))
-    word, pairs = mode("mode", node.attr("mode"), ("constant", "reflect")), [*zip(widths[::2], widths[1::2])]
+    word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect")), [*zip(widths[::2], widths[1::2])]
     if word == "constant" and value == 0:
         return along_axes(w, x, "ZeroPadding", pairs)
     return padded(w, x, word, pairs, value)

@@ -11,7 +11,7 @@ from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.elementwise import COMPARISONS, KERAS, OF_ONE, OF_TWO, forms, of_two
 from mxsame.exporting.walk import axis_of
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import check, mode
+from mxsame.validation import check, one_of
 
 # ---- of one array: kind of node, or type of an activation -> its layer, or its operator ------------------------------
 
@@ -60,12 +60,12 @@ def _function(w: Writer, node: Node, x: Value) -> Value:
 @writes("Activation")
 def _activation(w: Writer, node: Node, x: Value) -> Value:
     kinds = ("relu", "sigmoid", "tanh", "softsign", "softrelu")
-    return function(w, mode("act_type", node.attr("act_type"), kinds), x)
+    return function(w, one_of("act_type", node.attr("act_type"), kinds), x)
 
 
 @writes("LeakyReLU", unread="slope|.*_bound")
 def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None) -> Value:
-    kind = mode("act_type", node.attr("act_type"), ("leaky", "elu", "selu", "gelu", "prelu"))
+    kind = one_of("act_type", node.attr("act_type"), ("leaky", "elu", "selu", "gelu", "prelu"))
     if kind in LAYERS:
         return function(w, kind, x)
     if kind == "prelu":

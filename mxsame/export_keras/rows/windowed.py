@@ -18,7 +18,7 @@ from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
 from mxsame.tensors.target import NOTE
-from mxsame.validation import check, mode
+from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
 
@@ -128,7 +128,7 @@ def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weight
 @writes("Pooling", unread=IN_WINDOWS)
 def _pooling(w: Writer, node: Node, x: Value) -> Value:
     """Powers are squares, then their sum's root."""
-    kind, power = mode("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
+    kind, power = one_of("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
     if kind != "lp" or power == 1:
         return _pooled(w, node, "sum" if kind == "lp" else kind, w.last(x))
     must_be(node, "p_value", 2)

@@ -11,7 +11,7 @@ from mxsame.exporting.elementwise import COMPARISONS, OF_ONE, OF_TWO, ONNX, form
 from mxsame.exporting.walk import axis_of, ndim_of
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import mode
+from mxsame.validation import one_of
 
 # ---- the same inputs, and no attributes ------------------------------------------------------------------------------
 
@@ -81,14 +81,14 @@ def _modulo(w: Writer, x: str, y: str, zero: str, one: str) -> str:
 
 @writes("Activation")
 def activation(w: Writer, node: Node, x: str) -> str:
-    kind = mode("act_type", node.attr("act_type"), ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
+    kind = one_of("act_type", node.attr("act_type"), ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
     return w.add({"softrelu": "Softplus"}.get(kind, kind.capitalize()), x)
 
 
 @writes("LeakyReLU", unread="slope|.*_bound")
 def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
     """GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
-    kind = mode("act_type", node.attr("act_type"), ("leaky", "elu", "prelu", "selu", "gelu"))
+    kind = one_of("act_type", node.attr("act_type"), ("leaky", "elu", "prelu", "selu", "gelu"))
     if kind == "prelu":
         after = list(range(1, ndim_of(w, node) - 1))
         single = w.shape(node.inputs[1])[0].traced == 1

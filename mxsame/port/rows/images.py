@@ -112,7 +112,7 @@ def _resize(
     fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
     validation.check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
-    method = validation.mode("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
+    method = validation.one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
     x = site.cast(x, "float32")
