@@ -64,6 +64,7 @@ ONE = {  # operator of one array -> arguments that need its row
     "Activation": [{"act_type": kind} for kind in ("relu", "sigmoid", "tanh", "softsign", "softrelu")],
     "hard_sigmoid": [{"alpha": 0.3, "beta": 0.4}],
     "clip": [{"a_min": -0.2, "a_max": 0.4}, {"a_min": 0, "a_max": np.inf}, {"a_min": 0, "a_max": 6}],
+    "softmin": [{}, {"axis": 1, "temperature": 0.5}],
     "softmax": [{}, {"axis": 1}, {"temperature": 2.0}, {"dtype": "float64", "temperature": 0.3}],
     "log_softmax": [{}, {"axis": 1}, {"dtype": "float64"}],
     "SoftmaxActivation": [{"mode": "instance"}, {"mode": "channel"}],

@@ -25,6 +25,8 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.cli import main
 from mxsame.export_keras import checking, export
+from mxsame.export_keras.rows import axes
+from mxsame.export_keras.writer import ROWS
 from mxsame.port.reading import read
 
 nn, rnn, same = mx.gluon.nn, mx.gluon.rnn, mxsame.nn
@@ -484,6 +486,14 @@ def test_a_file_that_differs_gets_no_name(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="must equal those of the net"):
         mxsame.to_keras(net, tmp_path / "net.keras", IMAGE)
     assert not list(tmp_path.iterdir())
+
+
+def test_ones_are_compared_for_all_indices(tmp_path, monkeypatch):
+    row, net = ROWS["one_hot"], ready(Own(lambda F, x: F.one_hot(x, depth=3)), (2, 9))
+    without_last = row._replace(write=lambda w, node, x: axes.affine(w, row.write(w, node, x), [1.0, 1.0, 0.0]))
+    monkeypatch.setitem(ROWS, "one_hot", without_last)
+    with pytest.raises(ValueError, match="must equal those of the net"):
+        mxsame.to_keras(net, tmp_path / "net.keras", (2, 9))
 
 
 def module_files(folder):

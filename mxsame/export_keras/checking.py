@@ -57,10 +57,15 @@ def compare(file: str, made: Made, source: Source) -> str:
 
 
 def _indices(model: Model, tensor: Tensor, shape: Any) -> Optional[np.ndarray]:
-    """Random rows for an input that an Embedding takes, bounded by a layer before it or not."""
+    """Random rows for an input that an Embedding takes, bounded by a layer before it or not; or numbers for an input
+    that becomes ones, those before the first and after the last among them."""
     bounds = [Tensor(layer.name) for layer in model.layers if layer.class_name == "ReLU" and layer.takes(tensor)]
     entries = next(filter(None, map(model.entries, [tensor, *bounds])), None)
-    return entries and np.random.default_rng(0).integers(entries, size=[n.traced for n in shape])
+    ones = (
+        layer.config["num_classes"] for layer in model.layers if layer.class_name == "OneHot" and layer.takes(tensor)
+    )
+    low, high = (0, entries) if entries else (-1, 1 + max(ones, default=-1))
+    return np.random.default_rng(0).integers(low, high, size=[n.traced for n in shape]) if high else None
 
 
 def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:

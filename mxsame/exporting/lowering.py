@@ -133,6 +133,7 @@ def _reverse(w: Walk, node: Node, x: Any) -> Any:
 
 @rewrites("norm")
 def _norm(w: Walk, node: Node, x: Any) -> Any:
+    """MXNet divides by the largest element first, and its squares do not overflow."""
     more = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
     return F.sum(F.abs(x), **more) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **more))
 
@@ -227,6 +228,7 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
         F.BatchNorm(*xs, **{name: node.attrs.get(name) for name in node.attrs})
     ),
     "hard_sigmoid": lambda node, x: F.clip(x * float(node.attr("alpha")) + float(node.attr("beta")), 0, 1),
+    "softmin": lambda node, x: F.softmax(-x, axis=node.attr("axis"), temperature=node.attr("temperature")),
     "square": lambda node, x: x * x,
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
     **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1, "sign": _sign},

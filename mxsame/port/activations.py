@@ -15,7 +15,7 @@ def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: floa
     """`keras.layers.ReLU`: x above the threshold, else 0, from 0 to `max_value`, and negative_slope * (x - threshold)
     below the threshold. With `multiplies`, the zeros are products, and NaN where x is infinite."""
     if not negative_slope and not threshold:
-        if max_value is not None:  # trains faster than F.clip; for the slice see docs/how-to/speed-on-cpus.md
+        if max_value is not None:  # trains faster than F.clip; for the slice see mxsame.rewriting.training
             x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
         return F.Activation(x, act_type="relu")
     if max_value is None and not threshold:

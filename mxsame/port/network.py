@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
+import numpy as np
+
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
@@ -101,6 +103,10 @@ class Network(HybridBlock):
         """The inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others."""
         if len(arrays) != len(self.inputs):
             raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
+        halves = [array for array in arrays if isinstance(array, mx.nd.NDArray) and array.dtype == np.float16]
+        weights = self.collect_params().values() if halves else ()
+        if any(len(weight.shape) > 1 and np.dtype(weight.dtype) == np.float16 for weight in weights):
+            operands.forbid_float16_on_cpu("data", halves[0])
         return {value.key: _of_size(value, array) for value, array in zip(self.inputs, arrays)}
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
@@ -128,6 +134,7 @@ def _of_size(value: Value, array: Any) -> Any:
         fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
         rule = f"data must have the shape that the Keras model was built for, {wanted}"
         validation.check(fits, rule, **{"data.shape": tuple(shape)})
+        validation.not_empty("data", shape)
         if all(want is None or have is not None for have, want in pairs):
             return array
     return tensors.fix_lengths(array, wanted) if symbolic else array

@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
-from mxsame.tensors.target import CELL, FORMAT, deferred_in_trace, scope, target_of
+from mxsame.tensors.target import CELL, FORMAT, NO_BIAS, deferred_in_trace, scope, target_of
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
@@ -248,7 +248,7 @@ class Recurrent(Stepwise):
 
     def _fused(self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
                bias: Any) -> Tuple[Any, State]:  # fmt: skip
-        biases = self._biases(F, bias, h2h_weight)
+        biases, note = self._biases(F, bias, h2h_weight), {**note, **({NO_BIAS: "True"} if bias is None else {})}
         weights = (F.reshape(weight, shape=(-1,)) for weight in (i2h_weight, h2h_weight))
         arrays = x, F.concat(*weights, *biases, dim=0), *(F.expand_dims(state, axis=0) for state in states)
         with mx.AttrScope(**note):

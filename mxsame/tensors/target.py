@@ -20,7 +20,7 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.validation import Function
 
-NOTE, CELL = "__windows__", "__cell__"
+NOTE, CELL, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
 
 
 class Target(NamedTuple):
@@ -33,8 +33,8 @@ class Target(NamedTuple):
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
         and never run: each operator is one node. Windows that its own attributes do not show are in the attribute
         `NOTE`, which the nodes around it have as well: these only give data and output the right shape. Formulas of a
-        recurrent layer that MXNet's operator does not have are in its attribute `CELL`. None if a graph may be used for
-        anything.
+        recurrent layer that MXNet's operator does not have are in its attribute `CELL`; one without biases has
+        `NO_BIAS`. None if a graph may be used for anything.
     device : "cpu" or "gpu", optional
         That of MXNet's current context if None.
     gradients : bool

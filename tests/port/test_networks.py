@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from live_keras import arrays_of, check, compare, expected, inputs_of, keras, randomise
-from mxnet import autograd, gluon, nd
+from mxnet import autograd, gluon, nd, util
 
 import mxsame
 
@@ -15,6 +15,17 @@ def test_zeros_before_a_convolution_of_several_arrays():
     layers, x = keras().layers, keras().Input((8, 9, 3))
     padded, conv = layers.ZeroPadding2D(((1, 2), (0, 1)))(x), layers.Conv2D(4, 3)
     check(randomise(keras().Model(x, [conv(padded), conv(x), layers.MaxPooling2D(2)(padded)])))
+
+
+def test_arrays_that_mxnet_does_not_multiply_are_refused():
+    net = mxsame.from_keras(keras().Sequential([keras().layers.Input((4,)), keras().layers.Dense(3)]))
+    with util.np_shape(True):
+        empty = nd.zeros((0, 4))
+    with pytest.raises(ValueError, match=r"data must not be empty; received data.shape=\(0, 4\)"):
+        net(empty)
+    net.cast("float16")
+    with pytest.raises(TypeError, match=r"must be float32 or float64 on the CPU.*; received data.dtype='float16'"):
+        net(nd.ones((2, 4), dtype="float16"))
 
 
 def test_batch_norms_go_on_as_in_keras():

@@ -102,6 +102,13 @@ def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
         compare(got, expected(model, inputs))
 
 
+def test_a_deployed_layer_has_no_biases_in_a_file_for_keras(tmp_path):
+    data, file = keras().Input((5, 3)), str(tmp_path / "net.h5")
+    net = mxsame.from_keras(randomise(keras().Model(data, keras().layers.LSTM(4, use_bias=False)(data))))
+    mxsame.to_keras(mxsame.deploy(net, (2, 5, 3)), file, (2, 5, 3))
+    assert [layer.config.get("use_bias") for layer in mxsame.from_keras(file).description.layers].count(False) == 1
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("strides, gate", [(1, "hard_sigmoid"), (1, "sigmoid"), (2, "hard_sigmoid"), (2, "sigmoid")])
 def test_recurrent_convolutions(rank, strides, gate):

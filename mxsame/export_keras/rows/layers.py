@@ -13,6 +13,7 @@ from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
 from mxsame.rewriting.graph import Node, Output
+from mxsame.tensors.target import NO_BIAS
 from mxsame.validation import check
 
 
@@ -106,8 +107,7 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
     config: Dict[str, Any] = {"units": size, "return_sequences": True, "return_state": returns}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
     config.update({"reset_after": True} if class_name == "GRU" else {})
-    if any(each.op == "zeros_like" and each.inputs[0].node.op != "null" for each in w.graph.nodes(node.inputs[1:2])):
-        config["use_bias"] = False  # a layer of `mxsame.port` without biases has zeros like a part of a weight
+    config.update({"use_bias": False} if NO_BIAS in node.attrs else {})
     vector, count = w.weight(node.inputs[1]), int(node.attr("num_layers"))
     ends: List[List[Value]] = [[] for _ in states]
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):

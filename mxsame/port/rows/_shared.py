@@ -182,9 +182,11 @@ def at_inference_only(site: Site, what: str) -> None:
     warnings.warn(f"layer {'/'.join(site.path)!r} ({site.layer.class_name}) {what}", UserWarning, stacklevel=2)
 
 
-def random_layer(site: Site, x: Value) -> Value:
+def random_layer(site: Site, x: Value, more: str = "") -> Value:
     """Nothing at inference; there is no such noise in training here."""
     fits = site.version == 3 or not site.training  # Keras 3 writes so, and does as the model is called
     validation.check(fits, "random layers must not be called with training=True")
-    at_inference_only(site, "does nothing here, in training neither: change the images before the network takes them")
+    at_inference_only(
+        site, f"does nothing here, in training neither{more}: change the images before the network takes them"
+    )
     return x

@@ -164,9 +164,10 @@ def _center_crop(site: Site, x: Value) -> Value:
 @layer("RandomCrop", order=TURNED, types=types.CAST, unread="data_format")
 def _random_crop(site: Site, x: Value) -> Value:
     """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
-    x = random_layer(site, x)
+    is_kept = site.version == 3
+    x = random_layer(site, x, ", and images keep their size, as in Keras's predict" if is_kept else "")
     size = site.config["height"], site.config["width"]
-    return x if site.version == 3 else _resize(site, x, size, crop_to_aspect_ratio=True)
+    return x if is_kept else _resize(site, x, size, crop_to_aspect_ratio=True)
 
 
 @operator("depth_to_space", order=TURNED, types=types.KEPT)
