@@ -103,8 +103,8 @@ def check_arguments(function: Function) -> Function:
 
 
 def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:
-    """Returns the error for a name that a module does not have: the one to use in its place, there or in a module of MXNet's,
-    or all that it has."""
+    """Returns the error for a name that a module does not have: with the one to use in its place, there or in a module
+    of MXNet's, or with all that it has."""
     gluons = name
     for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
         gluons = gluons.replace(keras, gluon)
