@@ -228,48 +228,109 @@ def test_a_graph_is_walked_as_often_for_many_layers(monkeypatch):
     assert counts[0] == counts[1]
 
 
-def norm_before(before, channels, *layers):
+def norm_before(before, channels, *layers, kernel=1, stride=1, pad=0, **options):
     """A convolution of so many channels to so many, a batch norm, and layers."""
-    return running.sequential(nn.Conv2D(channels, 1, in_channels=before), nn.BatchNorm(in_channels=channels), *layers)
+    convolution = nn.Conv2D(channels, kernel, stride, pad, in_channels=before, use_bias=False)
+    return running.sequential(convolution, nn.BatchNorm(in_channels=channels, **options), *layers)
+
+
+def halved(channels):
+    return mxsame.nn.DepthwiseConv2D(3, 2, in_channels=channels, use_bias=False)
 
 
 def to(channels, outputs, groups=1):
     return nn.Conv2D(outputs, 3, padding=1, in_channels=channels, groups=groups)
 
 
-def bounded():
+def bounded(bound=6):
     """ReLU6 as networks of Keras have it."""
-    return running.Own(lambda F, x: activations.relu(F, x, max_value=6))
+    return running.Own(lambda F, x: activations.relu(F, x, max_value=bound))
 
 
-PLAIN_GRADIENTS = {  # net -> whether its batch norm has data and gradient in different blocks
-    "depthwise after blocks of 8": (lambda: norm_before(24, 48, nn.Activation("relu"), to(48, 48, 48)), True),
-    "all in blocks of 8": (lambda: norm_before(24, 24, nn.Activation("relu"), to(24, 24, 24)), False),
-    "all in blocks of 16": (lambda: norm_before(16, 48, nn.LeakyReLU(0.1), to(48, 48)), False),
-    "blocks of 8 after those of 16": (lambda: norm_before(32, 32, nn.Dropout(0.0), to(32, 8)), True),
-    "a first convolution is in blocks of 16": (lambda: norm_before(3, 48, to(48, 24)), True),
-    "no blocks": (lambda: norm_before(20, 48, to(48, 48)), False),
-    "groups without blocks": (lambda: norm_before(16, 48, to(48, 48, 4)), True),
-    "an average of everything": (lambda: norm_before(24, 48, nn.Activation("relu"), nn.GlobalAvgPool2D()), True),
-    "a slice in all of 16": (lambda: norm_before(16, 48, bounded(), to(48, 48)), False),
-    "a slice in blocks of 8": (lambda: norm_before(24, 48, bounded(), to(48, 48, 48)), True),
-    "a pool of windows between": (lambda: norm_before(24, 48, nn.MaxPool2D(), to(48, 48)), False),
+def squeezed(F, x):
+    """Squeeze and excite, without what is between."""
+    return F.broadcast_mul(x, F.Activation(F.Pooling(x, global_pool=True, pool_type="avg"), act_type="sigmoid"))
+
+
+def used_twice(F, x, convolution, norm, last):
+    y = convolution(x)
+    return last(activations.relu(F, norm(y), max_value=6)) + y
+
+
+COPY, BENT, APPENDED, DENSE, SPREAD = (
+    *("slice_axis", "_contrib_BatchNormWithReLU", "Concat", "FullyConnected", "broadcast_like"),
+)
+TRAINED = {  # net -> an operator, and whether its graph for training has it
+    "depthwise after blocks of 8": (lambda: norm_before(24, 48, nn.Activation("relu"), to(48, 48, 48)), COPY, True),
+    "all in blocks of 8": (lambda: norm_before(24, 24, nn.Activation("relu"), to(24, 24, 24)), COPY, False),
+    "all in blocks of 16": (lambda: norm_before(16, 48, nn.LeakyReLU(0.1), to(48, 48)), COPY, False),
+    "blocks of 8 after those of 16": (lambda: norm_before(32, 32, nn.Dropout(0.0), to(32, 8)), COPY, True),
+    "a first convolution is in blocks of 16": (lambda: norm_before(3, 48, to(48, 24)), COPY, True),
+    "no blocks": (lambda: norm_before(20, 48, to(48, 48)), COPY, False),
+    "groups without blocks": (lambda: norm_before(16, 48, to(48, 48, 4)), COPY, True),
+    "an average of everything": (lambda: norm_before(24, 48, nn.Activation("relu"), nn.GlobalAvgPool2D()), COPY, True),
+    "a slice in all of 16": (lambda: norm_before(16, 48, bounded(), to(48, 48)), COPY, False),
+    "a slice in blocks of 8": (lambda: norm_before(24, 48, bounded(), to(48, 48, 48)), COPY, True),
+    "a pool of windows between": (lambda: norm_before(24, 48, nn.MaxPool2D(), to(48, 48)), COPY, False),
+    "swish": (lambda: norm_before(16, 48, running.Own(activations.swish), to(48, 48)), COPY, True),
+    "ReLU6": (lambda: norm_before(16, 48, bounded(), to(48, 24)), BENT, True),
+    "ReLU6 in blocks of 8": (lambda: norm_before(24, 24, bounded(), to(24, 48)), BENT, True),
+    "ReLU6 in other blocks than the convolution": (lambda: norm_before(24, 48, bounded(), to(48, 48)), BENT, False),
+    "a bound that rounds too much": (lambda: norm_before(16, 48, bounded(20)), BENT, False),
+    "a batch norm without scale": (lambda: norm_before(16, 48, bounded(), scale=False), BENT, False),
+    "a batch norm by running statistics": (lambda: norm_before(16, 48, bounded(), use_global_stats=True), BENT, False),
+    "channels that may be without blocks": (lambda: norm_before(12, 32, bounded()), BENT, False),
+    "a pad beyond the kernel": (lambda: norm_before(16, 48, bounded(), pad=1), BENT, False),
+    "a kernel that may be without blocks": (lambda: norm_before(16, 48, bounded(), kernel=5, pad=2), BENT, False),
+    "a convolution with another user": (lambda: running.Own(used_twice, *norm_before(16, 48, to(48, 48))), BENT, False),
+    "an extra padding element in blocks": (
+        lambda: norm_before(16, 48, nn.Activation("relu"), halved(48)),
+        APPENDED,
+        False,
+    ),
+    "an extra padding element after ReLU6": (lambda: norm_before(16, 48, bounded(), halved(48)), APPENDED, False),
+    "an extra padding element of a product": (
+        lambda: norm_before(16, 48, running.Own(activations.swish), halved(48)),
+        APPENDED,
+        True,
+    ),
+    "many channels in blocks of 8": (lambda: running.sequential(nn.Conv2D(264, 1, in_channels=248)), DENSE, True),
+    "many channels, without bias": (lambda: norm_before(264, 248), DENSE, True),
+    "many channels in blocks of 16": (lambda: norm_before(256, 272), DENSE, False),
+    "many channels and a stride": (lambda: norm_before(264, 248, stride=2), DENSE, False),
+    "few channels": (lambda: norm_before(136, 72), DENSE, False),
+    "squeeze and excite": (lambda: norm_before(16, 48, running.Own(squeezed), to(48, 48)), SPREAD, True),
 }
 
 
-@pytest.mark.parametrize("name", PLAIN_GRADIENTS)
-def test_gradients_of_batch_norms_in_the_layout_of_their_data(name, monkeypatch):
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_graphs_have_the_gradients_of_the_net(name, monkeypatch):
+    """Those of all parameters as well, and its running statistics, with one graph for both sizes."""
     monkeypatch.setattr(training, "has_avx512", lambda: True)
-    make, is_separate = PLAIN_GRADIENTS[name]
+    make, operator, is_in_graph = TRAINED[name]
     net = running.initialized(make())
-    x = running.normal(2, net[0].weight.shape[1], 6, 6)
-    want = running.recorded(net, x), x.grad.copy()
+    parameters = list(net.collect_params().values())
+    start = [parameter.data().copy() for parameter in parameters]
+    data = [running.normal(2, start[0].shape[1], *size) for size in ((6, 6), (4, 10))]
+
+    def step(x):
+        for parameter, value in zip(parameters, start):
+            parameter.set_data(value)
+        x.attach_grad()
+        with mx.autograd.record():
+            out = net(x)
+        out.backward(running.normal(*out.shape, seed=1))
+        states = [each.data() if each.grad_req == "null" else each.grad() for each in parameters]
+        return [array.asnumpy() for array in (out, x.grad, *states)]
+
+    want = [step(x) for x in data]
     mxsame.hybridize(net)
-    got = running.recorded(net, x), x.grad
+    with mxsame.plan.force("concat"):
+        got = [step(x) for x in data]
     (graph,) = net.specialised.graphs.values()
-    assert ("slice_axis" in running.operators(graph.symbol)) == is_separate
-    for have, wanted in zip(got, want):
-        assert running.difference(have.asnumpy(), wanted.asnumpy()) < 1e-5
+    assert (operator in running.operators(graph.symbol)) == is_in_graph
+    for have, wanted in zip((*got[0], *got[1]), (*want[0], *want[1])):
+        assert running.difference(have, wanted) < 1e-5
 
 
 @pytest.mark.parametrize(

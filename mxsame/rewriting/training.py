@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
 from mxsame import tensors
 from mxsame.plan.arrays import COPY
 from mxsame.plan.costs import has_avx512
-from mxsame.rewriting.graph import Graph, Node, Output, User
+from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import copied
 from mxsame.rewriting.windows import is_channels_first
 
 # in the layout of their data, forward and backward; the last two may be in place
 IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_scalar", "minimum_scalar")
+NORM_RELU = "_contrib_BatchNormWithReLU"
+HIGHEST = 8.0  # bound, which rounds what is below it to 2.4e-7
+MANY = 100  # products for each element of a 1x1 convolution's data and output, from which it is worth transposing them
+Shapes = Dict[Node, tuple]  # of first outputs
 
 
 def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> Any:
     """The Symbol, for inputs of these shapes, on the CPU; `trains` is whether batch norms are trained. A graph with
     casts of `mxnet.contrib.amp` stays as it is, since a `Graph` has none."""
     written = symbol.tojson(remove_amp_cast=False)
-    ops = ("clip", "BatchNorm") if trains else ("clip",)
+    ops = ("clip", "Convolution") if trains else ("clip",)
     if not any(f'"op": "{op}"' in written for op in ops) or "amp_cast" in written:
         return symbol
     graph = Graph.of(symbol, {}, shapes)
     bounds(graph)
-    if trains and has_avx512():
-        separate(graph)
+    if trains and tensors.has_onednn() and has_avx512():
+        # What a net has for graphs that are not rewritten is slow where it is not needed.
+        graph.replace({Output(node): node.inputs[0] for node in graph.nodes() if _is_spare(node)})
+        outputs = list(map(Output, graph.nodes()))
+        inferred = tensors.infer_shapes(graph.symbol(outputs), graph.inputs) or ()
+        shapes_of = {output.node: shape for output, shape in zip(outputs, inferred) if shape}
+        for change in (multiply, densify, bend, extend, separate):
+            change(graph, shapes_of)
     return graph.symbol()
 
 
@@ -43,15 +53,133 @@ def bounds(graph: Graph) -> None:
             node.op, node.attrs, node.inputs = "_maximum_scalar", {**attrs, "scalar": repr(low)}, [Output(below)]
 
 
-def separate(graph: Graph) -> None:
+def multiply(graph: Graph, shapes: Shapes) -> None:
+    """Multiply images by a number for each channel (squeeze and excite) as arrays of one shape, since the gradient of
+    `broadcast_mul` takes twice the time; and copy a batch norm that swish multiplies by its sigmoid out of the blocks
+    once, not at each use."""
+    for node in graph.nodes():
+        for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" else ():
+            shape = () if data.index or factor.index else shapes.get(data.node, ())
+            if node.op == "broadcast_mul" and len(shape) == 4 and shapes.get(factor.node) == (*shape[:2], 1, 1):
+                spread = Output(Node("broadcast_like", f"{node.name}_spread", [factor, data]))
+                node.op, node.inputs = "elemwise_mul", [data, spread]
+                break
+            is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
+            if is_sigmoid and factor.node.inputs == [data] and data.node.op == "BatchNorm":
+                plain = copied(data, f"{node.name}_plain")
+                factor.node.inputs, node.inputs = [plain], [plain, factor]
+                break
+
+
+def densify(graph: Graph, shapes: Shapes) -> None:
+    """Write 1x1 convolutions of many channels as dense layers, if they are multiples of 8 and not all of 16: oneDNN's
+    matrix product uses AVX-512 then, and its convolution does not."""
+    types = graph.dtypes()
+    for node in graph.nodes():
+        channels = [shapes.get(each, (0, 0))[1] for each in (node.inputs[0].node, node)] if _is_point(node) else [0]
+        many = _block_of(channels) == 8 and np.prod(channels) > MANY * sum(channels)
+        if many and types.get(Output(node)) is np.float32:
+            last = Output(Node("transpose", f"{node.name}_last", node.inputs[:1], {"axes": "(0, 2, 3, 1)"}))
+            weight = Output(Node("Reshape", f"{node.name}_matrix", node.inputs[1:2], {"shape": "(0, -1)"}))
+            attrs = {"num_hidden": str(channels[1]), "flatten": "False", "no_bias": str(len(node.inputs) < 3)}
+            products = Node("FullyConnected", f"{node.name}_products", [last, weight, *node.inputs[2:]], attrs)
+            node.op, node.inputs, node.attrs = "transpose", [Output(products)], {"axes": "(0, 3, 1, 2)"}
+
+
+def _is_point(node: Node) -> bool:
+    """Whether a node is a 1x1 convolution of pictures without stride, pad and groups."""
+    is_alone = _has(node, "stride", 1) and _has(node, "pad", 0) and node.attr("num_group", 1) == 1
+    return node.op == "Convolution" and node.attr("kernel") == (1, 1) and is_alone and is_channels_first(node)
+
+
+def _has(node: Node, name: str, *values: int) -> bool:
+    """Whether an attribute with an entry for each axis has only these, or is not given."""
+    return set(entries(node.attr(name))) <= set(values)
+
+
+def bend(graph: Graph, shapes: Shapes) -> None:
+    """Write ReLU6 of a batch norm, min(y, 6) and a ReLU, as max(6 - max(6 - y, 0), 0) in oneDNN's blocks, which
+    MXNet's minimum leaves, forward and backward: the batch norm gives 6 - y, with the first ReLU in the same step, and
+    a depthwise convolution subtracts.
+
+    That step fails if its gradient is in other blocks than its data, and is wrong if only the gradient is in blocks. So
+    it is used after convolutions that oneDNN has in these blocks at any size."""
+    users, types = graph.users(), graph.dtypes()
+    for node in users:
+        chain = [node]
+        for kind in ("Activation", "minimum_scalar", "batch_norm", "Convolution"):
+            if chain[-1].kind == kind and chain[-1].inputs:
+                chain.append(chain[-1].inputs[0].node)
+        if len(chain) < 5 or any(len(users[each]) > 1 for each in chain[1:4]) or not _is_trained(chain[2]):
+            continue
+        _, minimum, norm, convolution, _ = chain
+        bound, channels = float(minimum.attr("scalar")), shapes.get(norm, (0, 0))[1]
+        fits = node.attr("act_type") == "relu" and 0 < bound <= HIGHEST and types.get(Output(norm)) is np.float32
+        block = _block(convolution, shapes, convolution) if _is_sure(convolution, shapes) else 0
+        if fits and 1 < block == _block_of([channels]):
+            scale = Output(Node("negative", f"{node.name}_scale", norm.inputs[1:2]))
+            shift = Output(Node("_rminus_scalar", f"{node.name}_shift", norm.inputs[2:3], {"scalar": repr(bound)}))
+            norm.op, norm.inputs[1:3] = NORM_RELU, [scale, shift]
+            weight, bias = _full(f"{node.name}_minus", (channels, 1, 1, 1), -1), _full(node.name, (channels,), bound)
+            rest = Node("Convolution", f"{node.name}_rest", [Output(norm), weight, bias], _depthwise(channels, (1, 1)))
+            node.inputs, shapes[rest] = [Output(rest)], shapes[norm]
+
+
+def _is_trained(norm: Node) -> bool:
+    """Whether a node is a batch norm of channels by their own statistics, with a scale."""
+    is_fixed = norm.attr("fix_gamma", True) or norm.attr("use_global_stats", False)
+    return norm.op == "BatchNorm" and not is_fixed and norm.attr("axis", 1) == 1
+
+
+def _is_sure(convolution: Node, shapes: Shapes) -> bool:
+    """Whether oneDNN's choice of blocks for the output depends on the channels only."""
+    before = shapes.get(convolution.inputs[0].node, (0, 0))[1]
+    is_small = _has(convolution, "kernel", 1) and _has(convolution, "pad", 0)
+    is_small |= _has(convolution, "kernel", 3) and _has(convolution, "pad", 0, 1) and _has(convolution, "dilate", 1)
+    return is_small and (before not in range(4, 16) or convolution.attr("num_group", 1) == before)
+
+
+def extend(graph: Graph, shapes: Shapes) -> None:
+    """Put the extra padding elements of both axes after data in blocks by a depthwise convolution whose kernel has a
+    single 1: it stays in the blocks, forward and backward, which a concatenation leaves."""
+    types = graph.dtypes()
+    for node in graph.nodes():
+        rows = _appended(node, 3)
+        data = rows and _appended(rows.node, 2)
+        if not data or types.get(data) is not np.float32:
+            continue
+        source, channels = data.node, shapes.get(data.node, (0, 0))[1]
+        while source.op in ("Activation", "BatchNorm"):
+            source = source.inputs[0].node
+        if source.op == "Convolution" and 1 < _block(source, shapes, source) == _block_of([channels]):
+            one = _full(f"{node.name}_one", (channels, 1, 1, 1), 1)
+            pads = {"mode": "constant", "pad_width": "(0, 0, 0, 0, 1, 0, 1, 0)"}
+            kernel = Output(Node("Pad", f"{node.name}_kernel", [one], pads))
+            node.op, node.inputs = "Convolution", [data, kernel]
+            node.attrs = _depthwise(channels, (2, 2), pad="(1, 1)", no_bias="True")
+
+
+def _appended(node: Node, axis: int) -> Optional[Output]:
+    """To what a node appends zeros, one along this axis; None if it does not."""
+    zeros = node.inputs[-1].node if node.op == "Concat" and len(node.inputs) == 2 else node
+    part = zeros.inputs[0].node if zeros.op == "zeros_like" else node
+    is_one = part.op == "slice_axis" and [part.attr(name) for name in ("axis", "begin", "end")] == [axis, 0, 1]
+    return node.inputs[0] if is_one and node.attr("dim") == axis and part.inputs[0] == node.inputs[0] else None
+
+
+def _full(name: str, shape: Sequence[int], value: float) -> Output:
+    return Output(Node("_full", f"{name}_full", [], {"shape": str(shape), "value": repr(value), "dtype": "float32"}))
+
+
+def _depthwise(channels: int, kernel: Sequence[int], **more: str) -> Dict[str, str]:
+    return {"kernel": str(kernel), "num_filter": str(channels), "num_group": str(channels), **more}
+
+
+def separate(graph: Graph, shapes: Shapes) -> None:
     """Let each batch norm have its gradient in the plain layout, if oneDNN would have it in other blocks than the data,
     for which it has only slow code: a hundred times slower, and the model zoo's MobileNetV2 trains three times slower.
-    The gradient of a slice, of everything here, is plain. One that a net has after a batch norm, for graphs that are
-    not rewritten, goes: it is slow where it is not needed (MobileNet trains in 0.86 of the time without)."""
-    graph.replace({Output(node): node.inputs[0] for node in graph.nodes() if _is_spare(node)})
-    outputs, users = list(map(Output, graph.nodes())), graph.users()
-    inferred = tensors.infer_shapes(graph.symbol(outputs), graph.inputs) or ()
-    shapes = {output.node: shape for output, shape in zip(outputs, inferred) if shape}
+    The gradient of a slice, of everything here, is plain."""
+    users = graph.users()
     norms = (node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes))
     graph.replace({Output(node): copied(Output(node), f"{node.name}_plain") for node in norms})
 
@@ -91,5 +219,10 @@ def _block(node: Node, shapes: Mapping[Node, tuple], array: Node) -> int:
         lengths = [shape[1]]
     else:
         return 0
+    return _block_of(lengths) or int(groups > 1)
+
+
+def _block_of(lengths: Sequence[int]) -> int:
+    """How many channels are in a block, if these lengths are made of whole ones; 0 if they are not."""
     fitting = (size for size in (16, 8) if all(length > 0 and not length % size for length in lengths))
-    return next(fitting, int(groups > 1))
+    return next(fitting, 0)

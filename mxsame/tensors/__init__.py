@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import os
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -130,8 +131,9 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def has_onednn() -> bool:
-    """Returns whether this MXNet was built with oneDNN."""
-    return bool(mx.runtime.Features().is_enabled("MKLDNN"))
+    """Returns whether this MXNet was built with oneDNN, and uses it."""
+    is_off = os.environ.get("MXNET_MKLDNN_ENABLED", "1") in ("0", "false")
+    return bool(mx.runtime.Features().is_enabled("MKLDNN")) and not is_off
 
 
 def known_type(data: Any) -> Optional[str]:
