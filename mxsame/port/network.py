@@ -80,7 +80,7 @@ class Network(HybridBlock):
         for step in self._run(values):
             for path, layer, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
                 out = values[value.key]
-                out = out.transpose(value.keras_order) if value.turned else out
+                out = out.transpose(value.keras_order) if value.transposed else out
                 yield path, layer, blocks.get("_".join(path), []), out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:

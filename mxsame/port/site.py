@@ -107,8 +107,8 @@ class Site:
 
     # -- tensors in an order of axes
 
-    def turned(self, x: Value) -> Value:
-        """With channels first, for a layer that has a data format: Keras's channels first are so already."""
+    def channels_first(self, x: Value) -> Value:
+        """Returns a value with channels first, for a layer that has a data format: Keras's channels first are so already."""
         count = self.num_spatial_dims
         validation.check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
@@ -123,13 +123,13 @@ class Site:
 
     def alike(self, inputs: Sequence[Value]) -> List[Value]:
         """All in one order, that of any one with channels first."""
-        turned = any(x.turned for x in inputs) and len({x.rank for x in inputs}) == 1
-        return [self.steps.arranged(x, turned) for x in inputs]
+        transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
+        return [self.steps.arranged(x, transposed) for x in inputs]
 
     def settled(self, x: Value) -> Value:
         """In the order in which the layer was called at first: its weights have that."""
         x = self.padded(x)
-        return self.steps.arranged(x, self.known.at_first("order", x.turned))
+        return self.steps.arranged(x, self.known.at_first("order", x.transposed))
 
     def cast(self, x: Value, dtype: str) -> Value:
         return self.steps.cast(x, dtype)
@@ -142,9 +142,9 @@ class Site:
             is_same = self.known.at_first(name, value) == value
             validation.check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
-    def function(self, function: Any, *inputs: Value, turned: Any = None, shape: Any = None, **arguments: Any) -> Value:
+    def function(self, function: Any, *inputs: Value, transposed: Any = None, shape: Any = None, **more: Any) -> Value:
         """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
-        return self.steps.function(self.name, function, inputs, turned, shape, **arguments)
+        return self.steps.function(self.name, function, inputs, transposed, shape, **more)
 
     def constant(self, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
         """A step of a function whose parameters are numbers of the configuration."""

@@ -38,30 +38,30 @@ class Steps(List[Step]):
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
 
-    def value(self, shape: Sequence[Size], turned: bool = False) -> Value:
-        return Value(next(self._keys), tuple(shape), turned)
+    def value(self, shape: Sequence[Size], transposed: bool = False) -> Value:
+        return Value(next(self._keys), tuple(shape), transposed)
 
     # -- blocks
 
     def emit(
-        self, block: Any, inputs: Sequence[Value], layer: str, turned: Any = None, shape: Any = None
+        self, block: Any, inputs: Sequence[Value], layer: str, transposed: Any = None, shape: Any = None
     ) -> List[Value]:
         """The outputs of a step: `block` of the inputs. The order of axes is that of the first input unless given; the
         shapes, in Keras's order, are inferred unless that of a single output is given."""
-        turned = inputs[0].turned if turned is None else turned
+        transposed = inputs[0].transposed if transposed is None else transposed
         outputs = []
-        for each in _inferred_shapes(block, inputs, turned) if shape is None else [shape]:
+        for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
             validation.elements("the output", each)
-            outputs.append(self.value(each, turned))
+            outputs.append(self.value(each, transposed))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
-    def function(self, layer: str, function: Any, inputs: Sequence[Value], turned: Any = None, shape: Any = None,
+    def function(self, layer: str, function: Any, inputs: Sequence[Value], transposed: Any = None, shape: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
         """The output of a function of `mxsame.port.blocks`, or of an operator of MXNet by its name."""
         name = getattr(function, "__name__", function)
         block = blocks.Function(function, prefix=self._unique(f"{layer}_{name}"), **arguments)
-        return self.emit(block, inputs, layer, turned, shape)[0]
+        return self.emit(block, inputs, layer, transposed, shape)[0]
 
     def constant(self, layer: str, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
         """The same of a function whose parameters are these arrays."""
@@ -91,12 +91,12 @@ class Steps(List[Step]):
 
     # -- the order of axes, pads and types
 
-    def arranged(self, x: Value, turned: bool) -> Value:
+    def arranged(self, x: Value, transposed: bool) -> Value:
         """The value in one order of axes: as it is, or by a step that is made once."""
         x = self.padded(x)
-        if x.turned == turned or x.rank < 3:
+        if x.transposed == transposed or x.rank < 3:
             return x
-        return self._once(x, turned, lambda: self._rearranged(x, turned))
+        return self._once(x, transposed, lambda: self._rearranged(x, transposed))
 
     def padded(self, x: Value) -> Value:
         """The value with its pads around it, by a step that is made once."""
@@ -111,17 +111,17 @@ class Steps(List[Step]):
             self._arranged[key] = make()
         return self._arranged[key]._replace(mask=x.mask, dtype=x.dtype)
 
-    def _rearranged(self, x: Value, turned: bool) -> Value:
-        layer, last, inputs = "to_channels_first" if turned else "to_channels_last", x.rank - 1, [x]
+    def _rearranged(self, x: Value, transposed: bool) -> Value:
+        layer, last, inputs = "to_channels_first" if transposed else "to_channels_last", x.rank - 1, [x]
         if x.shape[-1] == 1:
-            ends = {"source": last, "target": 1} if turned else {"source": 1, "target": last}
-            return self.function(layer, blocks.move_single_channel, inputs, turned, x.shape, **ends)
+            ends = {"source": last, "target": 1} if transposed else {"source": 1, "target": last}
+            return self.function(layer, blocks.move_single_channel, inputs, transposed, x.shape, **ends)
         if all(length == 1 for length in x.shape[1:-1]):
             ones = (1,) * (last - 1)
-            to = (0, -1, *ones) if turned else (0, *ones, -1)
-            return self.function(layer, blocks.reshape, inputs, turned, x.shape, to=to)
-        axes = (0, last, *range(1, last)) if turned else x.keras_order
-        return self.function(layer, "transpose", inputs, turned, x.shape, axes=axes)
+            to = (0, -1, *ones) if transposed else (0, *ones, -1)
+            return self.function(layer, blocks.reshape, inputs, transposed, x.shape, to=to)
+        axes = (0, last, *range(1, last)) if transposed else x.keras_order
+        return self.function(layer, "transpose", inputs, transposed, x.shape, axes=axes)
 
     def cast(self, x: Value, dtype: str) -> Value:
         """The value as one of this type, by a step where its array has another."""
@@ -138,7 +138,7 @@ class Steps(List[Step]):
         return out._replace(mask=x.mask, dtype=dtype)
 
 
-def _inferred_shapes(block: Any, inputs: Sequence[Value], turned: bool) -> List[Tuple[Size, ...]]:
+def _inferred_shapes(block: Any, inputs: Sequence[Value], transposed: bool) -> List[Tuple[Size, ...]]:
     """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
     lengths."""
     names = [f"data{number}" for number in range(len(inputs))]
@@ -152,4 +152,4 @@ def _inferred_shapes(block: Any, inputs: Sequence[Value], turned: bool) -> List[
         shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}
         inferred.append(group.infer_shape_partial(**{name: shapes[name] for name in used})[1])
     both = [tuple(a if a == b and a else None for a, b in zip(*pair)) for pair in zip(*inferred)]
-    return [(shape[0], *shape[2:], shape[1]) if turned else shape for shape in both]
+    return [(shape[0], *shape[2:], shape[1]) if transposed else shape for shape in both]

@@ -27,7 +27,7 @@ def _each(arranged: Callable) -> Callable:
 
 
 # the order of axes of a row's tensors, and whether the zeros that they may still need are around them
-AS_IT_IS, TURNED, KERAS, SETTLED = map(_each, (Site.padded, Site.turned, Site.keras, Site.settled))
+AS_IT_IS, CHANNELS_FIRST, KERAS, SETTLED = map(_each, (Site.padded, Site.channels_first, Site.keras, Site.settled))
 UNPADDED, ALIKE = _each(lambda site, value: value), Site.alike
 
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
@@ -38,7 +38,7 @@ FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of K
 
 # what a parameter of a row's function takes
 TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a constant", "a constant"
-TAKEN = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
+KINDS = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Row:
     name: str = ""
     num_spatial_dims: int = field(init=False)  # of a class like Conv2D, 0 of others
     signature: inspect.Signature = field(init=False)  # without the site
-    taken: Dict[str, str] = field(init=False)
+    kinds: Dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         hints = get_type_hints(getattr(self.build, "func", self.build))
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         for each in parameters:
-            known = each.name in hints and (hints[each.name] in TAKEN or "Value" not in str(hints[each.name]))
-            validation.check(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, TAKEN))}")
+            known = each.name in hints and (hints[each.name] in KINDS or "Value" not in str(hints[each.name]))
+            validation.check(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, KINDS))}")
         named = re.search("([123])D", self.name)
         object.__setattr__(self, "num_spatial_dims", int(named[1]) if named else 0)
         object.__setattr__(self, "signature", inspect.Signature(parameters))
-        object.__setattr__(self, "taken", {each.name: TAKEN.get(hints[each.name], CONSTANT) for each in parameters})
+        object.__setattr__(self, "kinds", {each.name: KINDS.get(hints[each.name], CONSTANT) for each in parameters})
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         site = replace(site, row=self)
@@ -117,23 +117,23 @@ class Row:
                 raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
         free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
         named.update(zip(free, args))
-        named = {name: each if self.taken.get(name) == OPERAND else mapped(each, np.ndarray, np.ndarray.tolist)
+        named = {name: each if self.kinds.get(name) == OPERAND else mapped(each, np.ndarray, np.ndarray.tolist)
                  for name, each in named.items()}  # fmt: skip
         inputs = list(args[len(free) :])
         for name, value in self.signature.bind(*inputs, **named).arguments.items():
-            _check(name, self.signature.parameters[name], self.taken[name], value)
+            _check(name, self.signature.parameters[name], self.kinds[name], value)
         return [inputs, named]
 
 
-def _check(name: str, parameter: Any, taken: str, value: Any) -> None:
+def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
-    validation.check(value is not None or parameter.default is None, f"{name} must be {taken}; received None")
-    if taken in (TENSOR, TENSORS) and value is not None:
-        several = parameter.kind == parameter.VAR_POSITIONAL or (taken == TENSORS and isinstance(value, list))
+    validation.check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
+    if kind in (TENSOR, TENSORS) and value is not None:
+        several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
         if not entries or not all(isinstance(entry, Value) for entry in entries):
-            raise ValueError(f"{name} must be {taken}; received {value!r:.99}")
-    elif taken == CONSTANT and leaves(value, Value):
+            raise ValueError(f"{name} must be {kind}; received {value!r:.99}")
+    elif kind == CONSTANT and leaves(value, Value):
         raise ValueError(f"{name} must be a constant; received a tensor")
 
 
@@ -147,8 +147,8 @@ def typed(site: Site, rule: Any, values: Sequence[Value]) -> Tuple[List[Value], 
     casts = rule in (types.CAST, types.CAST_IN_KERAS[site.version])
     if casts and not any(x.dtype in types.FLOATS - {"float32"} for x in values):
         return [site.cast(x, "float32") for x in values], "float32"
-    taken = rule if isinstance(rule, frozenset) else types.FLOAT32
-    dtype = types.check(types.common([x.dtype for x in values], site.version), taken)
+    allowed = rule if isinstance(rule, frozenset) else types.FLOAT32
+    dtype = types.check(types.common([x.dtype for x in values], site.version), allowed)
     return [site.cast(x, dtype) for x in values], dtype
 
 

@@ -55,7 +55,7 @@ def of_constant(value: Any) -> str:
     return "float32" if np.asarray(value).dtype.kind == "f" else "bool"
 
 
-def check(dtype: str, taken: Any) -> str:
+def check(dtype: str, allowed: Any) -> str:
     """The type, if a row takes it."""
-    validation.check(dtype in taken, f"tensors must be of the type {' or '.join(sorted(taken))} here", dtype=dtype)
+    validation.check(dtype in allowed, f"tensors must be of the type {' or '.join(sorted(allowed))} here", dtype=dtype)
     return dtype

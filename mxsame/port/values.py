@@ -13,14 +13,14 @@ Size = Optional[int]
 class Value(NamedTuple):
     """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
 
-    `turned`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which a
-    convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
+    `transposed`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which
+    a convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
     `dtype` is Keras's type (:mod:`mxsame.port.types`).
     """
 
     key: int
     shape: Tuple[Size, ...]
-    turned: bool = False
+    transposed: bool = False
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
     mask: Any = None
     dtype: str = "float32"
@@ -34,7 +34,7 @@ class Value(NamedTuple):
         is_axis = type(axis) is int and -self.rank <= axis < self.rank
         validation.check(is_axis, f"axis must be one of {self.rank}", axis=axis)
         axis %= self.rank
-        if not self.turned or axis == 0:
+        if not self.transposed or axis == 0:
             return axis
         return 1 if axis == self.rank - 1 else axis + 1
 
@@ -44,12 +44,12 @@ class Value(NamedTuple):
     @property
     def keras_order(self) -> Tuple[int, ...]:
         """The axes of the array here, in Keras's order."""
-        return (0, *range(2, self.rank), 1) if self.turned else tuple(range(self.rank))
+        return (0, *range(2, self.rank), 1) if self.transposed else tuple(range(self.rank))
 
     def ordered(self, entries: Sequence[Any]) -> list:
         """One entry for each axis of Keras's, in the order of the array here."""
         entries = list(entries)
-        return [entries[0], entries[-1], *entries[1:-1]] if self.turned else entries
+        return [entries[0], entries[-1], *entries[1:-1]] if self.transposed else entries
 
     @property
     def without_pads(self) -> Value:

@@ -159,7 +159,7 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
     if not missing:
         return x
     if x.rank == 2:  # numbers for each image, as channels
-        return site.function(blocks.reshape, x, turned=True, to=(0, -1, *(1,) * missing))
+        return site.function(blocks.reshape, x, transposed=True, to=(0, -1, *(1,) * missing))
     return site.function(blocks.expand_dims, site.keras(x), axes=(1,) * missing)
 
 

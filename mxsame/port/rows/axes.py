@@ -79,8 +79,8 @@ def _to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
     validation.check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
     if here == tuple(range(x.rank)):
-        return site.function(identity, x, turned=False, shape=tuple(x.shape[axis] for axis in order))
-    return site.function("transpose", x, turned=False, axes=here)
+        return site.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
+    return site.function("transpose", x, transposed=False, axes=here)
 
 
 @operator("expand_dims", types=KEPT, order=KERAS)
@@ -257,11 +257,11 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
 @operator("prod", names={"keep_dims": "keepdims"})
 def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
     axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
-    if x.turned and not keepdims and axes != list(range(1, x.rank - 1)):
+    if x.transposed and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
     function: Any = {"any": "max", "var": blocks.variance}.get(site.row.name, site.row.name)
     x = site.cast(x, "bool") if site.row.name == "any" else x
-    out = site.function(function, x, turned=x.turned and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+    out = site.function(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
     return out._replace(dtype=x.dtype)
 
 
@@ -269,7 +269,7 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
 def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
     (axis,) = axes_after_batch(axis, x.rank)
     x = x if keepdims else site.keras(x)
-    kind, along = site.row.name, {"turned": x.turned, "axis": x.axis(axis), "keepdims": bool(keepdims)}
+    kind, along = site.row.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
     if x.dtype in types.FLOATS:
         out = site.function(blocks.positions, x, kind=kind, signed_zeros=site.version == 3, **along)
     else:

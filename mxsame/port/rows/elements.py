@@ -115,8 +115,8 @@ def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
     dtype = _common(site, operands)
     if name == "divide" and dtype not in types.FLOATS:
         dtype = "float64" if site.version == 2 and dtype in types.INTEGERS else "float32"
-    taken = types.KEPT if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
-    types.check(dtype, types.FLOAT32 if name == "power" else taken)
+    allowed = types.KEPT if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
+    types.check(dtype, types.FLOAT32 if name == "power" else allowed)
     if name in blocks.COMPARISONS and site.version == 3:
         operands = [np.float32(each) if isinstance(each, float) else each for each in operands]
     return [site.cast(each, dtype) if isinstance(each, Value) else each for each in operands], dtype

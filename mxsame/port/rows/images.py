@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.rows._shared import random_layer
-from mxsame.port.table import TURNED, Site, Value, layer, operator
+from mxsame.port.table import CHANNELS_FIRST, Site, Value, layer, operator
 from mxsame.port.values import OpenLength
 
 # -- zeros around, and less of it
@@ -26,18 +26,18 @@ def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
     return site.per_axis((0, 0), [validation.pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
-@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=TURNED, types=types.KEPT_IN_FLOAT32)
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.KEPT_IN_FLOAT32)
 def _zero_padding(site: Site, x: Value) -> Value:
     """Left to a convolution that follows; any other layer has the zeros put around the data."""
     per_axis = _pairs(site, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     validation.elements("the output", shape)
-    if not x.turned:
+    if not x.transposed:
         return site.function(blocks.pad, x, pads=per_axis)
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
 
 
-@layer("Cropping1D", "Cropping2D", "Cropping3D", order=TURNED, types=types.KEPT)
+@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, types=types.KEPT)
 def _cropping(site: Site, x: Value) -> Value:
     return _cropped(site, x, _pairs(site, x, "cropping"))
 
@@ -52,8 +52,8 @@ def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value
 # -- other sizes
 
 
-@layer("UpSampling1D", "UpSampling3D", order=TURNED, types=types.KEPT_IN_FLOAT32)
-@layer("UpSampling2D", order=TURNED)
+@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, types=types.KEPT_IN_FLOAT32)
+@layer("UpSampling2D", order=CHANNELS_FIRST)
 def _upsampling(site: Site, x: Value) -> Value:
     factors = site.per_spatial_axis("size")
     interpolation = site.config.get("interpolation", "nearest")
@@ -102,7 +102,7 @@ def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tu
     return site.per_axis((0, 0), pairs, (0, 0))
 
 
-@operator("resize", order=TURNED, types=types.OWN, names={"method": "interpolation"})
+@operator("resize", order=CHANNELS_FIRST, types=types.OWN, names={"method": "interpolation"})
 def _resize(
     site: Site, x: Value, size: Any, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
     pad_to_aspect_ratio: bool = False, fill_mode: str = "constant", fill_value: float = 0.0,
@@ -143,14 +143,14 @@ def _resized_like(site: Site, x: Value, size: Sequence[OpenLength], nearest: boo
 RESIZING = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
-@layer("Resizing", order=TURNED, types=types.CAST_IN_KERAS[2])
+@layer("Resizing", order=CHANNELS_FIRST, types=types.CAST_IN_KERAS[2])
 def _resizing(site: Site, x: Value) -> Value:
     config = site.config
     options = {name: config[name] for name in RESIZING if name in config}
     return _resize(site, x, (config["height"], config["width"]), **options)
 
 
-@layer("CenterCrop", order=TURNED, types=types.CAST)
+@layer("CenterCrop", order=CHANNELS_FIRST, types=types.CAST)
 def _center_crop(site: Site, x: Value) -> Value:
     """Of images that are too small for the crop, Keras resizes a part."""
     validation.check(x.rank == 4, "data must be images", shape=x.shape)
@@ -161,7 +161,7 @@ def _center_crop(site: Site, x: Value) -> Value:
     return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
-@layer("RandomCrop", order=TURNED, types=types.CAST, unread="data_format")
+@layer("RandomCrop", order=CHANNELS_FIRST, types=types.CAST, unread="data_format")
 def _random_crop(site: Site, x: Value) -> Value:
     """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
     is_kept = site.version == 3
@@ -170,8 +170,8 @@ def _random_crop(site: Site, x: Value) -> Value:
     return x if is_kept else _resize(site, x, size, crop_to_aspect_ratio=True)
 
 
-@operator("depth_to_space", order=TURNED, types=types.KEPT)
-@operator("space_to_depth", order=TURNED)
+@operator("depth_to_space", order=CHANNELS_FIRST, types=types.KEPT)
+@operator("space_to_depth", order=CHANNELS_FIRST)
 def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
     block = validation.integer("block_size", block_size, 1)
     is_last = data_format in ("NHWC", "channels_last") and x.rank == 4

@@ -20,7 +20,7 @@ def _dense(site: Site, x: Value) -> Value:
     validation.check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
-    ones = (1,) * (x.rank - 2) if x.turned else ()
+    ones = (1,) * (x.rank - 2) if x.transposed else ()
     out = site.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
     return activated(site, out)
 

@@ -153,12 +153,12 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
     outputs = _outputs(site, partial(ConvLSTM, i2h, h2h, options), x, given, conversions)
     if site.is_channels_first:
         return outputs
-    return [_turned(out) if out.rank == rank + 2 else _channels_to(site, out, out.rank - 1, 2) for out in outputs]
+    return [_transpose(out) if out.rank == rank + 2 else _channels_to(site, out, out.rank - 1, 2) for out in outputs]
 
 
-def _turned(x: Value) -> Value:
-    """An output with channels first, which is what Keras's order is if it is `turned`."""
-    return x._replace(turned=True, shape=(x.shape[0], *x.shape[2:], x.shape[1]))
+def _transpose(x: Value) -> Value:
+    """An output with channels first, which is what Keras's order is if it is `transposed`."""
+    return x._replace(transposed=True, shape=(x.shape[0], *x.shape[2:], x.shape[1]))
 
 
 def _channels_to(site: Site, x: Value, axis: int, source: int = -1) -> Value:

@@ -15,7 +15,7 @@ from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
-from mxsame.port.table import KERAS, TAKES, TURNED, UNPADDED, Site, Value, in_place, layer, operator
+from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
 
 DEPTHWISE = Weight("depthwise_kernel", "weight")
@@ -73,14 +73,14 @@ def _convolution(site: Site, x: Value) -> Value:
     arguments = window(site)
     if x.pads is not None and not site.is_channels_first and arguments["padding"] == "valid" and site.once:
         arguments["padding"], x = x.pads, x.without_pads
-    x, strides = site.turned(x), arguments["strides"]
+    x, strides = site.channels_first(x), arguments["strides"]
     one = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
     validation.check(one, "strides and dilation_rate must not both be above 1", strides=strides)
     lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
     return _convolved(site, x, kind, lengths, arguments)
 
 
-@layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=TURNED, weights=(KERNEL, BIAS))
+@layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=CHANNELS_FIRST, weights=(KERNEL, BIAS))
 def _transposed(site: Site, x: Value) -> Value:
     arguments, extra = window(site), site.config.get("output_padding")
     count = len(arguments["strides"])
@@ -96,8 +96,8 @@ def _transposed(site: Site, x: Value) -> Value:
 # -- pooling layers
 
 
-@layer("MaxPooling1D", "MaxPooling2D", order=TURNED, types=KEPT_IN_FLOAT32)
-@layer("MaxPooling3D", "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", order=TURNED)
+@layer("MaxPooling1D", "MaxPooling2D", order=CHANNELS_FIRST, types=KEPT_IN_FLOAT32)
+@layer("MaxPooling3D", "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", order=CHANNELS_FIRST)
 def _pooling(site: Site, x: Value) -> Value:
     name = site.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
     sizes, padding = site.per_spatial_axis("pool_size", 2), word(site)
@@ -113,11 +113,11 @@ def _pooling(site: Site, x: Value) -> Value:
 def _global_pooling(site: Site, x: Value) -> Value:
     kind, keepdims = "max" if "Max" in site.layer.class_name else "avg", bool(site.config.get("keepdims", False))
     x = site.padded(x)
-    if x.rank - 2 == site.num_spatial_dims and not x.turned and not site.is_channels_first:
+    if x.rank - 2 == site.num_spatial_dims and not x.transposed and not site.is_channels_first:
         # channels last, and no convolution around: no reason to turn it
         return site.function("mean" if kind == "avg" else "max", x, axis=tuple(site.spatial(x)), keepdims=keepdims)
-    pooled = site.function(blocks.global_pool, site.turned(x), kind=kind, count=site.num_spatial_dims)
-    return pooled if keepdims else site.function(blocks.reshape, pooled, turned=False, to=(0, -1))
+    pooled = site.function(blocks.global_pool, site.channels_first(x), kind=kind, count=site.num_spatial_dims)
+    return pooled if keepdims else site.function(blocks.reshape, pooled, transposed=False, to=(0, -1))
 
 
 @layer("GlobalAveragePooling1D", order=UNPADDED, masks=TAKES, types=CAST_IN_KERAS[3])
@@ -132,7 +132,7 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
     return site.function(blocks.masked_mean, site.keras(x), mask, **options)._replace(mask=None)
 
 
-@layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=TURNED)
+@layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
 def _adaptive_pooling(site: Site, x: Value) -> Value:
     """PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
     spans = [
