@@ -108,7 +108,7 @@ class Site:
     # -- tensors in an order of axes
 
     def channels_first(self, x: Value) -> Value:
-        """Returns a value with channels first, for a layer that has a data format: Keras's channels first are so already."""
+        """Returns it with channels first, for a layer that has a data format: Keras's channels first are so already."""
         count = self.num_spatial_dims
         validation.check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
