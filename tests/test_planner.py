@@ -61,6 +61,7 @@ def test_a_choice_is_exact_and_estimates_grow_with_the_batch(operator):
 # What the tables of `python -m benchmarks planner` have as the fastest by far; (windows, work, strategies that may be)
 FASTEST = [
     (square(224, 3, 2), Work("conv", 8, 3, 32, plain=True), {"concat"}),
+    (square(56, 3, 2, rank=3), Work("conv", 2, 3, 32, plain=True), {"concat"}),
     (square(56, 3, 2), Work("conv", 8, 128, 128), {"slice"}),
     (square(112, 3, 2), Work("conv", 8, 64, 64, groups=64), {"kernel"}),
     (square(56, 5, 2), Work("conv", 8, 144, 144, groups=144), {"kernel"}),

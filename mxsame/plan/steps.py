@@ -271,7 +271,9 @@ class Crop(Step):
 
     def cost(self, layer: TypicalLayer) -> float:
         static, dynamic = self._is_static, bool(self._dynamic)
-        return (static + dynamic) * layer.costs.slice * layer.results + (static + 4 * dynamic) * layer.costs.operator
+        slices = 3 if layer.rank == 3 and layer.output_in_blocks else 1  # five axes are brought out of the blocks first
+        per_result = (static + dynamic) * slices * layer.costs.slice
+        return per_result * layer.results + (static + 4 * dynamic) * layer.costs.operator
 
     def backward_cost(self, layer: TypicalLayer) -> float:
         return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
