@@ -243,6 +243,7 @@ CONTRADICTIONS = [
     (lambda: nn.Conv2D(6, 3, weight_initializer="no-such"), "weight_initializer must be the name"),
     (lambda: nn.Conv2D(6, 3, bias_initializer="constant"), "bias_initializer must be the name"),
     (lambda: nn.MaxPool2D(kernel=2), "kernel must be given as pool_size; received kernel=2"),
+    (lambda: nn.SeparableConv2D(3, data_format="NHWC"), "data_format must be given as layout"),
     (lambda: nn.MaxPool2D(2, units=3), "MaxPool2D has no argument units, only pool_size, .*; received units=3$"),
     (lambda: ops.conv(D, W, stride=2), "^stride must be given as strides; received stride=2$"),
     (lambda: ops.conv(D, W, None, 6), "^conv takes data, weight, bias by position, .*; received arguments=4$"),

@@ -22,7 +22,7 @@ def test_the_table_names_every_library_once_with_one_version_a_wheel_and_setup_t
     assert len(set(SONAMES)) == len(SONAMES) == 16
     assert len(requirements.pins()) == len({library.wheel for library in requirements.LIBRARIES}) == 9
     assert all(re.fullmatch(r"nvidia-[a-z-]+-cu11==[0-9.]+", pin) for pin in requirements.pins())
-    setuptools = pytest.importorskip("setuptools")
+    setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed: pip install setuptools")
     given = {}
     monkeypatch.setattr(setuptools, "setup", given.update)
     runpy.run_path(str(ROOT / "setup.py"))

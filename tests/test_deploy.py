@@ -240,14 +240,6 @@ def test_several_inputs_and_nested_outputs_of_shared_layers():
     assert_same(trained(Own(forked, conv(4, 3, 2), nn.BatchNorm()), *shapes), *shapes)
 
 
-def test_a_weight_used_twice_is_folded_twice():
-    layers = mxsame.nn.Conv2D(3, 3), nn.BatchNorm(), nn.BatchNorm()
-    net = Own(lambda F, x, conv, a, b: F.relu(b(conv(F.relu(a(conv(x)))))), *layers)
-    deployed = assert_same(trained(net, (2, 3, 7, 8)), (2, 3, 7, 8))
-    assert running.operators(deployed.graph) == ["Convolution", "Activation"] * 2
-    assert len(list(deployed.collect_params())) == 4
-
-
 def test_it_neither_trains_nor_records():
     net = sequential(nn.BatchNorm(), conv(4, 3), nn.Dropout(0.5), nn.BatchNorm())
     data = normal(2, 3, 7, 8)

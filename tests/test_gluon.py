@@ -1,12 +1,12 @@
 """Gluon's private names: one file uses them, and MXNet still has them."""
 
 import ast
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import running
 
 import mxsame
 from mxsame import _gluon
@@ -137,11 +137,7 @@ def test_two_threads_get_the_same_late_gradient(monkeypatch):
         original(each)
 
     monkeypatch.setattr(mx.gluon.Parameter, "_init_grad", slow)
-    threads = [threading.Thread(target=lambda: gradients.append(parameter.grad())) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    running.in_threads(lambda number: gradients.append(parameter.grad()), 2)
     assert gradients[0] is gradients[1]
 
 

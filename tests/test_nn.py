@@ -385,12 +385,6 @@ def test_an_average_over_padding_only(hybridize):
     assert block(mx.nd.array([[[1, 3, 5]]])).asnumpy().tolist() == [[[2, 2.5]]]
 
 
-def test_the_names_of_keras_arguments():
-    for kind in (mxsame.nn.Conv2D, mxsame.nn.SeparableConv1D, mxsame.nn.MaxPool3D):
-        with pytest.raises(TypeError, match="data_format must be given as layout"):
-            kind(3, data_format="NHWC")
-
-
 def test_a_layer_derived_by_a_user_names_its_arguments_as_it_likes():
     class Strided(mxsame.nn.Conv2D):
         def __init__(self, filters, stride, name=None):

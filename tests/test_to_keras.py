@@ -290,6 +290,7 @@ def test_random_networks(first, tmp_path, made):
                 assert re.search(CANNOT, str(error)), error
             else:
                 compare_live(net, tmp_path / f"net{ending()}", arrays_of(shape), made[-1])
+    assert len(made) > 3  # the others are refused
 
 
 # ---- training, names, and networks of Keras --------------------------------------------------------------------------

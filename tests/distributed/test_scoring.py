@@ -134,7 +134,7 @@ def test_ray_does_not_report_its_use():
 
 
 def test_the_command_scores_a_folder_of_pictures(files, tmp_path):
-    image = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install pillow")
     _, height, width = networks.SHAPE
     pictures = np.random.RandomState(8).randint(0, 256, (12, height, width, 3), dtype=np.uint8)
     (tmp_path / "pictures").mkdir()

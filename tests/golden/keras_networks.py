@@ -6,6 +6,7 @@ data format) that returns a model. `arrays` gives any model its weights, and `in
 
 from __future__ import annotations
 
+import types
 import zlib
 
 import numpy as np
@@ -407,36 +408,17 @@ def noise(keras, first=False):
 def operators(keras, first=False):
     """Operators between layers, as Keras's applications have them."""
     layers = keras.layers
-    data = keras.Input((4, 6, 3))
-    if is_keras_3(keras):
-        ops = keras.ops
-        mean = ops.mean(data, axis=(1, 2), keepdims=True)
-        more = [
-            ops.pad(data, ((0, 0), (1, 0), (0, 2), (0, 0))),
-            ops.reshape(data, (-1, 24, 3)),
-            ops.transpose(data, (0, 3, 1, 2)),
-            ops.relu6(data + 3.0),
-            ops.concatenate([data, -data], axis=-1),
-            ops.expand_dims(ops.squeeze(mean, (1, 2)), 1),
-            ops.maximum(ops.abs(data), 0.5) ** 2,
-            ops.sqrt(ops.square(data) + 1.0),
-        ]
-    else:
-        import tensorflow as tf
-
-        mean = tf.reduce_mean(data, axis=[1, 2], keepdims=True)
-        more = [
-            tf.pad(data, ((0, 0), (1, 0), (0, 2), (0, 0))),
-            tf.reshape(data, (-1, 24, 3)),
-            tf.transpose(data, (0, 3, 1, 2)),
-            tf.nn.relu6(data + 3.0),
-            tf.concat([data, -data], axis=-1),
-            tf.expand_dims(tf.squeeze(mean, [1, 2]), 1),
-            tf.maximum(tf.abs(data), 0.5) ** 2,
-            tf.math.sqrt(tf.math.square(data) + 1.0),
-        ]
+    data, ops = keras.Input((4, 6, 3)), keras.ops if is_keras_3(keras) else _tensorflow_by_names_of_keras_3()
+    mean = ops.mean(data, axis=(1, 2), keepdims=True)
     out = [
-        *more,
+        ops.pad(data, ((0, 0), (1, 0), (0, 2), (0, 0))),
+        ops.reshape(data, (-1, 24, 3)),
+        ops.transpose(data, (0, 3, 1, 2)),
+        ops.relu6(data + 3.0),
+        ops.concatenate([data, -data], axis=-1),
+        ops.expand_dims(ops.squeeze(mean, (1, 2)), 1),
+        ops.maximum(ops.abs(data), 0.5) ** 2,
+        ops.sqrt(ops.square(data) + 1.0),
         mean,
         data[:, 1:, :-1],
         data[:, ::2, 1, :],
@@ -445,6 +427,13 @@ def operators(keras, first=False):
         layers.Conv2D(2, 1)(data) + layers.Conv2D(2, 1)(data),
     ]
     return keras.Model(data, out, name="operators")
+
+
+def _tensorflow_by_names_of_keras_3():
+    import tensorflow as tf
+
+    own = {"mean": tf.reduce_mean, "relu6": tf.nn.relu6, "concatenate": tf.concat}
+    return types.SimpleNamespace(**{**vars(tf), **own})
 
 
 @network()

@@ -79,7 +79,7 @@ NETWORKS = pytest.mark.parametrize(
 @NETWORKS
 @pytest.mark.parametrize("ending", ["h5", "keras"])
 def test_a_file_gives_what_keras_gives_in_every_way_to_run_it(network, ending, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
     model = built(network)
     model.save(tmp_path / f"model.{ending}")
     data, _ = batch(model)
