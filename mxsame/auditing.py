@@ -138,7 +138,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
     if isinstance(net, mx.gluon.HybridBlock) and not isinstance(shape, Mapping):
-        shape = tracing.inputs_of(net, shape).shapes
+        shape = tracing.inputs_of(net, shape, "shape").shapes
     symbol = _symbol(net, shape)
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)

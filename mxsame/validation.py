@@ -36,8 +36,9 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators: those here, 
     "num_group": ("groups",),
     "pad": ("padding",),
 }
+MOST_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
-GIVE_SIZE = "give data of static shape, or a net to mxsame.hybridize"  # where a dynamic shape is refused
+GIVE_SIZE = "give data of static shape, an input_shape, or a net to mxsame.hybridize"  # of dynamic shapes
 
 
 def received(**values: Any) -> str:
@@ -47,7 +48,8 @@ def received(**values: Any) -> str:
 
 def _short(value: Any) -> str:
     try:
-        text = repr(value)
+        is_long = getattr(value, "size", 0) > MOST_SHOWN  # to write an array down can take longer than to compute it
+        text = f"{type(value).__name__} of shape {value.shape}" if is_long else repr(value)
     except Exception:
         text = f"<{type(value).__name__}>"
     text = " ".join(text.split())

@@ -351,7 +351,7 @@ def test_a_file_has_the_inputs_that_a_net_must_be_given(tmp_path):
 
     file, _ = mxsame.export(Sum(), tmp_path / "net")
     assert mx.sym.load(file).list_arguments() == ["data0", "data1"]
-    with pytest.raises(TypeError, match="net must be given all of its inputs, with one shape for each; received 1 of"):
+    with pytest.raises(TypeError, match="net must be given all of its inputs and no more"):
         mxsame.export(Sum(), tmp_path / "net", (1, 3))
 
 
@@ -408,9 +408,9 @@ def test_all_inputs_are_asked_for():
             return x
 
     net = mxsame.hybridize(Second())
-    with pytest.raises(TypeError, match=r"net must be given all of its inputs.*received 1 of them: missing.*unused"):
+    with pytest.raises(TypeError, match=r"net must be given all of its inputs.*received 1: missing.*unused"):
         net(images(9, 8))
-    with pytest.raises(TypeError, match=r"net must be given all of its inputs.*received 3 of them: too many"):
+    with pytest.raises(TypeError, match=r"net must be given all of its inputs.*received 3: too many"):
         net(*[images(9, 8)] * 3)
 
 

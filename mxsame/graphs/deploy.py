@@ -310,7 +310,7 @@ def freeze(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tupl
         ) from error
     parameters = net.collect_params()
     context = tracing.contexts(parameters)[0]
-    graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context)
+    graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context, casts=False)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return graph, tracing.regroup(outputs, itertools.repeat(True))
 

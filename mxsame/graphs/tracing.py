@@ -1,6 +1,6 @@
 """A net as a graph: its layers run on Symbols.
 
-Whatever is made of a net (graphs for its sizes, files, a graph for inference) begins with `traced`.
+Whatever is made of a net (graphs for its sizes, files, a graph for inference) starts with `trace_net`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def check_inputs(net: Any, args: Any) -> None:
             raise TypeError(f"its graph has {len(_gluon.graph_inputs(net))}")
     except TypeError as error:
         raise TypeError(
-            f"net must be given all of its inputs, with one shape for each; received {len(args)} of them: {error}"
+            f"net must be given all of its inputs and no more, one array or shape each; received {len(args)}: {error}"
         ) from None
 
 
@@ -198,7 +198,7 @@ class Inputs(NamedTuple):
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
 
 
-def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
+def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape") -> Inputs:
     """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the
     net's last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
     shapes: list[Any] = []
@@ -206,7 +206,7 @@ def inputs_of(net: Any, input_shape: Any = None) -> Inputs:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
         shapes = [None] * len(flatten(structure))
     else:
-        structure = _structure("input_shape", input_shape, shapes)
+        structure = _structure(name, input_shape, shapes)
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
     return Inputs(structure, dict(zip(input_names(net, len(shapes)), shapes)))
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame.ops._call import choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.ops._operator import Operator, arguments_of
-from mxsame.plan import AxisPlan, Plan, Window, arrays, make_windows
+from mxsame.plan import Plan, arrays, make_windows
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
-from mxsame.plan.windows import AnyWindow, Windows
+from mxsame.plan.windows import Windows
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -256,12 +256,7 @@ def convolution(
     inputs: Inputs, setting: Setting, plan: Plan, note: Optional[str], copies_weight: bool = False
 ) -> Convolution:
     """Returns MXNet's Convolution by a plan, or for a transposed convolution its Deconvolution."""
-    windows, work, target = setting.windows, setting.work, inputs.target
-    if target.has_gradients and target.device != "gpu" and _is_shallow(windows, plan.axes):
-        first, *others = plan.axes
-        low, high = first.pad_operator
-        first = replace(first, pad=0, pad_operator=(low + first.pad, high + first.pad))
-        plan = replace(plan, axes=(first, *others))
+    windows, work = setting.windows, setting.work
     more: Dict[str, Any] = {"dilate": tuple(window.dilation for window in windows), "num_filter": work.channels}
     more.update(num_group=work.groups, no_bias=inputs.arrays[-1] is None)
     name = "Convolution"
@@ -296,15 +291,3 @@ class Convolution(Operator):
         for step in self.plan.steps:
             weight = step.weight(F, self.setting, weight, data)
         return weight
-
-
-def _is_shallow(windows: Sequence[AnyWindow], axes: Sequence[AxisPlan]) -> bool:
-    """Returns whether there are several windows with a stride, none of which lies inside the data of the operator:
-    along the first of three axes, oneDNN then adds the weight's gradient to memory that it has not cleared."""
-    window, step = windows[0], axes[0]
-    if len(axes) < 3 or not isinstance(window, Window) or window.size is None or not step.pad:
-        return False
-    stride, length = step.strides(window), window.size + sum(step.concat) + sum(step.pad_operator)
-    span = length - ((step.kernel_size - 1) * window.dilation + 1)
-    starts = range(-step.pad, span + step.pad + 1, stride)
-    return stride > 1 and len(starts) > 1 and not any(0 <= start <= span for start in starts)

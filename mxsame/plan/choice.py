@@ -32,10 +32,11 @@ import math
 from dataclasses import replace
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
+from mxsame import validation
 from mxsame.plan import exact_plans, first_plan, forced
 from mxsame.plan.costs import BLOCK, TypicalLayer, Work, is_partial, is_slow_when_plain
-from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
-from mxsame.plan.windows import AnyWindow, Windows, check_static
+from mxsame.plan.strategies import POOLS, STRATEGIES, AxisPlan, Plan
+from mxsame.plan.windows import AnyWindow, Window, Windows, check_static
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
@@ -112,11 +113,14 @@ def choose(
     >>> choose(windows, Work("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
+    validation.check_type(isinstance(work, Work), "work must be a mxsame.planner.Work", work=work)
     windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
-        return choose_layout(first_plan(windows, work.operator, allowed), windows, work)
-    is_for_both = is_for_both and any(window.size is None for window in windows)
-    return _estimated_fastest(windows, work, allowed, is_for_both)
+        plan = choose_layout(first_plan(windows, work.operator, allowed), windows, work)
+    else:
+        is_for_both = is_for_both and any(window.size is None for window in windows)
+        plan = _estimated_fastest(windows, work, allowed, is_for_both)
+    return _pad_shallow_data(plan, windows, work)
 
 
 def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
@@ -152,6 +156,33 @@ def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str
         return math.prod(estimate(plan, windows, each) * (WORTH_NAN if makes_nan else 1) for each in works)
 
     return min(plans.values(), key=cost)
+
+
+# -- convolutions of shallow data
+
+
+def _pad_shallow_data(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
+    """Returns the plan of a convolution with its own padding of the first of three axes as a step, if it has a stride
+    and no window inside the data, or in training for every size perhaps none: oneDNN then adds the weight's gradient to
+    memory that it has not cleared."""
+    window, axis = windows[0], plan.axes[0]
+    if work.device == "gpu" or work.purpose == "deployment" or not (isinstance(window, Window) and axis.pad):
+        return plan
+    if work.operator != "conv" or len(windows) < 3 or axis.strides(window) == 1:
+        return plan
+    if work.purpose != "training" if window.size is None else _has_window_inside(axis, window, window.size):
+        return plan
+    low, high = axis.pad_operator
+    axis = replace(axis, pad=0, pad_operator=(low + axis.pad, high + axis.pad))
+    return replace(plan, axes=(axis, *plan.axes[1:]))
+
+
+def _has_window_inside(axis: AxisPlan, window: Window, size: int) -> bool:
+    """Returns whether one of the operator's windows lies inside its data, or there is only one."""
+    length = size + sum(axis.concat) + sum(axis.pad_operator)
+    last = length - ((axis.kernel_size - 1) * window.dilation + 1)
+    starts = range(-axis.pad, last + axis.pad + 1, axis.strides(window))
+    return len(starts) == 1 or any(0 <= start <= last for start in starts)
 
 
 # -- pooling: the layout in which oneDNN has fast code

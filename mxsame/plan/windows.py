@@ -156,6 +156,8 @@ def make_windows(
     >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
+    lengths = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
+    validation.check(len(set(map(len, lengths.values()))) == 1, "all must have one entry per axis", **lengths)
     windows = []
     operator = "pool" if pool else "conv"
     arithmetic.check_outputs(padding, operator, kernel_size, strides, dilation)

@@ -12,7 +12,7 @@ from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, 
 from mxsame.rewriting.graph import Graph
 from mxsame.tensors.target import Target
 
-__all__ = ["prepared", "simplify"]
+__all__ = ["prepare", "simplify"]
 
 
 def prepare(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:

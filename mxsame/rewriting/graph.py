@@ -135,9 +135,10 @@ class Graph:
         values: Mapping[str, np.ndarray],
         inputs: Mapping[str, Sequence[int]],
         context: Any = None,
+        casts: bool = True,
     ) -> Graph:
-        """A Symbol's graph."""
-        read = json.loads(symbol.tojson())
+        """Returns a Symbol's graph; without `casts`, those of `mxnet.contrib.amp` are left out."""
+        read = json.loads(symbol.tojson(remove_amp_cast=not casts))
         nodes: List[Node] = []
         for entry in read["nodes"]:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]

@@ -23,7 +23,7 @@ Shapes = Dict[Node, tuple]  # of first outputs
 
 def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> Any:
     """The Symbol, for inputs of these shapes, on the CPU; `trains` is whether batch norms are trained. A graph with
-    casts of `mxnet.contrib.amp` stays as it is, since a `Graph` has none."""
+    casts of `mxnet.contrib.amp` stays as it is."""
     written = symbol.tojson(remove_amp_cast=False)
     ops = ("clip", "Convolution") if trains else ("clip",)
     if not any(f'"op": "{op}"' in written for op in ops) or "amp_cast" in written:

@@ -63,8 +63,14 @@ class Target(NamedTuple):
 
     @property
     def planning_purpose(self) -> str:
-        """The purpose that plans are chosen for."""
-        return self.purpose if self.purpose in ("training", "deployment") else "inference"
+        """The purpose that plans are chosen for: where gradients flow, training."""
+        return (
+            "training"
+            if self.gradients
+            else self.purpose
+            if self.purpose in ("training", "deployment")
+            else "inference"
+        )
 
     @property
     def where(self) -> str:
