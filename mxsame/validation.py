@@ -246,17 +246,17 @@ def rank(candidates: dict[str, int | None]) -> int:
     return first
 
 
-def divisible(name: str, value: int, by_name: str, by: int) -> None:
+def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
     """Raises unless `name` is a multiple of `by_name`."""
     check(value % by == 0, f"{name} must be a multiple of {by_name}", **{name: value, by_name: by})
 
 
-def agree(name: str, given: Any, source: str, actual: Any) -> None:
+def check_equal(name: str, given: Any, source: str, actual: Any) -> None:
     """Raises unless an argument agrees with what an array shows."""
     check(None in (given, actual) or given == actual, f"{name} must agree with {source}, {actual}", **{name: given})
 
 
-def shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
+def check_shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """Raises unless a shape fits the expected one, where both are known."""
     fits = all(None in pair or pair[0] == pair[1] for pair in zip(value, expected)) and len(value) == len(expected)
     rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
@@ -267,17 +267,17 @@ def _lengths(value: Sequence[int | None]) -> str:
     return ", ".join("?" if length is None else str(length) for length in value) + "," * (len(value) == 1)
 
 
-def elements(name: str, value: Sequence[int | None]) -> None:
+def check_element_count(name: str, value: Sequence[int | None]) -> None:
     """Raises if an array has more elements than MXNet can count, as far as its shape is known."""
     count = math.prod(length for length in value if length is not None)
     check(count < LARGEST, f"{name} must have fewer than {LARGEST} elements; received the shape ({_lengths(value)})")
 
 
-def not_empty(name: str, value: Sequence[int]) -> None:
+def check_not_empty(name: str, value: Sequence[int]) -> None:
     """Raises unless an array of this shape has elements."""
     check(0 not in value, f"{name} must not be empty", **{f"{name}.shape": tuple(value)})
 
 
-def float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
+def check_float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """Raises unless a type is a floating one that MXNet supports for this operator."""
     check_type(dtype in allowed, f"{name} must be {' or '.join(allowed)}{why}", **{f"{name}.dtype": dtype})

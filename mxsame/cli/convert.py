@@ -215,5 +215,5 @@ def in_order(given: tuple, inputs: list[str]) -> list:
         raise click.UsageError(f"{rule}; received {', '.join(name or '(no name)' for name, _ in given)}.")
     for _, shape in given:
         validation.per_axis("--shape", shape, len(shape), 1)
-        validation.elements("--shape", shape)
+        validation.check_element_count("--shape", shape)
     return [shape for _, shape in given] if None in named else [named[name] for name in inputs]

@@ -267,7 +267,7 @@ SHOWN = "shape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axe
 IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"  # if anywhere
 
 
-def must_be(node: Node, name: str, required: Any) -> None:
+def check_attribute(node: Node, name: str, required: Any) -> None:
     """Raise `ValueError` unless an attribute has this value, or is not given."""
     given = node.attr(name, required)
     check(given == required, f"{name} must be {required}", **{name: given})
@@ -298,7 +298,7 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
 
 def nearest_scale(node: Node) -> int:
     """How often an UpSampling repeats elements."""
-    must_be(node, "sample_type", "nearest")
+    check_attribute(node, "sample_type", "nearest")
     check(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
     return int(node.attr("scale"))
 
@@ -322,7 +322,7 @@ def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List
     """For each layer of an RNN the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases
     (D, 2*G*H), for D directions and G gates of H elements, in this order of MXNet's. MXNet's vector has all weights,
     layer by layer and direction by direction, and all biases after them."""
-    must_be(node, "projection_size", None)
+    check_attribute(node, "projection_size", None)
     (channels,) = w.static(node.inputs[0], "the channels", [2])
     rest, size, directions = w.computed(node.inputs[1]), int(node.attr("state_size")), 1 + node.attr("bidirectional")
     height = len(gates) * size

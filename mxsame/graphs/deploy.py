@@ -93,7 +93,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     own = tracing.float_dtype(parameters)
     on_cpu = any(map(_is_cpu, devices))
     if own is not None and on_cpu:
-        validation.float_type("net", str(own), *operands.NO_FLOAT16)
+        validation.check_float_type("net", str(own), *operands.NO_FLOAT16)
     if dtype is not None:
         _check_narrow(dtype, own, devices)
     with tracing.explain_errors(input_shape=input_shape):

@@ -125,7 +125,7 @@ class Specialised:
         if graph is None or seen != last:
             arrays = tuple(tracing.flatten(args))
             for array in arrays:
-                operands.must_be_array("data", array)
+                operands.check_array("data", array)
             # Symbols are a parent's graph.
             if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
                 return super(TakenOver, self._net).forward(*args)  # type: ignore[misc]
@@ -158,7 +158,7 @@ class Specialised:
         is_new = kind is None or call.shapes not in kind.signatures
         if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
             for shape in call.shapes:
-                validation.not_empty("data", shape)
+                validation.check_not_empty("data", shape)
         if kind is None:
             kind = Kind(self._net, call)
             graph = self._compile(call, kind.signature(call), kind.first.outputs)
@@ -390,7 +390,7 @@ class Kind:
                 return None
             shape = tuple(inferred[0] or ())
             if decisions and mx.util.is_np_shape():  # else 0 is an unknown length
-                validation.not_empty("data", shape)
+                validation.check_not_empty("data", shape)
             if not shape or min(shape) <= 0:
                 plans.append(shape)
             elif decisions:

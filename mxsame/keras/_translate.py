@@ -184,7 +184,7 @@ class KerasCall:
         stored = self.stored_axes(kind)
         meanings, lengths = (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)
         _, meanings, lengths = zip(*sorted(zip(stored, meanings, lengths)))
-        validation.shape(name, shape, lengths, f"({', '.join(meanings)})")
+        validation.check_shape(name, shape, lengths, f"({', '.join(meanings)})")
         *kernel_size, first, second = actual = [shape[axis] for axis in stored]
         static = all(length is not None or axis - len(actual) == open_axis for axis, length in enumerate(actual))
         rule = f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...)"
@@ -201,9 +201,9 @@ class KerasCall:
             None if entry is None else validation.integer(f"output_shape[{axis}]", entry, 1)
             for axis, entry in enumerate(given)
         ]
-        validation.agree("output_shape[0]", entries[0], f"the batch of {self.names[0]}", self.batch)
+        validation.check_equal("output_shape[0]", entries[0], f"the batch of {self.names[0]}", self.batch)
         axis = self.rank + 1 if self.channels_last else 1
-        validation.agree(f"output_shape[{axis}]", entries.pop(axis), "the output channels of kernel", channels)
+        validation.check_equal(f"output_shape[{axis}]", entries.pop(axis), "the output channels of kernel", channels)
         return entries
 
     def _crops(

@@ -68,7 +68,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
         merged = split.reshape(-1, *split.shape[2:]) if F is np else F.reshape(split, shape=(-3, -2))
         return restore(F.expand_dims(merged, axis=rank + 1 if channels_last else 1))
     if kind == "pointwise" and shape is not None:
-        validation.shape("kernel", shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
+        validation.check_shape("kernel", shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
     middle = (*range(rank), rank) if channels_last else (rank, *range(rank))
     return restore(F.transpose(kernel, axes=(rank + 1, *middle)))
 
@@ -108,9 +108,9 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
         if shape is not None:
             any_size = (None,) * rank
             expected = (None, *any_size, 1) if channels_last else (None, 1, *any_size)
-            validation.shape("weight", shape, expected, "(C*m, .., 1, ..)")
+            validation.check_shape("weight", shape, expected, "(C*m, .., 1, ..)")
             if shape[0] is not None:
-                validation.divisible("weight's first length", shape[0], "depth_multiplier", m)
+                validation.check_divisible("weight's first length", shape[0], "depth_multiplier", m)
         merged = F.squeeze(weight, axis=rank + 1 if channels_last else 1)
         split = merged.reshape(-1, m, *merged.shape[1:]) if F is np else F.reshape(merged, shape=(-4, -1, m, -2))
         return restore(F.transpose(split, axes=(*range(2, rank + 2), 0, 1)))
@@ -118,7 +118,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     validation.check(depth_multiplier is None, rule, depth_multiplier=depth_multiplier, kind=kind)
     if kind == "pointwise" and shape is not None:
         expected = (None, *(1,) * rank, None) if channels_last else (None, None, *(1,) * rank)
-        validation.shape("weight", shape, expected, "(output channels, .., 1), with an axis of input channels,")
+        validation.check_shape("weight", shape, expected, "(output channels, .., 1), with an axis of input channels,")
     axes = (*range(1, rank + 2), 0) if channels_last else (*range(2, rank + 2), 1, 0)
     return restore(F.transpose(weight, axes=axes))
 

@@ -124,7 +124,7 @@ class Layer(Checked, HybridBlock):
         for name, parameter in _gluon.own_parameters(self).items():
             if in_channels and parameter.shape is not None and any(length <= 0 for length in parameter.shape):
                 shape = self._shapes(in_channels)[name]
-                validation.elements(parameter.name, shape)
+                validation.check_element_count(parameter.name, shape)
                 parameter.shape = shape
 
     # -- what can be wrong with the data
@@ -139,7 +139,7 @@ class Layer(Checked, HybridBlock):
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {operands.received('data', x)}")
         _, outputs = lengths(self._call.windows(shape[1:-1] if self._channels_last else shape[2:]))
-        validation.elements("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
+        validation.check_element_count("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
         for parameter in _gluon.own_parameters(self).values():
             operands.forbid_float16_on_cpu("data", x)
             dtype = x.dtype if operands.are_cast(parameter, x) else parameter.dtype
@@ -156,7 +156,7 @@ class Layer(Checked, HybridBlock):
         if in_channels is None:
             return
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels", **given)
-        validation.divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
+        validation.check_divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
 
 
 class ConvolutionLayer(Layer):
@@ -171,7 +171,7 @@ class ConvolutionLayer(Layer):
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
         for name, count in (("channels", self._call.channels or 0), ("in_channels", self._in_channels)):
-            validation.divisible(name, count, "groups", self._call.groups)
+            validation.check_divisible(name, count, "groups", self._call.groups)
         if activation is not None:
             activation = validation.one_of("activation", activation, ACTIVATIONS)
             with self.name_scope():
@@ -186,7 +186,7 @@ class ConvolutionLayer(Layer):
         for name, init in initializers.items():
             _check_initializer(f"{name.replace('_weight', '')}_initializer", init)
             shape = shapes[name]
-            validation.elements(name, [length or None for length in shape])
+            validation.check_element_count(name, [length or None for length in shape])
             if mx.util.is_np_shape():
                 shape = tuple(length or -1 for length in shape)
             setattr(self, name, self._parameter(name, shape, init) if name != "bias" or self._use_bias else None)

@@ -227,7 +227,7 @@ class ConvCall(NamedTuple):
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
         name, groups, in_channels = inputs.args.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
-            validation.divisible("data channels", in_channels, "groups", groups)
+            validation.check_divisible("data channels", in_channels, "groups", groups)
         share = None if in_channels is None else in_channels // groups
         axes = {"channels": None, "data channels / groups": share}
         kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
@@ -245,7 +245,7 @@ class DepthwiseCall(ConvCall):
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})
         if first is not None:
-            validation.divisible(f"{name}'s first length", first, "the data's channels", in_channels)
+            validation.check_divisible(f"{name}'s first length", first, "the data's channels", in_channels)
         actual, source = first and first // in_channels, f"{name}'s first length / the data's channels"
         multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
         channels = in_channels * multiplier

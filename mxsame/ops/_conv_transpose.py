@@ -129,7 +129,7 @@ class TransposedCall(NamedTuple):
         kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
         in_channels = inputs.shape[1] or first or inputs.graph_channels()
         if in_channels is not None:
-            validation.divisible("data channels", in_channels, "groups", self.groups)
+            validation.check_divisible("data channels", in_channels, "groups", self.groups)
         actual, source = second and second * self.groups, "the weight's second length times groups"
         channels = channel_count("channels", self.channels, source, actual, "weight")
         return self._replace(kernel_size=kernel_size, channels=channels), in_channels

@@ -95,14 +95,14 @@ class Inputs(NamedTuple):
         """
         channels, bias = more.get("channels", self.shape[1]), self.args.shapes[-1]
         if "groups" in more:
-            validation.divisible("channels", channels, "groups", more["groups"])
+            validation.check_divisible("channels", channels, "groups", more["groups"])
             if bias is not None:
-                validation.shape("bias", bias, (channels,), "(channels,)")
+                validation.check_shape("bias", bias, (channels,), "(channels,)")
         if None in self.size and operator != "transposed":
             check_dynamic(windows, operator in POOLS)
         padded, outputs = lengths(windows)
-        validation.elements("the padded data", (*self.shape[:2], *padded))
-        validation.elements("the output", (self.shape[0], channels, *outputs))
+        validation.check_element_count("the padded data", (*self.shape[:2], *padded))
+        validation.check_element_count("the output", (self.shape[0], channels, *outputs))
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
@@ -122,12 +122,12 @@ class Inputs(NamedTuple):
         given = self.args.weight_shape or (None,) * len(self.shape)
         shape = tensors.shape_channels_first(given) if self.channels_last else given
         for axis, (length, actual) in enumerate(zip(kernel_size or (), shape[2:])):
-            validation.agree(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
+            validation.check_equal(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
         size = kernel_size or shape[2:]
         rule = f"kernel_size must be given if the shape of {name} is unknown"
         validation.check(None not in size, rule, kernel_size=None)
         expected = (axes[first], *size, axes[second]) if self.channels_last else (*axes.values(), *size)
-        validation.shape(name, given, expected, meaning)
+        validation.check_shape(name, given, expected, meaning)
         return size, shape[0], shape[1]
 
 
@@ -154,7 +154,7 @@ def inputs_of(call: Any, args: operands.Operands) -> Inputs:
         return inputs
     size = validation.per_axis("input_size", call.input_size, rank, 1, LARGEST)
     for axis, (length, actual) in enumerate(zip(size, inputs.size)):
-        validation.agree(f"input_size[{axis}]", length, "the data's length", actual)
+        validation.check_equal(f"input_size[{axis}]", length, "the data's length", actual)
     if None in inputs.size:
         data = tensors.fix_lengths(inputs.data, (None, *size, None) if channels_last else (None, None, *size))
         inputs = inputs._replace(arrays=(data, *args.arrays[1:]))
@@ -186,5 +186,5 @@ def channel_count(name: str, given: Any, source: str, actual: Optional[int], arr
     if given is None and actual is None:
         raise ValueError(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
     number: int = actual if given is None else validation.integer(name, given, 1)  # type: ignore[assignment]
-    validation.agree(name, number, source, actual)
+    validation.check_equal(name, number, source, actual)
     return number

@@ -13,7 +13,7 @@ from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.custom import Rows, names_of
 from mxsame.port.description import Layer, Model
-from mxsame.port.network import Network, must_be_network
+from mxsame.port.network import Network, check_network
 from mxsame.port.parameters import arrays_of
 from mxsame.port.reading import read
 from mxsame.progress import Progress, report
@@ -177,7 +177,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     ...     ...  # as any Gluon net
     ...     mxsame.to_keras_weights(net, path)
     """
-    must_be_network(net)
+    check_network(net)
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:

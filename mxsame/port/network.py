@@ -117,7 +117,7 @@ class Network(HybridBlock):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-def must_be_network(net: Any) -> None:
+def check_network(net: Any) -> None:
     """Raises a `TypeError` for another net."""
     if not isinstance(net, Network):
         raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
@@ -126,7 +126,7 @@ def must_be_network(net: Any) -> None:
 @deferred_in_trace
 def _of_size(value: Value, array: Any) -> Any:
     """An input of the static lengths: an array of others is refused, by a graph, too."""
-    operands.must_be_array("data", array)
+    operands.check_array("data", array)
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     if shape is not None:
@@ -134,7 +134,7 @@ def _of_size(value: Value, array: Any) -> Any:
         fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
         rule = f"data must have the shape that the Keras model was built for, {wanted}"
         validation.check(fits, rule, **{"data.shape": tuple(shape)})
-        validation.not_empty("data", shape)
+        validation.check_not_empty("data", shape)
         if all(want is None or have is not None for have, want in pairs):
             return array
     return tensors.fix_lengths(array, wanted) if symbolic else array

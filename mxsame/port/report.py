@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
-from mxsame.port.network import Network, must_be_network
+from mxsame.port.network import Network, check_network
 
 
 class Line(NamedTuple):
@@ -81,7 +81,7 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     >>> mxsame.compare(net, {"flatten": np.zeros((1, 64))}, picture)  # another shape
     [Difference(layer='flatten', class_name='Flatten', difference=inf)]
     """
-    must_be_network(net)
+    check_network(net)
     recorded = isinstance(outputs, Mapping)
     rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
     validation.check_type(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)

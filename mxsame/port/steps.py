@@ -51,7 +51,7 @@ class Steps(List[Step]):
         transposed = inputs[0].transposed if transposed is None else transposed
         outputs = []
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
-            validation.elements("the output", each)
+            validation.check_element_count("the output", each)
             outputs.append(self.value(each, transposed))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs

@@ -66,8 +66,9 @@ def check(name: str, array: Any) -> None:
     if not isinstance(array, mx.nd.NDArray):
         raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
     _check_dense(name, array.stype)
-    validation.float_type(name, str(np.dtype(array.dtype)))
-    validation.not_empty(name, array.shape)  # in np mode MXNet's operators seem to take it, and fail at the next wait
+    validation.check_float_type(name, str(np.dtype(array.dtype)))
+    # In np mode MXNet's operators seem to take an empty array, and fail at the next wait.
+    validation.check_not_empty(name, array.shape)
 
 
 def _check_symbol(name: str, symbol: Any) -> None:
@@ -77,7 +78,7 @@ def _check_symbol(name: str, symbol: Any) -> None:
     validation.check(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
     dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
     if dtype is not None and int(dtype) in _DTYPES:
-        validation.float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
+        validation.check_float_type(name, str(np.dtype(_DTYPES[int(dtype)])))
     if stype is not None:
         _check_dense(name, _STYPES.get(int(stype), "default"))
 
@@ -135,7 +136,7 @@ NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 co
 def forbid_float16_on_cpu(name: str, data: Any) -> None:
     """Raises for float16 on the CPU, where MXNet has no matrix product of it, so no convolutions either."""
     if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):
-        validation.float_type(name, str(np.dtype(data.dtype)), *NO_FLOAT16)
+        validation.check_float_type(name, str(np.dtype(data.dtype)), *NO_FLOAT16)
 
 
 def _kind(array: Any) -> str:
@@ -144,7 +145,7 @@ def _kind(array: Any) -> str:
     return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
 
 
-def must_be_array(name: str, array: Any) -> None:
+def check_array(name: str, array: Any) -> None:
     """Raises a `TypeError` for what a net does not take."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
         raise TypeError(f"{name} must be an NDArray or a Symbol; {received(name, array)}")

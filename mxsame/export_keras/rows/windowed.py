@@ -12,7 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Value, Weighted, Writer, writes
-from mxsame.exporting.walk import IN_WINDOWS, must_be, nearest_scale, rescaled_averages, windows_at
+from mxsame.exporting.walk import IN_WINDOWS, check_attribute, nearest_scale, rescaled_averages, windows_at
 from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
@@ -131,7 +131,7 @@ def _pooling(w: Writer, node: Node, x: Value) -> Value:
     kind, power = one_of("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
     if kind != "lp" or power == 1:
         return _pooled(w, node, "sum" if kind == "lp" else kind, w.last(x))
-    must_be(node, "p_value", 2)
+    check_attribute(node, "p_value", 2)
     return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, *[w.last(x)] * 2, part="square")))
 
 

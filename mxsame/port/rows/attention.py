@@ -64,7 +64,7 @@ def _multi_head(
     units = config.get("output_shape") or query.shape[2]
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
     validation.integer("output_shape", units, 1)
-    validation.divisible("query heads", heads, "key heads", key_heads)
+    validation.check_divisible("query heads", heads, "key heads", key_heads)
     pairs = zip(("query", "value", "key"), (query, value, key))
     masks = {name: x.mask for name, x in pairs if x.mask is not None}
     if attention_mask is not None:

@@ -179,7 +179,7 @@ def _split(
     validation.check(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
     if isinstance(parts, int):
         validation.integer("splits", parts, 1, MOST_PARTS)
-        validation.divisible("length", length, "parts", parts)
+        validation.check_divisible("length", length, "parts", parts)
         ends = [length // parts * (number + 1) for number in range(parts)]
     elif num_or_size_splits is not None:
         rest = length - sum(size for size in parts if size != -1)

@@ -31,7 +31,7 @@ def _zero_padding(site: Site, x: Value) -> Value:
     """Left to a convolution that follows; any other layer has the zeros put around the data."""
     per_axis = _pairs(site, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
-    validation.elements("the output", shape)
+    validation.check_element_count("the output", shape)
     if not x.transposed:
         return site.function(blocks.pad, x, pads=per_axis)
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))

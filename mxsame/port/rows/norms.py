@@ -83,7 +83,7 @@ def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tupl
     stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
 
     def to_mxnet(array: Any) -> Any:
-        validation.shape("weight", array.shape, stored, "of its axes")
+        validation.check_shape("weight", array.shape, stored, "of its axes")
         return array.reshape(full).transpose(x.ordered(range(x.rank)))
 
     return tuple(x.ordered(full)), Conversion(to_mxnet, lambda array: array.transpose(x.keras_order).reshape(stored))
@@ -121,7 +121,7 @@ def _group_norm(site: Site, x: Value) -> Value:
     channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
     validation.check(channels, "channels must have a static length", shape=x.shape)
     groups = channels if groups == -1 else validation.integer("groups", groups, 1)
-    validation.divisible("channels", channels, "groups", groups)
+    validation.check_divisible("channels", channels, "groups", groups)
     epsilon = site.number("epsilon", 1e-3)
     return _along(site, blocks.scale_shift, x, axis, before=blocks.group_norm, groups=groups, epsilon=epsilon)
 
