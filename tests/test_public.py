@@ -89,7 +89,8 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
     before = {name: getattr(mxsame, name) for name in mxsame.__all__}
     for module in pkgutil.walk_packages(mxsame.__path__, "mxsame."):
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            imported = importlib.import_module(module.name)
+            assert set(getattr(imported, "__all__", ())) <= set(dir(imported)), module.name
     assert {name: getattr(mxsame, name) for name in mxsame.__all__} == before
     names = {}
     exec("from mxsame import *", names)
