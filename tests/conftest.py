@@ -16,7 +16,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; MXNet re
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # without it Conv3D with SAME starts late where strides > kernel
 
-sys.path.append(str(Path(__file__).parent / "golden"))  # scripts that record, which tests import
+# Scripts that record, and that measure, which tests import.
+sys.path.extend([str(Path(__file__).parent / "golden"), str(Path(__file__).parents[1])])
 
 from mxsame import _mxnet  # before any test module can import TensorFlow, which is refused in the other order
 from mxsame.graphs import hybridize

@@ -10,32 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import running
+from click.testing import CliRunner
 
 from mxsame._mxnet import mx
 
-ROOT = Path(__file__).parent.parent
-if not (ROOT / "benchmarks").is_dir():
-    pytest.skip("the folder benchmarks is not part of a source distribution", allow_module_level=True)
-sys.path.append(str(ROOT))
+pytest.importorskip("benchmarks", reason="the folder benchmarks is not part of a source distribution")
 
-from click.testing import CliRunner  # noqa: E402
-
-from benchmarks import (  # noqa: E402
-    exporters,
-    layers,
-    memory,
-    names,
-    networks,
-    onnx,
-    peers,
-    planner,
-    results,
-    sampled,
-    targets,
-)
-from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.architectures import NETWORKS, named  # noqa: E402
-from mxsame.planner import Costs  # noqa: E402
+from benchmarks import exporters, layers, memory, names, networks, onnx, peers, planner, results, sampled, targets
+from benchmarks.__main__ import main
+from benchmarks.architectures import NETWORKS, named
+from mxsame.planner import Costs
 
 
 def small(network, batch=2):

@@ -3,7 +3,6 @@ is below them, and their tables are those of the recorded figures."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import io
@@ -16,6 +15,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from test_imports import imported
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -26,17 +26,6 @@ OPTIONAL = {"onnx": "onnx", "onnxruntime": "onnx"}  # packages that a block may 
 
 def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def imported(block: str) -> set[str]:
-    """The packages that a block imports."""
-    names = set()
-    for node in ast.walk(ast.parse(block)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names.add(node.module.split(".")[0])
-    return names
 
 
 def run(path: Path, block: str, namespace: dict) -> None:
@@ -79,7 +68,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     namespace: dict = {}
     for block in blocks(path, "python"):
-        if all(util.find_spec(package) for package in imported(block) & set(OPTIONAL)):
+        if all(util.find_spec(package) for package in {name for name, *_ in imported(path, block)} & set(OPTIONAL)):
             run(path, block, namespace)
 
 
