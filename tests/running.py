@@ -296,6 +296,12 @@ def normal(*shape, seed: int = 0, dtype: str = "float32"):
     return mx.nd.array(np.random.RandomState(seed).randn(*shape), dtype=dtype)
 
 
+def from_files(net, folder: Path, *given, inputs: Sequence[str] = ("data",)):
+    """The net, exported into a folder and loaded from there by MXNet."""
+    symbol, parameters = mxsame.export(net, str(folder / "net"), *given)
+    return mx.gluon.SymbolBlock.imports(symbol, list(inputs), parameters if net.collect_params() else None)
+
+
 def trained(net, *shapes, seed: int = 0):
     """The net with parameters that are not what initializers make of them: scales, shifts and statistics too."""
     mx.random.seed(seed)

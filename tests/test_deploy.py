@@ -387,8 +387,7 @@ def test_a_net_without_parameters_takes_any_type(dtype):
 def test_a_loaded_file_can_be_deployed(tmp_path):
     make, shape = NETWORKS["residual"]
     net = trained(make(), shape)
-    files = mxsame.export(net, str(tmp_path / "net"), shape)
-    deployed = assert_same(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1]), shape)
+    deployed = assert_same(running.from_files(net, tmp_path, shape), shape)
     assert not {"BatchNorm", "Reshape"} & set(running.operators(deployed.graph))
 
 
@@ -494,8 +493,7 @@ def run_copied(name, folder):
         want = net(data)
     assert_files_are_right(net, shape, folder, want)
     for size in (shape, None):
-        files = mxsame.export(net, str(folder / "raw"), size)
-        running.assert_alike(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])(data), want, 1e-5)
+        running.assert_alike(running.from_files(net, folder, size)(data), want, 1e-5)
     mxsame.hybridize(net)
     running.assert_alike(recorded(net, data, train_mode=False), want, 1e-5)
     assert np.isfinite(data.grad.asnumpy()).all()
@@ -858,8 +856,7 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
     right, wrong = (normal(2, 3, size, size) for size in (9, 8))
     want = net(right).asnumpy()
     deployed = mxsame.deploy(net, right.shape)
-    files = mxsame.export(deployed, tmp_path / "net")
-    callers = {**parents(deployed), "loaded": mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])}
+    callers = {**parents(deployed), "loaded": running.from_files(deployed, tmp_path)}
     for name, caller in callers.items():
         assert running.difference(caller(right).asnumpy(), want) < 1e-5, name
         refused = r"data_must_be_N_3_9_9|takes data of the shape \(N, 3, 9, 9\) only|deployed for"

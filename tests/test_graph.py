@@ -242,8 +242,7 @@ def test_export_loads_as_a_plain_graph(tmp_path, shape):
 
 
 def test_a_file_for_one_size_refuses_others(tmp_path):
-    files = mxsame.export(small_network_called(), str(tmp_path / "net"), (1, 3, 30, 33))
-    loaded = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+    loaded = running.from_files(small_network_called(), tmp_path, (1, 3, 30, 33))
     for size in [(33, 30), (30, 34), (29, 33), (15, 66)]:
         with pytest.raises(mx.base.MXNetError, match="data_must_be_N_3_30_33"):
             loaded(images(*size)).wait_to_read()
@@ -338,8 +337,7 @@ def test_a_file_has_the_inputs_of_the_last_call_or_those_that_are_given(hybridiz
     hybridize(net)
     want, arrays = net(*args).asnumpy(), tracing.flatten(args)
     for given in (None, args, tracing.regroup(args, (array.shape for array in arrays))):
-        files = mxsame.export(net, str(tmp_path / "net"), given)
-        loaded = mx.gluon.SymbolBlock.imports(files[0], ["data0", "data1"], files[1])
+        loaded = running.from_files(net, tmp_path, given, inputs=["data0", "data1"])
         running.assert_equal(loaded(*arrays), want)
     running.assert_equal(mxsame.deploy(net, args)(*args), want)
 

@@ -325,8 +325,7 @@ def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkey
     monkeypatch.setattr(checking, "compare", lambda *given: None)  # nor without onnxruntime
     net = downsampling()
     if kind == "of a file":
-        files = mxsame.export(net, str(tmp_path / "net"), SHAPE)
-        net = mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1])
+        net = running.from_files(net, tmp_path, SHAPE)
     else:
         net = mxsame.deploy(net, SHAPE)
         net = running.sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
@@ -402,8 +401,8 @@ def test_files_of_mxsame_lose_their_slices(tmp_path, path):
     )
     for strategy in ("slice", "pad"):
         with mxsame.plan.force(strategy):
-            files = mxsame.export(net, str(tmp_path / "net"), SHAPE)
-        check(mx.gluon.SymbolBlock.imports(files[0], ["data"], files[1]), path, random(*SHAPE))
+            loaded = running.from_files(net, tmp_path, SHAPE)
+        check(loaded, path, random(*SHAPE))
         assert not MOVING & operators(path).keys(), strategy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from running import assert_equal, initialized, outputs_without_mxsame, sequential
+from running import assert_equal, from_files, initialized, outputs_without_mxsame, sequential
 
 import mxsame
 from mxsame._mxnet import mx
@@ -34,9 +34,8 @@ def test_windows_of_two_on_one_element(op):
 def test_a_file_for_any_size_takes_one_element(op, rank, tmp_path):
     """Windows of two, and others: a file has no other graph to go to."""
     layers = [getattr(mxsame.nn, op.format(rank))(*window) for window in ((2, 2), (3, 2), (2, 3), (4, 2))]
-    for number, pool in enumerate(layers):
-        symbol, parameters = mxsame.export(pool, str(tmp_path / f"layer{number}"))
-        net = gluon.SymbolBlock.imports(symbol, ["data"], parameters)
+    for pool in layers:
+        net = from_files(pool, tmp_path)
         for size in ((1, 4, 1), (2, 1, 3), (5, 5, 1)):
             data = mx.nd.random.normal(shape=(2, 3, *size[:rank]))
             assert_equal(net(data), pool(data).asnumpy(), what=f"{pool}, {size}")

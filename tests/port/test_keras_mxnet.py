@@ -11,7 +11,7 @@ import make_stacks
 import numpy as np
 import pytest
 from configurations import model_of, stacked
-from running import difference
+from running import difference, from_files
 
 import mxsame
 from mxsame._mxnet import mx
@@ -35,11 +35,8 @@ def test_outputs_are_those_of_keras_mxnet(recorded, name, tmp_path):
     data, wanted = mx.nd.array(arrays[f"{name}/input"]), arrays[f"{name}/output"]
     net = mxsame.from_keras(folder / f"{name}.h5", padding="keras-mxnet")
     assert difference(net(data).asnumpy(), wanted) < 1e-5
-    prefix = str(tmp_path / "net")
     for shape in (data.shape, None):
-        mxsame.export(net, prefix, shape)
-        block = mx.gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data"], f"{prefix}-0000.params")
-        assert difference(block(data).asnumpy(), wanted) < 1e-5
+        assert difference(from_files(net, tmp_path, shape)(data).asnumpy(), wanted) < 1e-5
     assert difference(mxsame.deploy(net, data.shape)(data).asnumpy(), wanted) < 1e-5
     assert difference(mxsame.hybridize(net)(data).asnumpy(), wanted) < 1e-5
 

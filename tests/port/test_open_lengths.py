@@ -3,6 +3,7 @@
 import live_keras  # before TensorFlow
 import numpy as np
 import pytest
+import running
 from mxnet import autograd, gluon, nd
 
 import mxsame
@@ -44,10 +45,9 @@ def test_any_length(name, tmp_path):
     model = live_keras.randomise(keras().Model(x, function(x)))
     net, file = mxsame.from_keras(model), str(tmp_path / "net")
     first = live_keras.inputs_of(model, sizes[0])[0]
-    exported = mxsame.export(net, file)
     mxsame.export_onnx(net, f"{file}.onnx", first.shape, dynamic_size=True)
     session = runtime.InferenceSession(f"{file}.onnx", providers=["CPUExecutionProvider"])
-    block = gluon.SymbolBlock.imports(exported[0], ["data"], exported[1] if net.collect_params() else None)
+    block = running.from_files(net, tmp_path)
     hybridized = mxsame.hybridize(mxsame.from_keras(model), max_graphs=1)
     for size in sizes:
         (data,) = live_keras.inputs_of(model, size, batch=3)

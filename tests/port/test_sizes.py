@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 from configurations import model_of, stacked
+from running import from_files
 
 import mxsame
 from mxsame._mxnet import mx
@@ -41,11 +42,6 @@ def in_a_parent(net):
     return outer
 
 
-def file_for_any_size(net, tmp_path):
-    symbol, params = mxsame.export(net, str(tmp_path / "net"))
-    return mx.gluon.SymbolBlock.imports(symbol, ["data"], params)
-
-
 HOW = {
     "imperative": lambda net, tmp_path: net,
     "mxsame.hybridize": lambda net, tmp_path: mxsame.hybridize(net),
@@ -53,7 +49,7 @@ HOW = {
     "net.hybridize": lambda net, tmp_path: gluon_hybridize(net) or net,
     "in a parent": lambda net, tmp_path: in_a_parent(net),
     "parent of mxsame.hybridize": lambda net, tmp_path: mxsame.hybridize(in_a_parent(net)),
-    "file": file_for_any_size,
+    "file": from_files,
 }
 RESHAPED = [("ReLU", {}), ("Reshape", {"target_shape": [12, 6]})]
 POOLED = [("MaxPooling2D", {"pool_size": [2, 2], "padding": "same"})]

@@ -3,7 +3,8 @@
 import live_keras  # before TensorFlow
 import numpy as np
 import pytest
-from mxnet import gluon, nd
+import running
+from mxnet import nd
 
 import mxsame
 
@@ -158,11 +159,8 @@ def test_exact(name, tmp_path):
     want = model(x).numpy()
     net = mxsame.from_keras(model)
     given = nd.array(x, dtype="float32" if dtype == "bool" else dtype)
-    runs = [net, mxsame.deploy(net, x.shape)]
-    for size in (None, x.shape):
-        files = mxsame.export(net, str(tmp_path / "net"), size)
-        runs.append(gluon.SymbolBlock.imports(files[0], ["data"], files[1] if net.collect_params() else None))
-    outs = [run(given) for run in runs]
+    files = (running.from_files(net, tmp_path, size) for size in (None, x.shape))
+    outs = [run(given) for run in (net, mxsame.deploy(net, x.shape), *files)]
     mxsame.hybridize(net)
     for out in (*outs, net(given)):
         assert out.dtype == (np.float32 if want.dtype == bool or want.dtype.itemsize < 4 else want.dtype)
