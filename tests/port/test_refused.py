@@ -223,6 +223,7 @@ def test_files_of_keras_1_are_refused():
 
 
 TYPES = {("identity", "dtype"), *((name, "output_type") for name in ("argmax", "argmin")), ("shape", "out_type")}
+TYPES.add(("top_k", "index_type"))
 
 
 @pytest.mark.oracle
@@ -247,7 +248,8 @@ def test_defaults_of_operators_are_tensorflow_s():
                 required = parameter.empty in (default, wanted)  # by TensorFlow, or refused here
                 if not required and wanted != default and (wanted is not False or default is not None):
                     different[operator, key] = default
-    for same in ("softmax", "axis"), ("log_softmax", "axis"), ("pad", "mode"), ("pad", "constant_values"):
+    for same in [("softmax", "axis"), ("log_softmax", "axis"), ("one_hot", "axis"), ("pad", "mode")]:
         del different[same]  # None is -1, and CONSTANT is constant
+    del different["pad", "constant_values"]
     assert seen > 70
     assert {at for at in different if at[1] not in ("name", "data_format")} <= TYPES
