@@ -67,10 +67,6 @@ def ranked(F: Any, x: Any, gives: str, count: int) -> Any:
     return F.slice_axis(F.topk(x, k=0, ret_typ=gives), axis=-1, begin=0, end=count)
 
 
-def taken(F: Any, x: Any, rows: Any, axis: int) -> Any:
-    return F.take(x, rows, axis=axis)
-
-
 def variance(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     deviations = F.broadcast_sub(x, F.mean(x, axis=axis, keepdims=True))
     return F.mean(deviations * deviations, axis=axis, keepdims=keepdims)

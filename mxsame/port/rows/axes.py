@@ -161,7 +161,7 @@ def _take(site: Site, x: Value, indices: Any, axis: Any = None) -> Value:
     length = x.shape[axis] or 0
     fits = rows.ndim == 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
     validation.check(fits, "indices must be a list of constants within a static length", indices=indices, length=length)
-    return site.constant(blocks.taken, x, {"rows": (rows % length).astype("float32")}, axis=x.axis(axis))
+    return site.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
 
 
 MOST_PARTS = 10_000
