@@ -12,17 +12,16 @@ The way of the argument `padding` of :func:`mxsame.ops.conv`, for arrays that it
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Sequence
 
 import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, inputs_of
-from mxsame.plan import STRATEGIES, Plan, Window, choice, first_plan, forced, strategies_for
+from mxsame.plan import STRATEGIES, Plan, choice, first_plan, forced, strategies_for
 from mxsame.plan.choice import Decision
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import CHANNELS, WEIGHT
-from mxsame.plan.windows import Windows, serialize_windows
 from mxsame.tensors import operands
 from mxsame.tensors.target import deferred_in_trace, scope
 
@@ -30,7 +29,7 @@ _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Any] = {}  # by all that they follow from
 MOST_OPERATORS = 4096
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
-WITH_A_NOTE = ("native", "pad", "slice", "dilate")  # strategies of a graph in another format: the kernel is its own
+IN_A_FORMAT = ("native", "pad", "slice", "dilate")  # strategies that leave the kernel as it is
 
 
 @deferred_in_trace
@@ -85,19 +84,13 @@ def _exact(value: Any) -> Any:
 
 
 def choose_plan(
-    inputs: Inputs, setting: Setting, refused: Sequence[str] = (), with_a_note: Sequence[str] = WITH_A_NOTE
-) -> Tuple[Plan, Optional[str]]:
+    inputs: Inputs, setting: Setting, refused: Sequence[str] = (), in_a_format: Sequence[str] = IN_A_FORMAT
+) -> Plan:
     """Returns the fastest of the exact plans, none of a `refused` strategy, which is not exact, or does not run, on the
-    device; and None in place of a note.
-
-    In a graph for another format nothing runs: each operator is one node. Windows that its own attributes do not show
-    for every size are in the note, which the nodes around it have as well: these only give data and output the right
-    shape.
-    """
+    device. In a graph for another format nothing runs: the plan is the first of those `in_a_format`."""
     windows, work, target = setting.windows, setting.work, inputs.target
     if target.purpose == "format":
-        plan = first_plan(windows, work.operator, with_a_note)
-        return plan, None if _shows_windows(plan, windows) else serialize_windows(windows)
+        return first_plan(windows, work.operator, in_a_format)
     unknown = (WEIGHT,) if inputs.args.weight_shape is None else ()
     possible = [name for name in strategies_for(work.operator) if name not in refused]
     static = allowed = tuple(name for name in possible if STRATEGIES[name].needs not in unknown)
@@ -109,15 +102,4 @@ def choose_plan(
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         decisions.append(Decision(windows, work, static, plan, inputs.channels_last))
-    return plan, None
-
-
-def _shows_windows(plan: Plan, windows: Windows) -> bool:
-    """Returns whether the operator's own attributes are the windows. Those of a convolution of dilated data are;
-    MXNet's Deconvolution is not right for all of its own."""
-    own = (
-        isinstance(window, Window)
-        and (window.kernel_size, window.padding, window.ceil_mode) == (axis.kernel_size, (axis.pad,) * 2, False)
-        for window, axis in zip(windows, plan.axes)
-    )
-    return plan.dilates or (not plan.steps and all(own))
+    return plan

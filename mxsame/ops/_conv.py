@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame.ops._call import choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical, channel_count
-from mxsame.ops._operator import Operator, arguments_of
+from mxsame.ops._operator import Operator, arguments_of, windows_note
 from mxsame.plan import Plan, arrays, make_windows
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
@@ -220,8 +220,7 @@ class ConvCall(NamedTuple):
         if call.groups > 1:  # cuDNN does not promise them with channels last
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
-        plan, note = choose_plan(inputs, setting)
-        return convolution(inputs, setting, plan, note)
+        return convolution(inputs, setting, choose_plan(inputs, setting))
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
@@ -252,9 +251,7 @@ class DepthwiseCall(ConvCall):
         return self._replace(kernel_size=kernel_size, channels=channels, groups=in_channels), in_channels
 
 
-def convolution(
-    inputs: Inputs, setting: Setting, plan: Plan, note: Optional[str], copies_weight: bool = False
-) -> Convolution:
+def convolution(inputs: Inputs, setting: Setting, plan: Plan, copies_weight: bool = False) -> Convolution:
     """Returns MXNet's Convolution by a plan, or for a transposed convolution its Deconvolution."""
     windows, work = setting.windows, setting.work
     more: Dict[str, Any] = {"dilate": tuple(window.dilation for window in windows), "num_filter": work.channels}
@@ -263,6 +260,7 @@ def convolution(
     if work.operator == "transposed" and not plan.dilates:
         name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
     arguments = arguments_of(name, inputs, setting, plan, **more)
+    note = windows_note(inputs, plan, windows)
     return Convolution(setting, plan, note, inputs.transposes, arguments, name, copies_weight)
 
 

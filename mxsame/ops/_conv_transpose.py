@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
-from mxsame.ops._call import WITH_A_NOTE, choose_plan, run
+from mxsame.ops._call import IN_A_FORMAT, choose_plan, run
 from mxsame.ops._conv import Convolution, convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import make_transposed_windows, strategies_for
@@ -118,10 +118,10 @@ class TransposedCall(NamedTuple):
         if call.groups > 1 or "slice" in refused:
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
-        # A node with a note does not run; but its shape is inferred, and MXNet has no dilation in 3-D.
+        # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
-        plan, note = choose_plan(inputs, setting, refused, ("dilate",) if dilates else WITH_A_NOTE)
-        return convolution(inputs, setting, plan, note, copies_weight=reorders)
+        plan = choose_plan(inputs, setting, refused, ("dilate",) if dilates else IN_A_FORMAT)
+        return convolution(inputs, setting, plan, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""

@@ -11,8 +11,9 @@ from typing import Any, ContextManager, Dict, Optional, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs
-from mxsame.plan import Plan
+from mxsame.plan import Plan, Window
 from mxsame.plan.steps import Setting
+from mxsame.plan.windows import Windows, serialize_windows
 from mxsame.tensors.target import NOTE
 
 _NOTHING = contextlib.nullcontext()
@@ -41,6 +42,19 @@ def arguments_of(name: str, inputs: Inputs, setting: Setting, plan: Plan, **more
     return {key: value for key, value in arguments.items() if value not in defaults.get(key, ())}
 
 
+def windows_note(inputs: Inputs, plan: Plan, windows: Windows) -> Optional[str]:
+    """Returns the windows as a note, if a graph is made for another format and the attributes of MXNet's operator are
+    not the windows for every size. Those of a convolution of dilated data are; MXNet's Deconvolution is not right for
+    all of its own."""
+    own = (
+        isinstance(window, Window)
+        and (window.kernel_size, window.padding, window.ceil_mode) == (axis.kernel_size, (axis.pad,) * 2, False)
+        for window, axis in zip(windows, plan.axes)
+    )
+    is_shown = plan.dilates or (not plan.steps and all(own))
+    return None if is_shown or inputs.target.purpose != "format" else serialize_windows(windows)
+
+
 @dataclass(frozen=True)
 class Operator:
     """MXNet's operator by a plan; called with `F` and arrays, or Symbols, in the caller's layout.
@@ -48,7 +62,7 @@ class Operator:
     Parameters
     ----------
     note : str, optional
-        The value of `NOTE` for all of the plan's nodes.
+        The value of `NOTE` for all of the plan's nodes, by :func:`windows_note`.
     transposes : bool
         Whether the caller has channels last, and MXNet's operator channels first.
     """

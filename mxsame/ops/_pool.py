@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame.ops._call import choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical
-from mxsame.ops._operator import Operator, arguments_of
+from mxsame.ops._operator import Operator, arguments_of, windows_note
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
@@ -194,7 +194,8 @@ class PoolCall(NamedTuple):
         doubles = kind == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         work = inputs.work(windows, kind, **_layouts(inputs, kind, doubles))
         setting = Setting(windows, work, inputs.spatial_axis, fill)
-        plan, note = choose_plan(inputs, setting, _refused(inputs))
+        plan = choose_plan(inputs, setting, _refused(inputs))
+        note = windows_note(inputs, plan, windows)
         more: Dict[str, Any] = {"pool_type": kind.split()[0], "pooling_convention": plan.convention}
         if kind == "lp":
             more["p_value"] = self.p_value
