@@ -28,7 +28,7 @@ Lengths = Tuple[Optional[int], ...]
 # Operators that move the elements of a parameter: what is trained through them is the parameter itself.
 MOVES = ("null", "Reshape", "reshape_like", "transpose", "expand_dims", "squeeze", "Flatten", "slice")
 # in place of their data
-TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take", "where")
+TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take")
 # Layers that have a `data_format`, by default that of the user's Keras; others of one axis have none in tf.keras 2
 LAYOUT = re.compile(r"(Depthwise)?Conv.D.*|.*Pooling.D|(ZeroPadding|Cropping|UpSampling)[23]D|Flatten")
 ENDING = re.compile(r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$")
