@@ -214,15 +214,6 @@ def test_repr():
     assert repr(layer) == f"Conv3D(None -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding={padding}, {rest})"
 
 
-@by_name(CONVOLUTIONS_ONE_EACH)
-def test_repr_knows_the_channels_after_the_first_call(case):
-    block = layer(case, in_channels=False)
-    assert "(None -> " in repr(block)
-    block.initialize()
-    block(mx.nd.array(expected(case)[0]["data"]))
-    assert f"({case.in_channels} -> {case.out_channels}, " in repr(block)
-
-
 # ---- types and devices -----------------------------------------------------------------------------------------------
 
 

@@ -85,7 +85,7 @@ def test_the_estimate_chooses_what_is_the_fastest_by_far(windows, work, strategi
     assert chosen(windows, work) in strategies
 
 
-def test_a_maximum_is_picked_only_if_nothing_else_is_exact():
+def test_a_maximum_is_picked_only_if_nothing_else_is_exact_or_nearly_as_fast():
     """Its windows are multiplied by zero and one: an infinity becomes NaN."""
     windows, work = (Window(132, 2, 3), Window(184, 2, 3)), Work("max", 8, 16, 16, purpose="training")
     plans = exact_plans(windows, "max")
@@ -93,6 +93,7 @@ def test_a_maximum_is_picked_only_if_nothing_else_is_exact():
     assert picked < min(others)
     assert chosen(windows, work) == "concat"
     assert chosen(square(None, 3, 2), Work("max", 8, 64, 64)) == "pick"
+    assert chosen(square(None, 5, 3), Work("max", 8, 64, 64, purpose="training")) == "full", "a tenth is not enough"
 
 
 def test_deployment_gets_longer_weights_for_nothing():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from running import assert_equal, from_files, initialized, outputs_without_mxsame, sequential
 
@@ -39,19 +38,6 @@ def test_a_file_for_any_size_takes_one_element(op, rank, tmp_path):
         for size in ((1, 4, 1), (2, 1, 3), (5, 5, 1)):
             data = mx.nd.random.normal(shape=(2, 3, *size[:rank]))
             assert_equal(net(data), pool(data).asnumpy(), what=f"{pool}, {size}")
-
-
-def test_an_infinity_stays_one_in_a_max_pool_of_known_size():
-    """No other element becomes NaN, which it would where windows are picked by multiplying with zero."""
-    first = mxsame.nn.DepthwiseConv2D(1, in_channels=16, weight_initializer="ones")
-    net = initialized(sequential(first, mxsame.nn.MaxPool2D(3, 2)))
-    data = mx.nd.random.normal(shape=(1, 16, 9, 9))
-    data[0, 0, 4, 4], data[0, 1, 0, 0] = np.inf, -np.inf
-    wanted = net(data).asnumpy()
-    assert not np.isnan(wanted).any() and np.isinf(wanted).sum() == 1
-    for size in (9, 8):
-        mxsame.hybridize(net)
-        assert not np.isnan(net(data[:, :, :size, :size]).asnumpy()).any()
 
 
 # ---- a whole network -------------------------------------------------------------------------------------------------
