@@ -137,7 +137,7 @@ def _is_as_read(net: Any, path: str) -> bool:
     )
 
 
-def _as_read(net: Network, inputs: tracing.Inputs) -> Made:
+def _as_read(net: Network, inputs: tracing.NetInputs) -> Made:
     mx.nd.waitall()
     shapes = {
         name: tuple(Length(n, n + (axis == 0)) for axis, n in enumerate(shape)) for name, shape in inputs.shapes.items()

@@ -34,7 +34,7 @@ class Source(NamedTuple):
     """A net that is written: how it is called, its floating type, and the types of its inputs by their names."""
 
     net: Any
-    inputs: tracing.Inputs
+    inputs: tracing.NetInputs
     dtype: Any
     types: Mapping[str, Any]
 

@@ -292,7 +292,7 @@ class Deployed(mx.gluon.SymbolBlock):
 # ---- a net with the values of its parameters -----------------------------------------------------------------------
 
 
-def freeze(net: Any, inputs: tracing.Inputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
+def freeze(net: Any, inputs: tracing.NetInputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
     """Returns the graph of a net that runs on Symbols of this type, and how it nests its outputs.
 
     A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to

@@ -191,14 +191,14 @@ def fix_shape(variable: Any, shape: tuple) -> Any:
     return in_mode(tensors.fix_lengths(variable.as_nd_ndarray(), (None, *shape[1:])))
 
 
-class Inputs(NamedTuple):
+class NetInputs(NamedTuple):
     """How a net is called."""
 
     structure: tuple  # the arguments, with True in place of each array
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
 
 
-def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape") -> Inputs:
+def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape") -> NetInputs:
     """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the
     net's last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
     shapes: list[Any] = []
@@ -208,7 +208,7 @@ def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape") -> I
     else:
         structure = _structure(name, input_shape, shapes)
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
-    return Inputs(structure, dict(zip(input_names(net, len(shapes)), shapes)))
+    return NetInputs(structure, dict(zip(input_names(net, len(shapes)), shapes)))
 
 
 def _structure(name: str, given: Any, shapes: list[Any]) -> Any:

@@ -147,7 +147,7 @@ def export_onnx(
     return path
 
 
-def _check_takes(net: Any, inputs: tracing.Inputs, dtype: Any) -> None:
+def _check_takes(net: Any, inputs: tracing.NetInputs, dtype: Any) -> None:
     """Raise `ValueError` if the net takes no data of another size: its graph for one size may be wrong for others."""
     try:
         freeze(net, inputs, dtype, Target("inference", "cpu"))
