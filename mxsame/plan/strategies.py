@@ -2,7 +2,7 @@
 
 MXNet's operators have one pad for both ends. Steps around an operator make its values those of asymmetric padding::
 
-    flip the data -> concatenate or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
+    flip the data -> concatenate, lengthen or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
     -> crop the output -> flip back
 
 Most steps are empty in most plans. Whether a draft is exact is decided by arithmetic on the positions that are read
