@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Collection, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_s
 NORM_RELU = "_contrib_BatchNormWithReLU"
 HIGHEST = 8.0  # bound, which rounds what is below it to 2.4e-7
 MANY = 100  # products for each element of a 1x1 convolution's data and output, from which it is worth transposing them
-Shapes = Dict[Node, tuple]  # of first outputs
+Shapes = Dict[Node, tuple]  # of first outputs in float32
 
 
 def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> Any:
@@ -29,25 +29,25 @@ def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> An
     if not any(f'"op": "{op}"' in written for op in ops) or "amp_cast" in written:
         return symbol
     graph = Graph.of(symbol, {}, shapes)
-    bounds(graph)
+    single = {output for output, dtype in graph.dtypes().items() if dtype is np.float32}
+    bounds(graph, single)
     if trains and tensors.has_onednn() and has_avx512():
         # What a net has for graphs that are not rewritten is slow where it is not needed.
         graph.replace({Output(node): node.inputs[0] for node in graph.nodes() if _is_spare(node)})
         outputs = list(map(Output, graph.nodes()))
         inferred = tensors.infer_shapes(graph.symbol(outputs), graph.inputs) or ()
-        shapes_of = {output.node: shape for output, shape in zip(outputs, inferred) if shape}
+        shapes_of = {output.node: shape for output, shape in zip(outputs, inferred) if shape and output in single}
         for change in (multiply, densify, bend, extend, separate):
             change(graph, shapes_of)
     return graph.symbol()
 
 
-def bounds(graph: Graph) -> None:
+def bounds(graph: Graph, single: Collection[Output]) -> None:
     """Write `clip` as a maximum of a minimum, which takes a quarter of the time forward and backward. Gradients are the
-    same, at the bounds as well, where both pass them on."""
-    types = graph.dtypes()
+    same, at the bounds as well, where both pass them on. This is for outputs in float32."""
     for node in graph.nodes():
         low, high = (float(np.float32(node.attrs.get(name, 0))) for name in ("a_min", "a_max"))
-        if node.op == "clip" and low <= high and types.get(node.inputs[0]) is np.float32:
+        if node.op == "clip" and low <= high and node.inputs[0] in single:
             attrs = {name: value for name, value in node.attrs.items() if name not in ("a_min", "a_max")}
             below = Node("_minimum_scalar", f"{node.name}_below", node.inputs, {**attrs, "scalar": repr(high)})
             node.op, node.attrs, node.inputs = "_maximum_scalar", {**attrs, "scalar": repr(low)}, [Output(below)]
@@ -74,11 +74,9 @@ def multiply(graph: Graph, shapes: Shapes) -> None:
 def densify(graph: Graph, shapes: Shapes) -> None:
     """Write 1x1 convolutions of many channels as dense layers, if they are multiples of 8 and not all of 16: oneDNN's
     matrix product uses AVX-512 then, and its convolution does not."""
-    types = graph.dtypes()
     for node in graph.nodes():
         channels = [shapes.get(each, (0, 0))[1] for each in (node.inputs[0].node, node)] if _is_point(node) else [0]
-        many = _block_of(channels) == 8 and np.prod(channels) > MANY * sum(channels)
-        if many and types.get(Output(node)) is np.float32:
+        if _block_of(channels) == 8 and np.prod(channels) > MANY * sum(channels):
             last = Output(Node("transpose", f"{node.name}_last", node.inputs[:1], {"axes": "(0, 2, 3, 1)"}))
             weight = Output(Node("Reshape", f"{node.name}_matrix", node.inputs[1:2], {"shape": "(0, -1)"}))
             attrs = {"num_hidden": str(channels[1]), "flatten": "False", "no_bias": str(len(node.inputs) < 3)}
@@ -104,7 +102,7 @@ def bend(graph: Graph, shapes: Shapes) -> None:
 
     That step fails if its gradient is in other blocks than its data, and is wrong if only the gradient is in blocks. So
     it is used after convolutions that oneDNN has in these blocks at any size."""
-    users, types = graph.users(), graph.dtypes()
+    users = graph.users()
     for node in users:
         chain = [node]
         for kind in ("Activation", "minimum_scalar", "batch_norm", "Convolution"):
@@ -114,9 +112,8 @@ def bend(graph: Graph, shapes: Shapes) -> None:
             continue
         _, minimum, norm, convolution, _ = chain
         bound, channels = float(minimum.attr("scalar")), shapes.get(norm, (0, 0))[1]
-        fits = node.attr("act_type") == "relu" and 0 < bound <= HIGHEST and types.get(Output(norm)) is np.float32
-        block = _block(convolution, shapes, convolution) if _is_sure(convolution, shapes) else 0
-        if fits and 1 < block == _block_of([channels]):
+        fits = node.attr("act_type") == "relu" and 0 < bound <= HIGHEST and _is_sure(convolution, shapes)
+        if fits and 1 < _block(convolution, shapes, convolution) == _block_of([channels]):
             scale = Output(Node("negative", f"{node.name}_scale", norm.inputs[1:2]))
             shift = Output(Node("_rminus_scalar", f"{node.name}_shift", norm.inputs[2:3], {"scalar": repr(bound)}))
             norm.op, norm.inputs[1:3] = NORM_RELU, [scale, shift]
@@ -142,11 +139,10 @@ def _is_sure(convolution: Node, shapes: Shapes) -> bool:
 def extend(graph: Graph, shapes: Shapes) -> None:
     """Put the extra padding elements of both axes after data in blocks by a depthwise convolution whose kernel has a
     single 1: it stays in the blocks, forward and backward, which a concatenation leaves."""
-    types = graph.dtypes()
     for node in graph.nodes():
         rows = _appended(node, 3)
         data = rows and _appended(rows.node, 2)
-        if not data or types.get(data) is not np.float32:
+        if not data:
             continue
         source, channels = data.node, shapes.get(data.node, (0, 0))[1]
         while source.op in ("Activation", "BatchNorm"):
