@@ -41,12 +41,8 @@ def run(module, call, case: Case, data_format: str, kind: str, arrays: dict, out
 def expected(case: Case, data_format: str) -> tuple[dict, np.ndarray, np.ndarray, dict]:
     """(arrays, output, gradient from above, gradients) by the NumPy oracle, in Keras's order."""
     arrays, out, out_grad, gradients = expected_in_mxnet(case)
-    return (
-        ordered(case, arrays, data_format),
-        data_ordered(out, data_format),
-        data_ordered(out_grad, data_format),
-        ordered(case, gradients, data_format),
-    )
+    arrays, gradients = (ordered(case, each, data_format) for each in (arrays, gradients))
+    return arrays, data_ordered(out, data_format), data_ordered(out_grad, data_format), gradients
 
 
 def check(module, call, case: Case, data_format: str, kind: str, dtype: str = "float32") -> None:

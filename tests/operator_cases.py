@@ -190,7 +190,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         recurrent("rnn_relu", 1, 2, 2 * 4 * (3 + 4 + 2)),
     ],
     "_rnn_param_concat": [
-        ([SHAPE, (2, 3, 5, 7)], Own(lambda F, x, y: F._internal._rnn_param_concat(x, y, dim=1, num_args=2))),
+        ([SHAPE, (2, 3, 5, 7)], lambda F, x, y: F._internal._rnn_param_concat(x, y, dim=1, num_args=2)),
     ],
     "batch_norm": [
         batch_norm((6,), fix_gamma=False, eps=1e-3), batch_norm((6,), fix_gamma=True),

@@ -28,9 +28,8 @@ def test_a_c_program_computes_what_the_net_does(tmp_path):
     data = np.random.default_rng(0).uniform(size=(3, 8, 8, 1)).astype("float32")
 
     def predict(*arguments):
-        return subprocess.run(
-            [tmp_path / "predict", *arguments], cwd=tmp_path, input=data.tobytes(), capture_output=True
-        )
+        command = [tmp_path / "predict", *arguments]
+        return subprocess.run(command, cwd=tmp_path, input=data.tobytes(), capture_output=True)
 
     got = np.frombuffer(predict("digits", "3,8,8,1").stdout, "float32").reshape(3, 10)
     np.testing.assert_allclose(got, net(mx.nd.array(data)).asnumpy(), rtol=0, atol=1e-6)

@@ -175,7 +175,6 @@ def test_what_cannot_be_drawn_has_numbers():
 
 def test_of_many_windows_both_ends_are_drawn():
     lines = run("pads", "--size", 224, "--kernel", 7, "--stride", 2).output.splitlines()
-    assert [line.split()[:2] for line in lines if line.startswith("  output")] == [
-        ["output", str(number)] for number in (0, 1, 2, 109, 110, 111)
-    ]
+    drawn = [int(line.split()[1]) for line in lines if line.startswith("  output")]
+    assert drawn == [0, 1, 2, 109, 110, 111]
     assert max(map(len, lines[1:-2])) <= 80

@@ -47,9 +47,7 @@ def multiplier(kind):
     return {"depth_multiplier": 2} if kind == "depthwise" else {}
 
 
-EVERY = [
-    pytest.param(kind, layout, id=f"{kind}-{layout}") for kind, layout in itertools.product(layouts.KINDS, LAYOUTS)
-]
+EVERY = [pytest.param(*each, id="-".join(each)) for each in itertools.product(layouts.KINDS, LAYOUTS)]
 
 
 @pytest.mark.parametrize(("kind", "layout"), EVERY)

@@ -180,9 +180,8 @@ def test_initializers(kind, in_channels):
     make, names = getattr(mxsame.nn, kind), ["bias", "weight"]
     if kind == "SeparableConv2D":
         names = ["bias", "depthwise_weight", "pointwise_weight"]
-    given = {
-        name.replace("_weight", "") + "_initializer": mx.init.Constant(value) for value, name in enumerate(names, 2)
-    }
+    arguments = [name.replace("_weight", "") + "_initializer" for name in names]
+    given = {argument: mx.init.Constant(value) for value, argument in enumerate(arguments, 2)}
     sizes = {"kernel_size": 3, "in_channels": in_channels, **({} if kind.startswith("Depth") else {"channels": 4})}
     for block, values in ((make(**sizes, **given), range(2, 5)), (make(**sizes), (0, 9, 9))):
         block.initialize(mx.init.Constant(9))

@@ -69,18 +69,13 @@ def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind
 
 
 def test_the_table_of_public_names_agrees_with_the_imports_for_type_checkers():
-    (block,) = (
-        node
-        for node in ast.parse(inspect.getsource(mxsame)).body
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
-    )
+    conditions = [node for node in ast.parse(inspect.getsource(mxsame)).body if isinstance(node, ast.If)]
+    (block,) = (node for node in conditions if getattr(node.test, "id", "") == "TYPE_CHECKING")
     public = {}
     for node in block.body:
         for alias in node.names:
             assert alias.name == alias.asname, "only so is it exported, for type checkers"
-            public[alias.name] = (
-                f"{node.module}.{alias.name}" if node.module == "mxsame" else f"{node.module}:{alias.name}"
-            )
+            public[alias.name] = f"{node.module}{'.' if node.module == 'mxsame' else ':'}{alias.name}"
     assert public == mxsame._PUBLIC
     assert sorted(mxsame.__all__) == sorted(["__version__", *public])
 

@@ -130,11 +130,7 @@ GRAPHS = {
         "FullyConnected",
     ),
     "what changes nothing": (lambda F, x, p: F.Dropout(F.identity(F.BlockGrad(x) * 1 + 0), p=0.5) / 1 - 0, {}, "_copy"),
-    "dropout that is always on stays": (
-        lambda F, x, p: F.Dropout(x, p=0.0, mode="always") + 1,
-        {},
-        "Dropout _plus_scalar",
-    ),
+    "dropout that is always on": (lambda F, x, p: F.Dropout(x, p=0.0, mode="always") + 1, {}, "Dropout _plus_scalar"),
     "what depends only on parameters": (
         lambda F, x, p: F.broadcast_mul(F.relu(x), F.exp(F.sum(p["map"], axis=(1, 2), keepdims=True))),
         {"map": (4, 6, 2)},
@@ -247,6 +243,14 @@ def bounded(bound=6):
     return running.Own(lambda F, x: activations.relu(F, x, max_value=bound))
 
 
+def relu():
+    return nn.Activation("relu")
+
+
+def swish():
+    return running.Own(activations.swish)
+
+
 def squeezed(F, x):
     """Squeeze and excite, without what is between."""
     return F.broadcast_mul(x, F.Activation(F.Pooling(x, global_pool=True, pool_type="avg"), act_type="sigmoid"))
@@ -272,7 +276,7 @@ TRAINED = {  # net -> an operator, and whether its graph for training has it
     "a slice in all of 16": (lambda: norm_before(16, 48, bounded(), to(48, 48)), COPY, False),
     "a slice in blocks of 8": (lambda: norm_before(24, 48, bounded(), to(48, 48, 48)), COPY, True),
     "a pool of windows between": (lambda: norm_before(24, 48, nn.MaxPool2D(), to(48, 48)), COPY, False),
-    "swish": (lambda: norm_before(16, 48, running.Own(activations.swish), to(48, 48)), COPY, True),
+    "swish": (lambda: norm_before(16, 48, swish(), to(48, 48)), COPY, True),
     "ReLU6": (lambda: norm_before(16, 48, bounded(), to(48, 24)), BENT, True),
     "ReLU6 in blocks of 8": (lambda: norm_before(24, 24, bounded(), to(24, 48)), BENT, True),
     "ReLU6 in other blocks than the convolution": (lambda: norm_before(24, 48, bounded(), to(48, 48)), BENT, False),
@@ -283,17 +287,9 @@ TRAINED = {  # net -> an operator, and whether its graph for training has it
     "a pad beyond the kernel": (lambda: norm_before(16, 48, bounded(), pad=1), BENT, False),
     "a kernel that may be without blocks": (lambda: norm_before(16, 48, bounded(), kernel=5, pad=2), BENT, False),
     "a convolution with another user": (lambda: running.Own(used_twice, *norm_before(16, 48, to(48, 48))), BENT, False),
-    "an extra padding element in blocks": (
-        lambda: norm_before(16, 48, nn.Activation("relu"), halved(48)),
-        APPENDED,
-        False,
-    ),
+    "an extra padding element in blocks": (lambda: norm_before(16, 48, relu(), halved(48)), APPENDED, False),
     "an extra padding element after ReLU6": (lambda: norm_before(16, 48, bounded(), halved(48)), APPENDED, False),
-    "an extra padding element of a product": (
-        lambda: norm_before(16, 48, running.Own(activations.swish), halved(48)),
-        APPENDED,
-        True,
-    ),
+    "an extra padding element of a product": (lambda: norm_before(16, 48, swish(), halved(48)), APPENDED, True),
     "many channels in blocks of 8": (lambda: running.sequential(nn.Conv2D(264, 1, in_channels=248)), DENSE, True),
     "many channels, without bias": (lambda: norm_before(264, 248), DENSE, True),
     "many channels in blocks of 16": (lambda: norm_before(256, 272), DENSE, False),
@@ -333,9 +329,8 @@ def test_trained_graphs_have_the_gradients_of_the_net(name, monkeypatch):
         assert running.difference(have, wanted) < 1e-5
 
 
-@pytest.mark.parametrize(
-    "low, high, dtype", [(0, 6, "float32"), (-0.1, 0.3, "float32"), (1, 0, "float32"), (0, 6, "float64")]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("low, high", [(0, 6), (-0.1, 0.3), (1, 0)])
 def test_a_clip_is_a_maximum_of_a_minimum(low, high, dtype):
     """With the same gradients, at the bounds as well."""
     net = running.Own(lambda F, x: F.clip(x, low, high))

@@ -440,11 +440,8 @@ def _tensorflow_by_names_of_keras_3():
 def more_operators(keras, first=False):
     """Every other operator; those of Keras 3 that TensorFlow has no function for, too."""
     data, square = keras.Input((4, 6, 4)), keras.Input((3, 3), name="square")
-    return keras.Model(
-        [data, square],
-        (_of_keras_3 if is_keras_3(keras) else _of_tensorflow)(keras, data, square),
-        name="more_operators",
-    )
+    out = (_of_keras_3 if is_keras_3(keras) else _of_tensorflow)(keras, data, square)
+    return keras.Model([data, square], out, name="more_operators")
 
 
 def _of_tensorflow(keras, data, square):
@@ -452,13 +449,8 @@ def _of_tensorflow(keras, data, square):
 
     positive = tf.abs(data) + 0.5
     return [
-        *(
-            tf.exp(data),
-            tf.math.log(positive),
-            tf.math.reciprocal(positive),
-            tf.math.rsqrt(positive),
-            tf.identity(data),
-        ),
+        *(tf.exp(data), tf.math.log(positive), tf.math.reciprocal(positive)),
+        *(tf.math.rsqrt(positive), tf.identity(data)),
         *(tf.cast(data, "float32") + 1.0, tf.stop_gradient(data) * 2.0, tf.minimum(data, positive), data**3),
         *(tf.clip_by_value(data, -0.5, 0.25), tf.nn.silu(data, beta=2.0), tf.nn.leaky_relu(data, 0.1)),
         *(tf.reduce_sum(data, [1, 2]), tf.reduce_max(data, -1), tf.reduce_min(data, 2, True), tf.reduce_prod(data, 3)),

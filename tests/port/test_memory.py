@@ -60,12 +60,8 @@ def folder(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from Linux's /proc")
 def test_peak_memory_is_little_more_than_the_weights(folder):
-    result = subprocess.run(
-        [sys.executable, "-c", PEAK, str(folder)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command, environment = [sys.executable, "-c", PEAK, str(folder)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert not result.returncode, result.stderr
     assert 0.9 < float(result.stdout) < 1.7
 

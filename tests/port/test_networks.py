@@ -136,9 +136,8 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
     class Block(gluon.HybridBlock):
         def __init__(self, weights):
             super().__init__()
-            self.scale, self.shift = (
-                self.params.get_constant(name, nd.array(array)) for name, array in zip(("scale", "shift"), weights)
-            )
+            arrays = zip(("scale", "shift"), map(nd.array, weights))
+            self.scale, self.shift = (self.params.get_constant(*each) for each in arrays)
 
         def hybrid_forward(self, F, x, scale, shift):
             return F.broadcast_add(F.broadcast_mul(x, scale), shift)

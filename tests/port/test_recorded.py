@@ -161,9 +161,8 @@ def test_a_weight_that_is_a_scalar_stays_one(recorded, tmp_path):
     with h5py.File(tmp_path / "weights.h5") as ours, h5py.File(folder / "attention.h5") as theirs:
         scalars = []
         theirs["model_weights"].visititems(lambda name, found: scalars.append(name) if _is_scalar(found) else None)
-        assert scalars and [(ours[name].shape, ours[name][()]) for name in scalars] == [
-            ((), theirs["model_weights"][name][()]) for name in scalars
-        ]
+        assert scalars and all(ours[name].shape == () for name in scalars)
+        assert all(ours[name][()] == theirs["model_weights"][name][()] for name in scalars)
 
 
 def _is_scalar(found):

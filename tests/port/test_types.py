@@ -102,11 +102,7 @@ EXACT = {  # name -> the type of the input, the shape of an entry, the function
     "stack": ("int32", (4,), lambda x: tf().stack([x, x + 1], axis=1)),
     "split": ("int32", (4,), lambda x: tf().split(x, 2, axis=1)[1] + 1),
     "pool of bytes": ("uint8", (4, 1), keras_layer("MaxPooling1D", 2)),
-    "zeros around bytes": (
-        "uint8",
-        (4, 1),
-        lambda x: keras_layer("Rescaling", 0.5)(keras_layer("ZeroPadding1D", 1)(x)),
-    ),
+    "padded bytes": ("uint8", (4, 1), lambda x: keras_layer("Rescaling", 0.5)(keras_layer("ZeroPadding1D", 1)(x))),
     "resize": ("uint8", (2, 2, 1), lambda x: tf().image.resize(x, (4, 4))),
     "resizing": ("int32", (2, 2, 1), keras_layer("Resizing", 4, 4)),
     "buckets": ("int32", (4,), lambda x: keras_layer("Discretization", [0.0, 3.0])(x) + 1),
