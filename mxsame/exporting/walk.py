@@ -59,7 +59,8 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> G
     for node in graph.nodes():
         if node.name in source.types:
             node.attrs["__dtype__"] = tensors.dtype_attribute(source.types[node.name])
-    canonical.drop(graph, dropout=not trained, copies=True)
+    floats = [name for name, dtype in source.types.items() if np.dtype(dtype).kind == "f"]
+    canonical.drop(graph, dropout=not trained, copies=True, floats=floats)
     canonical.bound(graph)
     _forget_zero_states(graph, source.dtype)
     note(graph, any_size)

@@ -180,6 +180,7 @@ class Deployed(mx.gluon.SymbolBlock):
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(tracing.in_mode(self.graph), variables, parameters)
+        self._makes_floats = any(node.op == tensors.TO_FLOATS for node in graph.nodes())
         self._fused: Optional[tracing.Runner] = None
         if fused_dtype:
             with contextlib.suppress(mx.base.MXNetError):
@@ -220,7 +221,8 @@ class Deployed(mx.gluon.SymbolBlock):
             if all(isinstance(arg, mx.sym.Symbol) for arg in args):
                 return tracing.regroup(self.signature.structure, iter(self.compose(args)))
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
-            runner = self._fused if self._fused and _is_cpu(args[0].ctx) else self._plain
+            fits = not self._makes_floats or all(np.dtype(arg.dtype).kind == "f" for arg in args)
+            runner = self._fused if self._fused and fits and _is_cpu(args[0].ctx) else self._plain
             self._last = seen, (runner if seen else None)
         if seen and not any(seen[:2]):  # nothing is recorded
             return runner(*self.used(args))

@@ -71,8 +71,9 @@ def from_keras(
     Inputs have the lengths that the model declares, and any where it has None, as in Keras. Arrays of others are a
     `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
 
-    Inputs are cast to the types that the model declares. Integers stay integers, by TensorFlow's rules or those of
-    Keras 3, or the layer is refused by name; bools are ones and zeros of float32.
+    Inputs are cast to the types that the model declares; graphs and files of the network do so with integers, and leave
+    floats as they are. Integers of the model stay integers, by TensorFlow's rules or those of Keras 3, or the layer is
+    refused by name; bools are ones and zeros of float32.
 
     Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
     norm moves its statistics when gradients are computed, by the biased variance.
@@ -121,7 +122,9 @@ def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
     inputs = []
     for tensor in model.inputs:
         shape = _input_shape(layers.get(tensor.layer), tensor.layer)
-        inputs.append(steps.value(shape, _is_turned(shape, layout, format_of)))
+        dtype = layers[tensor.layer].config.get("dtype")
+        value = steps.value(shape, _is_turned(shape, layout, format_of))
+        inputs.append(value._replace(dtype=dtype if isinstance(dtype, str) else "float32"))
     outputs = [
         steps.arranged(value, _is_turned(value.shape, layout, format_of))
         for value in builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from mxsame.port.description import Layer, Model
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.tensors import operands
-from mxsame.tensors.target import deferred_in_trace
+from mxsame.tensors.target import deferred_in_trace, scope
 
 
 class Network(HybridBlock):
@@ -93,21 +93,23 @@ class Network(HybridBlock):
                 del values[key]
 
     def __call__(self, *arrays: Any) -> Any:
-        """As every HybridBlock. Arrays are checked here, since a graph that is there already does so with MXNet's
-        words only."""
+        """As every HybridBlock. Arrays are checked and cast here, since a graph that is there already refuses them with
+        MXNet's words only."""
         if not any(isinstance(array, mx.sym.Symbol) for array in arrays):
-            self._checked(arrays)
+            arrays = tuple(self._checked(arrays).values())
         return super().__call__(*arrays)
 
     def _checked(self, arrays: Sequence[Any]) -> Dict[int, Any]:
-        """The inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others."""
+        """The inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others; of the type
+        that the model declares, or that of the parameters."""
         if len(arrays) != len(self.inputs):
             raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
-        halves = [array for array in arrays if isinstance(array, mx.nd.NDArray) and array.dtype == np.float16]
-        weights = self.collect_params().values() if halves else ()
-        if any(len(weight.shape) > 1 and np.dtype(weight.dtype) == np.float16 for weight in weights):
-            operands.forbid_float16_on_cpu("data", halves[0])
-        return {value.key: _of_size(value, array) for value, array in zip(self.inputs, arrays)}
+        others = [x for x in arrays if isinstance(x, mx.nd.NDArray) and x.dtype in (np.float16, np.float64)]
+        weights = [(np.dtype(x.dtype).name, len(x.shape)) for x in self.collect_params().values()] if others else []
+        if any(name == "float16" and rank > 1 for name, rank in weights):
+            operands.forbid_float16_on_cpu("data", others[0])
+        dtype = "float32" if {name for name, _ in weights} == {"float32"} else None
+        return {value.key: _declared(value, array, dtype) for value, array in zip(self.inputs, arrays)}
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         values = self._checked((x, *others))
@@ -124,11 +126,13 @@ def check_network(net: Any) -> None:
 
 
 @deferred_in_trace
-def _of_size(value: Value, array: Any) -> Any:
-    """An input of the static lengths: an array of others is refused, by a graph, too."""
+def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
+    """An input of the static lengths: an array of others is refused, by a graph, too. If the model declares float32, an
+    array has that if it has integers or `dtype` is that."""
     operands.check_array("data", array)
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
+    array = _as_floats(array, dtype) if value.dtype == "float32" else array
     if shape is not None:
         pairs = list(zip(shape[1:], wanted[1:]))
         fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
@@ -138,3 +142,14 @@ def _of_size(value: Value, array: Any) -> Any:
         if all(want is None or have is not None for have, want in pairs):
             return array
     return tensors.fix_lengths(array, wanted) if symbolic else array
+
+
+def _as_floats(array: Any, dtype: Optional[str]) -> Any:
+    """Integers as float32, and floats as they are, or of this type. What `deploy` makes is a graph for both, whatever
+    type its Symbols have."""
+    given = tensors.known_type(array)
+    is_float = given is not None and np.dtype(given).kind == "f"
+    if isinstance(array, mx.sym.Symbol):
+        return array if is_float and scope().target.purpose != "deployment" else tensors.as_floats(array)
+    wanted = dtype or given if is_float else "float32"
+    return array if given == wanted else array.astype(wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Collection
+
 import numpy as np
 
 from mxsame import tensors
@@ -15,12 +17,13 @@ NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which t
 }
 
 
-def drop(graph: Graph, dropout: bool = True, copies: bool = False) -> None:
+def drop(graph: Graph, dropout: bool = True, copies: bool = False, floats: Collection[str] = ()) -> None:
     """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size; with
-    `copies` also those that MXNet needs."""
+    `copies` also those that MXNet needs. The inputs of the names in `floats` are floats."""
     replacements = {}
     for node in graph.nodes():
-        if _is_identity(node) and (dropout or node.op != "Dropout") and (copies or COPY not in node.attrs):
+        changes_nothing = _is_identity(node) or (_divides_by_1(node) and node.inputs[0].node.name in floats)
+        if changes_nothing and (dropout or node.op != "Dropout") and (copies or COPY not in node.attrs):
             replacements[Output(node)] = node.inputs[0]
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
             replacements[Output(node)] = node.inputs[0].node.inputs[0]
@@ -35,6 +38,10 @@ def _is_identity(node: Node) -> bool:
     if node.op == "slice_axis":
         return node.attr("begin") == 0 and node.attr("end") is None
     return node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+
+
+def _divides_by_1(node: Node) -> bool:
+    return node.op == tensors.TO_FLOATS and float(node.attr("scalar")) == 1
 
 
 def canonicalize(graph: Graph) -> None:

@@ -61,10 +61,10 @@ def _is_over_another_axis(node: Optional[Node]) -> bool:
 
 
 def fused(graph: Graph, dtype: str) -> Any:
-    """The Symbol in which oneDNN has fused chains of operators into one, and computes in this type. The graph itself
-    stays as it is."""
+    """The Symbol in which oneDNN has fused chains of operators into one, and computes in this type; its inputs are not
+    made floats. The graph itself stays as it is."""
     own = Graph.of(graph.symbol(), graph.values, graph.inputs)
-    canonical.drop(own)  # the barriers of a protected graph
+    canonical.drop(own, floats=own.inputs)  # and the barriers of a protected graph
     canonical.separate(own)
     gate(own)
     if dtype == bfloat16.NAME:

@@ -205,6 +205,14 @@ def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
     return symbol
 
 
+TO_FLOATS = "_npi_true_divide_scalar"  # NumPy's division makes integers floats
+
+
+def as_floats(symbol: Any) -> Any:
+    """Returns integers as float32, and floats as they are, in a graph that may be given either."""
+    return mx.sym.numpy._internal.true_divide_scalar(symbol.as_np_ndarray(), scalar=1.0).as_nd_ndarray()
+
+
 # -- layouts
 
 

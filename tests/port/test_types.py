@@ -4,7 +4,7 @@ import live_keras  # before TensorFlow
 import numpy as np
 import pytest
 import running
-from mxnet import nd
+from mxnet import gluon, nd
 
 import mxsame
 
@@ -147,23 +147,54 @@ def data_of(dtype, shape):
     return (np.abs(DATA) % 200 if dtype in ("uint8", "float16") else DATA).astype(dtype).reshape(3, *shape)
 
 
+def outputs_of(net, given, path):
+    """Imperative, deployed, from files, and hybridized, as a part of another block, too."""
+    deployed, parent = mxsame.deploy(net, given.shape), gluon.nn.HybridSequential()
+    parent.add(net)
+    files = [running.from_files(deployed, path), *(running.from_files(net, path, size) for size in (None, given.shape))]
+    yield from [run(given) for run in (net, deployed, *files)]
+    for hybridize in (lambda block: block.hybridize(), mxsame.hybridize):
+        for block in (parent, net):
+            hybridize(block)
+            yield block(given)
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_exact(name, tmp_path):
-    """Imperative, hybridized, deployed and from a file; from arrays of the type and of floats."""
     dtype, shape, function = EXACT[name]
     model, x = model_of(dtype, shape, function), data_of(dtype, shape)
     want = model(x).numpy()
-    net = mxsame.from_keras(model)
     given = nd.array(x, dtype="float32" if dtype == "bool" else dtype)
-    files = (running.from_files(net, tmp_path, size) for size in (None, x.shape))
-    outs = [run(given) for run in (net, mxsame.deploy(net, x.shape), *files)]
-    mxsame.hybridize(net)
-    for out in (*outs, net(given)):
+    for out in outputs_of(mxsame.from_keras(model), given, tmp_path):
         assert out.dtype == (np.float32 if want.dtype == bool or want.dtype.itemsize < 4 else want.dtype)
         if want.dtype.kind == "f":
             live_keras.compare([out.asnumpy()], [want], 1e-6)
         else:
             np.testing.assert_array_equal(out.asnumpy(), want)
+
+
+OF_FLOATS = {  # name -> the shape of an entry, the function; models that declare float32
+    "rescaling": ((2, 2, 1), keras_layer("Rescaling", 1 / 255)),
+    "arithmetic": ((4,), lambda x: tf().concat([x / 2, x * 0.5], axis=-1)),
+    "pool": ((4, 1), keras_layer("MaxPooling1D", 2)),
+    "dense": ((4,), lambda x: keras_layer("Dense", 2)(keras_layer("BatchNormalization")(x))),
+    "convolution": ((2, 2, 1), lambda x: keras_layer("Conv2D", 2, 2)(keras_layer("Rescaling", 1 / 255)(x))),
+    "positions between": ((2, 2), lambda x: keras_layer("Dense", 2)(tf().cast(tf().argmax(x / 200, 2), "float32"))),
+    "the input": ((4,), identity),
+}
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_arrays_of_another_type(name, tmp_path):
+    shape, function = OF_FLOATS[name]
+    model, x = model_of("float32", shape, function), data_of("uint8", shape)
+    want, net = model(x.astype("float32")).numpy(), mxsame.from_keras(model)
+    for dtype in ("uint8", "int64"):
+        for out in outputs_of(net, nd.array(x, dtype=dtype), tmp_path):
+            assert out.dtype == np.float32
+            live_keras.compare([out.asnumpy()], [want], 1e-6)
+        net = mxsame.from_keras(model)
+    live_keras.compare([net(nd.array(x, dtype="float64")).asnumpy()], [want], 1e-6)
 
 
 @pytest.mark.parametrize("name", REFUSED)
