@@ -262,7 +262,7 @@ def used_twice(F, x, convolution, norm, last):
 
 
 COPY, BENT, APPENDED, DENSE, SPREAD = (
-    *("slice_axis", "_contrib_BatchNormWithReLU", "Concat", "FullyConnected", "broadcast_like"),
+    *("slice_axis", "_contrib_BatchNormWithReLU", "Concat", "FullyConnected", "reshape_like"),
 )
 TRAINED = {  # net -> an operator, and whether its graph for training has it
     "depthwise after blocks of 8": (lambda: norm_before(24, 48, nn.Activation("relu"), to(48, 48, 48)), COPY, True),

@@ -7,6 +7,7 @@ from typing import Any, Collection, Dict, Mapping, Optional, Sequence
 import numpy as np
 
 from mxsame import tensors
+from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
 from mxsame.plan.costs import has_avx512
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
@@ -55,20 +56,30 @@ def bounds(graph: Graph, single: Collection[Output]) -> None:
 
 def multiply(graph: Graph, shapes: Shapes) -> None:
     """Multiply images by a number for each channel (squeeze and excite) as arrays of one shape, since the gradient of
-    `broadcast_mul` takes twice the time; and copy a batch norm that swish multiplies by its sigmoid out of the blocks
-    once, not at each use."""
+    `broadcast_mul` takes three times as long; and copy a batch norm that swish multiplies by its sigmoid out of the
+    blocks once, not at each use."""
     for node in graph.nodes():
         for data, factor in (node.inputs, node.inputs[::-1]) if node.kind == "multiply" else ():
             shape = () if data.index or factor.index else shapes.get(data.node, ())
             if node.op == "broadcast_mul" and len(shape) == 4 and shapes.get(factor.node) == (*shape[:2], 1, 1):
-                spread = Output(Node("broadcast_like", f"{node.name}_spread", [factor, data]))
-                node.op, node.inputs = "elemwise_mul", [data, spread]
+                node.op, node.inputs = "elemwise_mul", [data, _spread(data, factor)]
                 break
             is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
             if is_sigmoid and factor.node.inputs == [data] and data.node.op == "BatchNorm":
                 plain = copied(data, f"{node.name}_plain")
                 factor.node.inputs, node.inputs = [plain], [plain, factor]
                 break
+
+
+def _spread(data: Output, factor: Output) -> Output:
+    """A number for each channel in every pixel: as a product with ones, whose gradient is one, too."""
+    with mx.util.np_array(False):
+        F, x, by = mx.sym, mx.sym.var("data"), mx.sym.var("factor")
+        ones = F.reshape(F.ones_like(F.slice_axis(F.slice_axis(x, 0, 0, 1), 1, 0, 1)), shape=(1, -1))
+        spread = Graph.of(F.reshape_like(F.dot(F.reshape(by, shape=(-1, 1)), ones), x), {}, {})
+    given = {"data": data, "factor": factor}
+    spread.replace({Output(node): given[node.name] for node in spread.nodes() if node.op == "null"})
+    return spread.outputs[0]
 
 
 def densify(graph: Graph, shapes: Shapes) -> None:
