@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import keras_recording
@@ -391,12 +392,8 @@ def test_bad_input(path, arguments, error, message):
 
 
 def test_files_of_mxsame_lose_their_slices(tmp_path, path):
-    net = sequential(
-        mxsame.nn.Conv2D(8, 3, strides=2),
-        gluon.Activation("relu"),
-        mxsame.nn.Conv2D(8, 4),
-        mxsame.nn.Conv2DTranspose(4, 3, strides=2),
-    )
+    layers = mxsame.nn.Conv2D(8, 3, strides=2), gluon.Activation("relu"), mxsame.nn.Conv2D(8, 4)
+    net = sequential(*layers, mxsame.nn.Conv2DTranspose(4, 3, strides=2))
     for strategy in ("slice", "pad"):
         with mxsame.plan.force(strategy):
             loaded = running.from_files(net, tmp_path, SHAPE)
@@ -404,11 +401,8 @@ def test_files_of_mxsame_lose_their_slices(tmp_path, path):
         assert not MOVING & operators(path).keys(), strategy
 
 
-RECURRENT = {
-    "LSTM": mx.gluon.rnn.LSTM,
-    "GRU": mx.gluon.rnn.GRU,
-    "RNN": lambda *args, **more: mx.gluon.rnn.RNN(*args, activation="tanh", **more),
-}
+rnn = mx.gluon.rnn
+RECURRENT = {"LSTM": rnn.LSTM, "GRU": rnn.GRU, "RNN": functools.partial(rnn.RNN, activation="tanh")}
 
 
 @pytest.mark.parametrize("fold", [True, False])

@@ -16,11 +16,8 @@ from mxsame.plan import choice
 from mxsame.tensors.target import FORMAT, Target, building
 
 nn = mx.gluon.nn
-POOLS = {
-    "max": ops.max_pool,
-    "avg": ops.avg_pool,
-    "avg with padding": lambda data, *args, **more: ops.avg_pool(data, *args, count_include_pad=True, **more),
-}
+with_padding = functools.partial(ops.avg_pool, count_include_pad=True)
+POOLS = {"max": ops.max_pool, "avg": ops.avg_pool, "avg with padding": with_padding}
 needs_onednn = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
 
 

@@ -28,10 +28,10 @@ def environment(tmp_path_factory):
     return python
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["convert sample:digits -o digits", "convert sample:digits -o digits.onnx --shape conv2d_input=1,8,8,1", "demo"],
-)
+CONVERT = "convert sample:digits -o digits"
+
+
+@pytest.mark.parametrize("command", [CONVERT, f"{CONVERT}.onnx --shape conv2d_input=1,8,8,1", "demo"])
 def test_what_a_message_prints_works(environment, tmp_path, command):
     wanted = [environment, "-m", "mxsame", *shlex.split(command)]
     for _ in range(MOST_COMMANDS + 1):

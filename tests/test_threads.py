@@ -135,10 +135,10 @@ def test_threads_of_mxnet(environment, in_use):
     assert {name: value for name, value in left.items() if "THREADS" in name} == environment  # nothing for children
 
 
-@pytest.mark.skipif(
-    sys.version_info >= (3, 12) or numpy.__version__ >= "2",
-    reason="MXNet by itself needs distutils, which Python 3.12 does not have, and NumPy 1",
-)
+IS_TOO_NEW = sys.version_info >= (3, 12) or numpy.__version__ >= "2"
+
+
+@pytest.mark.skipif(IS_TOO_NEW, reason="MXNet by itself needs distutils, which Python 3.12 has not, and NumPy 1")
 def test_an_mxnet_that_was_imported_before_keeps_its_threads():
     alias = "import numpy; numpy.bool = bool"  # which MXNet misses in NumPy 1.24 and newer
     code = f"{alias}; import mxnet, mxsame.nn; from mxsame import threads; print(threads.in_use())"

@@ -20,11 +20,10 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("way", "dtype", "last"),
-    COMBINATIONS,
-    ids=[f"{way}, {dtype}{', channels_last' * last}" for way, dtype, last in COMBINATIONS],
-)
+NAMES = [f"{way}, {dtype}{', channels_last' * last}" for way, dtype, last in COMBINATIONS]
+
+
+@pytest.mark.parametrize(("way", "dtype", "last"), COMBINATIONS, ids=NAMES)
 @by_name(CASES)
 def test_every_case(case, way, dtype, last):
     if way == "symbol, input_size" and case.op == "conv_transpose":

@@ -70,9 +70,8 @@ def batch(model):
     return data.astype("float32"), labels.astype("float32")
 
 
-NETWORKS = pytest.mark.parametrize(
-    "network", [text_recognition, text_classification, vision_transformer, audio], ids=lambda network: network.__name__
-)
+ALL = (text_recognition, text_classification, vision_transformer, audio)
+NETWORKS = pytest.mark.parametrize("network", ALL, ids=lambda network: network.__name__)
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
