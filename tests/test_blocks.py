@@ -59,11 +59,9 @@ def test_partial_averages_are_not_onednn_s():
 
 
 VALUES = [
-    Case(
-        f"{name}_pool", size, (kernel,) * len(size), (stride,) * len(size), in_channels=channels, values="ties", batch=1
-    )
+    Case(f"{name}_pool", size, (kernel,) * len(size), (stride,) * len(size), in_channels=count, values="ties", batch=1)
     for name in POOLS
-    for size, channels in [((131, 133), 8), ((9001,), 16)]
+    for size, count in [((131, 133), 8), ((9001,), 16)]
     for kernel, stride in [(3, 2), (2, 2), (3, 1)]
     if (name, kernel, stride) != ("avg", 2, 2)
 ]

@@ -657,9 +657,7 @@ VALUES_DECIDE = {
     "while_loop": lambda: Own(repeated, conv8()),
     "foreach": lambda: Own(lambda F, x, c: F.contrib.foreach(lambda a, s: (a * 2, s), chosen(F, c(x)), [])[0], conv8()),
     "at the end": lambda: Own(lambda F, x, c: chosen(F, c(x)), conv8()),
-    "before layers": lambda: Own(
-        lambda F, x, c, d: F.relu(d(chosen(F, c(x)))), conv8(), nn.Conv2D(8, 3, in_channels=8)
-    ),
+    "in between": lambda: Own(lambda F, x, c, d: F.relu(d(chosen(F, c(x)))), conv8(), nn.Conv2D(8, 3, in_channels=8)),
     "cond": lambda: Own(lambda F, x, c: F.contrib.cond(F.sum(x) > 0, lambda: F.relu(x), lambda: x * 2) + c(x), conv8()),
 }
 

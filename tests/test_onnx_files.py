@@ -91,9 +91,10 @@ def test_zeros_become_pads_where_they_change_nothing(case, path):
         assert not {"Slice", "Min"} & operators(path).keys()
 
 
-@pytest.mark.parametrize(
-    "layer", [mxsame.nn.Conv2D(4, 3, 2, ((0, 1), (1, 0)), in_channels=3), mxsame.nn.MaxPool2D(3, 2, ((0, 1), (1, 0)))]
-)
+WINDOW = (3, 2, ((0, 1), (1, 0)))
+
+
+@pytest.mark.parametrize("layer", [mxsame.nn.Conv2D(4, *WINDOW, in_channels=3), mxsame.nn.MaxPool2D(*WINDOW)])
 def test_pads_that_no_window_reads_are_kept_for_other_sizes(layer, path):
     layer.initialize(mx.init.Normal(0.5))
     assert difference(layer, path, data(2, 3, 9, 8), dynamic_size=True) < 1e-5

@@ -136,9 +136,10 @@ def test_what_depends_on_the_size():
     assert not decision(3, 1).depends_on_size and not decision(5, 1, 2, (3, 3)).depends_on_size
 
 
-@pytest.mark.parametrize(
-    "padding, expected", [("same", 8), ("keras-mxnet", 8), ((0, 0), 10), ((1, 1), 10), ((0, 2), 0)], ids=str
-)
+SAME_FOR_ALL = [("same", 8), ("keras-mxnet", 8), ((0, 0), 10), ((1, 1), 10), ((0, 2), 0)]
+
+
+@pytest.mark.parametrize("padding, expected", SAME_FOR_ALL, ids=str)
 def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, expected):
     """The convolutions with stride 1 whose two ends are alike."""
     independent = 0

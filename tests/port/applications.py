@@ -197,9 +197,8 @@ def is_right(check):
     changes: deep networks with random weights give nearly the same for all pictures. So for the ONNX file, if there is
     one."""
     compared = [check, *([check["onnx"]] if "onnx" in check else [])]
-    return all(
-        "error" not in each and each["difference"] < min(TOLERANCE, check["variation"] / 100) for each in compared
-    )
+    most = min(TOLERANCE, check.get("variation", 0) / 100)
+    return all("error" not in each and each["difference"] < most for each in compared)
 
 
 def is_complete(model, onnx):

@@ -245,9 +245,8 @@ def test_averages_of_pytorch_warn(recorded, tmp_path):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             mxsame.from_keras(path)
-        assert [str(each.message).split(" (")[0] for each in warned if "PyTorch" in str(each.message)] == [
-            "the model was saved by Keras on PyTorch, which counts the padding of averages"
-        ] * names
+        messages = [str(each.message).split(" (")[0] for each in warned if "PyTorch" in str(each.message)]
+        assert messages == ["the model was saved by Keras on PyTorch, which counts the padding of averages"] * names
 
 
 def test_a_part_of_a_net_can_start_anew(recorded):
