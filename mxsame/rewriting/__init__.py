@@ -16,13 +16,18 @@ __all__ = ["prepare", "simplify"]
 
 
 def prepare(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:
-    """A net's graph as it comes from its layers, for inputs of these shapes, made to run right, and fast."""
-    symbol = onednn.with_copies(symbol, shapes)
+    """Returns a net's graph as it comes from its layers, for inputs of these shapes, made to run right, and fast."""
+    trains = target.purpose == "training"
+    changed, written = (*onednn.SOFTMAX, onednn.LOOP, "clip", *["Convolution"] * trains), symbol.tojson()
+    if not any(f'"op": "{op}"' in written for op in changed):
+        return symbol
+    graph = Graph.of(symbol, {}, shapes)
+    onednn.copy_before_softmax(graph)
     if target.purpose != "format":
-        symbol = onednn.with_waits(symbol)
-    if target.purpose in ("inference", "training") and target.device == "cpu":
-        symbol = training.faster(symbol, shapes, target.purpose == "training")
-    return symbol
+        onednn.wait_before_loops(graph)
+    if target.device == "cpu" and target.purpose in ("inference", "training"):
+        training.speed_up(graph, trains)
+    return graph.symbol()
 
 
 def simplify(graph: Graph, fuses: bool) -> None:

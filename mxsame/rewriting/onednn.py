@@ -170,15 +170,6 @@ def _parts(node: Node, shape: Sequence[int]) -> Output:
     return Output(Node("Convolution", f"{node.name}_parts", [Output(node), weight], attrs))
 
 
-def with_copies(symbol: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """The Symbol, for inputs of these shapes, with the copies of `copy_before_softmax`."""
-    if not any(f'"op": "{op}"' in symbol.tojson() for op in SOFTMAX):
-        return symbol
-    graph = Graph.of(symbol, {}, shapes)
-    copy_before_softmax(graph)
-    return graph.symbol()
-
-
 def copy_before_softmax(graph: Graph) -> None:
     """Put a copy before each softmax that would end the process.
 
@@ -188,7 +179,7 @@ def copy_before_softmax(graph: Graph) -> None:
     is a copy, too.
     """
     nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
-    if not nodes:
+    if not any(node.op in SOFTMAX for node in nodes):
         return
     data = graph.symbol([node.inputs[0] for node in nodes])
     inferred = dict(zip(nodes, tensors.infer_shapes(data, graph.inputs) or itertools.repeat(None)))
@@ -196,10 +187,10 @@ def copy_before_softmax(graph: Graph) -> None:
         axis, shape = node.attr("axis", -1), inferred[node]
         is_last = not shape or axis in (-1, len(shape) - 1)
         if node.op in SOFTMAX and is_last and _is_reordered(node.inputs[0].node, inferred):
-            node.inputs[0] = copied(node.inputs[0], f"{node.name}_copy")
+            node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
 
 
-def copied(output: Output, name: str) -> Output:
+def copy_to_plain(output: Output, name: str) -> Output:
     """A copy in the plain layout, as :func:`mxsame.plan.arrays.copy_to_plain`."""
     return Output(Node("slice_axis", name, [output], {"axis": "0", "begin": "0", "end": "None", COPY: "True"}))
 
@@ -219,8 +210,8 @@ def _is_reordered(node: Node, inferred: Mapping[Node, Optional[Sequence[int]]]) 
     return False
 
 
-def with_waits(symbol: Any) -> Any:
-    """The Symbol, in which the thread that runs it waits before each loop for all operators before.
+def wait_before_loops(graph: Graph) -> None:
+    """Let the thread that runs a graph wait before each loop for all operators before.
 
     MXNet 1.9.1 starts a loop in that thread, at once, while operators before it may still run. It takes oneDNN's layout
     off the memory of the loop's outputs, in which such an operator may keep an array, and copies inputs that are in
@@ -229,12 +220,9 @@ def with_waits(symbol: Any) -> Any:
     all that uses the loop multiplies it by a 1 that needs the condition. With conditions of its own, a graph has shapes
     that MXNet does not infer, and keeps no array in the memory of another.
     """
-    if f'"op": "{LOOP}"' not in symbol.tojson():
-        return symbol
-    graph, before, waited = Graph.of(symbol, {}, {}), set(), {}
-    users, outputs = graph.users(), graph.used_outputs()
+    before, waited, users, outputs = set(), {}, graph.users(), graph.used_outputs()
     if OF_ANY_SHAPE.intersection(node.op for node in users):
-        return symbol
+        return
     for node in users:
         ended = (each for each in users if each in before and not all(user.node in before for user in users[each]))
         last = list(ended) if node.op == LOOP else []
@@ -247,7 +235,6 @@ def with_waits(symbol: Any) -> Any:
         if node.op != "null":
             before.add(node)
     graph.replace(waited)
-    return graph.symbol()
 
 
 def _one_after(count: Node) -> Output:

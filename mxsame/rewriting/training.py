@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, Mapping, Optional, Sequence
+from typing import Collection, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
 from mxsame.plan.costs import has_avx512
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
-from mxsame.rewriting.onednn import copied
+from mxsame.rewriting.onednn import copy_to_plain
 from mxsame.rewriting.windows import is_channels_first
 
 # in the layout of their data, forward and backward; the last two may be in place
@@ -22,14 +22,11 @@ MANY = 100  # products for each element of a 1x1 convolution's data and output, 
 Shapes = Dict[Node, tuple]  # of first outputs in float32
 
 
-def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> Any:
-    """The Symbol, for inputs of these shapes, on the CPU; `trains` is whether batch norms are trained. A graph with
-    casts of `mxnet.contrib.amp` stays as it is."""
-    written = symbol.tojson(remove_amp_cast=False)
-    ops = ("clip", "Convolution") if trains else ("clip",)
-    if not any(f'"op": "{op}"' in written for op in ops) or "amp_cast" in written:
-        return symbol
-    graph = Graph.of(symbol, {}, shapes)
+def speed_up(graph: Graph, trains: bool) -> None:
+    """Runs all passes, for the CPU; `trains` is whether batch norms are trained. A graph with casts of
+    `mxnet.contrib.amp` stays as it is."""
+    if any(node.op == "amp_cast" for node in graph.nodes()):
+        return
     single = {output for output, dtype in graph.dtypes().items() if dtype is np.float32}
     bounds(graph, single)
     if trains and tensors.has_onednn() and has_avx512():
@@ -40,7 +37,6 @@ def faster(symbol: Any, shapes: Mapping[str, Sequence[int]], trains: bool) -> An
         shapes_of = {output.node: shape for output, shape in zip(outputs, inferred) if shape and output in single}
         for change in (multiply, densify, bend, extend, separate):
             change(graph, shapes_of)
-    return graph.symbol()
 
 
 def bounds(graph: Graph, single: Collection[Output]) -> None:
@@ -66,7 +62,7 @@ def multiply(graph: Graph, shapes: Shapes) -> None:
                 break
             is_sigmoid = factor.node.op == "Activation" and factor.node.attr("act_type") == "sigmoid"
             if is_sigmoid and factor.node.inputs == [data] and data.node.op == "BatchNorm":
-                plain = copied(data, f"{node.name}_plain")
+                plain = copy_to_plain(data, f"{node.name}_plain")
                 factor.node.inputs, node.inputs = [plain], [plain, factor]
                 break
 
@@ -188,7 +184,7 @@ def separate(graph: Graph, shapes: Shapes) -> None:
     The gradient of a slice, of everything here, is plain."""
     users = graph.users()
     norms = (node for node in users if node.op == "BatchNorm" and _meets_others(node, users, shapes))
-    graph.replace({Output(node): copied(Output(node), f"{node.name}_plain") for node in norms})
+    graph.replace({Output(node): copy_to_plain(Output(node), f"{node.name}_plain") for node in norms})
 
 
 def _is_spare(node: Node) -> bool:
