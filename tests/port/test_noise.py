@@ -28,8 +28,9 @@ def network(layer, arguments, alone=False, length=60):
 
 
 def operators(text):
-    """Those of a graph, without the check of the input's lengths and identities."""
-    return [node["op"] for node in json.loads(text)["nodes"] if node["op"] not in ("null", "Reshape", "_copy")]
+    """Those of a graph, without the check of the input's lengths, its cast to a float, and identities."""
+    others = ("null", "Reshape", "_npi_true_divide_scalar", "_copy")
+    return [node["op"] for node in json.loads(text)["nodes"] if node["op"] not in others]
 
 
 @placed
