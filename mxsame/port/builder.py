@@ -105,7 +105,7 @@ class Builder:
             args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, values.__getitem__)
             if layer.model is not None and layer.wrapped is None:
                 given = args if kwargs.get("mask") is None else masked(args, kwargs["mask"])
-                return self.model(layer.model, site.path, leaves(given, Value), site.training, site.once)
+                return self.model(layer.model, site.path, _of_model(layer.model, given), site.training, site.once)
             row = self.row_of(layer)
             if row is None:  # which is listed with all others
                 raise Refused([])
@@ -129,6 +129,17 @@ class Builder:
                     found.append(users[step.block])
         shapes = (("_".join(path), None if output is None else output.shape) for path, output in found)
         return "".join(f"; the block of custom for {layer!r} returns {shape}" for layer, shape in shapes)
+
+
+def _of_model(model: Model, given: List[Any]) -> List[Value]:
+    """The inputs of a nested model among the arguments of a call, which may be a dict of them."""
+    if len(given) != 1 or not isinstance(given[0], dict):
+        return leaves(given, Value)
+    inputs = [given[0][key] for key in model.keys]
+    fits = model.version == 2 or list(model.keys) == sorted(model.keys) or not any(x.mask for x in inputs)
+    rule = "inputs with masks, which Keras 3 gives in the order of their keys, must be in that order"
+    validation.check(fits, rule, keys=list(model.keys))
+    return inputs
 
 
 def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "") -> str:

@@ -79,12 +79,14 @@ def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
     for layer, entry in zip(layers, config["layers"]):
         layer.calls = [_call(call) for call in entry.get("inbound_nodes") or []] or [LayerCall(())]
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
+    by_key = isinstance(config["input_layers"], dict) and "class_name" not in config["input_layers"]
+    keys = sorted(config["input_layers"]) if by_key else [tensor.layer for tensor in inputs]
     last: Dict[str, int] = {}
     for tensor in [*outputs, *(tensor for layer in layers for call in layer.calls for tensor in call.tensors())]:
         last[tensor.layer] = max(last.get(tensor.layer, 0), tensor.call)
     for layer in layers:  # Keras 2 counts the calls of a nested model from 1: its first node is its own
         layer.first_call = int(layer.model is not None and last.get(layer.name, 0) >= len(layer.calls))
-    return Model(str(config.get("name", "model")), layers, inputs, outputs, version)
+    return Model(str(config.get("name", "model")), layers, inputs, outputs, version, keys=keys)
 
 
 def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
@@ -141,6 +143,9 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], ve
 
 
 def _call(call: Any) -> LayerCall:
+    if isinstance(call, dict) and "args" not in call:  # Keras 2, of a model that is called with a dict
+        given = {key: _argument(entry[:3]) for key, entry in call.items()}
+        return LayerCall((given,), _argument(dict(*next(iter(call.values()))[3:4])))
     if isinstance(call, dict):  # Keras 3
         return LayerCall(tuple(map(_argument, call["args"])), _argument(call["kwargs"]))
     entries = [call] if isinstance(call[0], str) else call  # each [layer, node, tensor, kwargs]

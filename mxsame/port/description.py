@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxsame import validation
 
@@ -129,7 +129,8 @@ class Layer:
 @dataclass
 class Model:
     """Layers in Keras's order, which is the order of weights in files. `version` is Keras's: 2 or 3. `source` is the
-    configuration that a whole model was read from; `native`: its weights are as keras-mxnet stores them."""
+    configuration that a whole model was read from; `native`: its weights are as keras-mxnet stores them. `keys` are
+    those of a dict that it may be called with, in the order of its inputs: its own, or else names of input layers."""
 
     name: str
     layers: List[Layer]
@@ -139,6 +140,7 @@ class Model:
     sequential: bool = False
     source: Optional[Dict[str, Any]] = None
     native: bool = False
+    keys: Sequence[str] = ()
 
     def calls(self) -> int:
         """How many times a layer is called, those of a nested model in each of its calls."""
@@ -218,9 +220,9 @@ def leaves(nested: Any, kind: type) -> list:
 
 
 def mapped(nested: Any, kind: type, function: Callable) -> Any:
-    """Nested lists and dicts with `function` of each entry of this type."""
+    """Nested lists and dicts with `function` of each entry of this type, in the order in which Keras flattens them."""
     if isinstance(nested, kind):
         return function(nested)
     if isinstance(nested, dict):
-        return {key: mapped(entry, kind, function) for key, entry in nested.items()}
+        return {key: mapped(nested[key], kind, function) for key in sorted(nested)}
     return [mapped(entry, kind, function) for entry in nested] if isinstance(nested, list) else nested

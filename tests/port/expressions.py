@@ -46,6 +46,13 @@ def function(name):
     return keras().utils.register_keras_serializable("mine", name)(tripled)
 
 
+def nested(kind, names):
+    """A model of two inputs of these names, in a list or in a dict, which it may be called with."""
+    inputs = {name: keras().Input((5, 3), name=name) for name in names}
+    out = keras().layers.LSTM(2)(inputs["a"]) - 2 * keras().layers.GlobalAveragePooling1D()(inputs["b"])[:, 1:]
+    return keras().Model(inputs if kind is dict else list(inputs.values()), out)
+
+
 def embedded(words, **arguments):
     return keras().layers.Embedding(5, 3, mask_zero=True, **arguments)(words)
 
@@ -82,6 +89,7 @@ def names_of(inputs):
 
     layers = {name: value for name, value in vars(keras().layers).items() if name[0].isupper()}
     others = {"keras": keras(), "tf": tf, "np": np, "own": own, "function": function, "embedded": embedded}
+    others["nested"] = nested
     return {**layers, **others, **dict(zip("xyz", inputs))}
 
 

@@ -8,11 +8,13 @@ from expressions import keras, names_of, saved, ways
 from live_keras import arrays_of, randomise
 from mxnet import nd
 
+import mxsame
 from mxsame.port.types import STORED
 
 IS_KERAS_3 = any(each.version.startswith("3.") for each in metadata.distributions(name="keras"))
 NEEDED = "Keras 3 is not installed (Python 3.13: pip install keras==3.15.1 tensorflow-cpu==2.21.0)"
 pytestmark = [pytest.mark.keras, pytest.mark.skipif(not IS_KERAS_3, reason=NEEDED)]
+pytestmark += [pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask")]
 
 THIRDS = np.array([[1 / 3, -2 / 3, 4 / 3], [0.1, 0.2, 0.3]], "float32")
 ZEROS = np.array([[-0.0, 0.0, -1.0], [0.0, -0.0, 0.0]], "float32")
@@ -21,6 +23,7 @@ TINY = THIRDS * 1e-7  # shorter than the least length that Keras 3 divides by
 LONG = np.sin(np.arange(66, dtype="float32")).reshape(2, 11, 3)
 STEPS = np.array([[[0, 0], [1, 2]], [[3, 1], [0, 0]]], "float32")  # the first or the last is masked
 INFINITE = np.where(STEPS == 2, np.inf, STEPS + 1)  # values: 0 times one of them is NaN
+FIVE = LONG[:, :5] * [[0], [1], [1], [0], [1]]  # steps, two of which are masked
 
 MODELS = {
     "x + np.array([0.1, 0.2, 0.3])": [THIRDS],  # of float64
@@ -42,6 +45,7 @@ MODELS = {
     "Dot(1, normalize=True)([x, y])": [TINY, THIRDS],
     "GRU(2)(x, initial_state=y)": [STEPS, THIRDS[:, :2]],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
+    "nested(dict, 'ab')({'b': Masking()(x), 'a': y})": [FIVE, LONG[:, 5:10]],
     "[Rescaling(1 / 255)(x), Dense(2)(x), x / 2]": [(99 * THIRDS).astype("uint8")],  # of a model of floats
 }
 
@@ -58,3 +62,10 @@ def test_what_keras_3_does_otherwise(expression, tmp_path):
                 assert have.dtype == STORED[want.dtype.name], (path.suffix, way)
                 tolerance = 1e-12 if have.dtype == np.float64 else 1e-6
                 np.testing.assert_allclose(have, want, tolerance, tolerance, err_msg=f"{path.suffix}, {way}")
+
+
+def test_masks_that_keras_3_mixes_up_are_refused():
+    x, y = keras().Input((5, 3)), keras().Input((5, 3))
+    model = keras().Model([x, y], eval("nested(list, 'ba')({'a': x, 'b': Masking()(y)})", names_of([x, y])))
+    with pytest.raises(ValueError, match="in the order of their keys"):
+        mxsame.from_keras(model)

@@ -20,6 +20,8 @@ EXACT = """
 5 3: GRU(3, activation="relu", recurrent_activation=None, reset_after=False, implementation=1)(Masking()(x))
 5 3: (lambda layer: [layer(x), layer(Masking()(x))])(GlobalAveragePooling1D())
 5 3 & 4 3: (lambda model: [model(x), model(y)])(keras.Sequential([Masking(), LSTM(3)]))
+5 3 & 5 3: nested(dict, "ab")({"b": Masking()(x), "a": y})
+5 3 & 5 3: nested(list, "ba")({"a": x, "b": Masking()(y)})
 5 words: keras.Sequential([keras.Input((5, 3)), LSTM(3)])(Embedding(5, 3)(x), mask=tf.greater(x, 1))
 3 3 3: GlobalAveragePooling1D()(Reshape((3, 9))(Masking()(x)))
 4 3 words: LSTM(2)(TimeDistributed(keras.Sequential([keras.Input((3,)), Embedding(5, 3, mask_zero=True), LSTM(2)]))(x))
