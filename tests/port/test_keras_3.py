@@ -23,7 +23,7 @@ TINY = THIRDS * 1e-7  # shorter than the least length that Keras 3 divides by
 LONG = np.sin(np.arange(66, dtype="float32")).reshape(2, 11, 3)
 STEPS = np.array([[[0, 0], [1, 2]], [[3, 1], [0, 0]]], "float32")  # the first or the last is masked
 INFINITE = np.where(STEPS == 2, np.inf, STEPS + 1)  # values: 0 times one of them is NaN
-FIVE = LONG[:, :5] * [[0], [1], [1], [0], [1]]  # steps, two of which are masked
+FIVE = LONG[:, :5] * np.array([[0], [1], [1], [0], [1]], "float32")  # steps, two of which are masked
 
 MODELS = {
     "x + np.array([0.1, 0.2, 0.3])": [THIRDS],  # of float64
