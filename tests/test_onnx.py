@@ -124,12 +124,15 @@ def lengths(value):
 
 
 def test_an_input_of_integers(path):
-    """By the type of the variable of a graph; 7 // 2 differs in floats, as does a number above 2**24."""
+    """By the type of the variable of a graph, or of an array that is given for its shape; 7 // 2 differs in floats, as
+    does a number above 2**24."""
     data = mx.sym.var("data", dtype="int32")
-    net = mx.gluon.SymbolBlock((data + 1) / 2, [data])
     array = np.array([[6, 2**30 + 1]], "int32")
-    (got,) = exported(net, path, array)
-    assert got.dtype == np.int32 and np.array_equal(got, net(mx.nd.array(array, dtype="int32")).asnumpy())
+    given = mx.nd.array(array, dtype="int32")
+    block = Own(lambda F, x: (x + 1) / 2)
+    for net, shapes in ((mx.gluon.SymbolBlock((data + 1) / 2, [data]), None), (block, [given])):
+        (got,) = exported(net, path, array, shapes=shapes)
+        assert got.dtype == np.int32 and np.array_equal(got, net(given).asnumpy())
 
 
 def test_dynamic_lengths(path):

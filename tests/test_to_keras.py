@@ -481,6 +481,11 @@ def test_refused_by_name(case, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_array_of_integers_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="inputs of float32; received dtype"):
+        mxsame.to_keras(Own(lambda F, x: x / 2), tmp_path / "net.keras", mx.nd.ones((1, 3), dtype="int32"))
+
+
 def test_a_file_that_differs_gets_no_name(tmp_path, monkeypatch):
     net, real = ready(chain(nn.Conv2D(4, 3)), IMAGE), checking.read_back
     monkeypatch.setattr(checking, "read_back", lambda *args: [[x + 1 for x in each] for each in real(*args)])

@@ -55,7 +55,7 @@ def to_keras(
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
         The model is for this size and any batch. Where recurrent layers take (T, N, C) and states (layers, N, H), the
-        model takes, and gives, the batch first.
+        model takes, and gives, the batch first. An array must have floats.
     layout : "NHWC" or "NCHW"
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
@@ -103,13 +103,11 @@ def to_keras(
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
     check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
     is_first = validation.layout(layout, 2) == "NCHW"
-    types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
+    is_as_read = _is_as_read(net, path)  # with the inputs that the model declares
+    types = {str(dtype) for dtype in (source.dtype, *(() if is_as_read else source.types.values()))}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
     with tracing.explain_errors(input_shape=input_shape):
-        if _is_as_read(net, path):
-            made = _as_read(net, source.inputs)
-        else:
-            made = _from_graph(source, not path.endswith(".h5"), is_first)
+        made = _as_read(net, source.inputs) if is_as_read else _from_graph(source, not path.endswith(".h5"), is_first)
     with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         writing.save(file, made)
         compared_by = checking.compare(file, made, source)

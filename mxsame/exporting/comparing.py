@@ -95,9 +95,9 @@ def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
 
 
 def _data(random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
-    """What was given, repeated for a larger shape; or numbers between -1 and 1, integers from 0 to 9, others for each
-    input."""
-    low, high = (-1, 1) if np.dtype(dtype).kind == "f" else (0, 10)
+    """What was given, repeated for a larger shape; or numbers between -1 and 1, integers from 1 to 9, others for each
+    input. A division of integers by 0 ends the process."""
+    low, high = (-1, 1) if np.dtype(dtype).kind == "f" else (1, 10)
     array = random.uniform(low, high, shape) if given is None else np.resize(given, shape)
     return array.astype(dtype)
 
@@ -110,7 +110,8 @@ def _by_mxnet(
     dtype = np.promote_types(source.dtype, np.float32)
     floats = {name: array.astype(dtype) for name, array in arrays.items() if array.dtype.kind == "f"}
     try:
-        graph, _ = freeze(source.net, source.inputs, dtype, Target("inference", "cpu"))
+        types = {name: dtype if name in floats else array.dtype for name, array in arrays.items()}
+        graph, _ = freeze(source.net, source.inputs, types, Target("inference", "cpu"))
         if reshape_that_loses(graph.shapes()) is not None:
             return None
         graph.context = mx.cpu()

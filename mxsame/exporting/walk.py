@@ -40,21 +40,22 @@ class Source(NamedTuple):
 
     @classmethod
     def of(cls, net: Any, input_shape: Any) -> Source:
-        """An input has the integer type that its variable in a graph has, or else the type of the parameters."""
+        """An input has the integer type of the array that is given for it, or that its variable in a graph has, or else
+        the type of the parameters."""
         tracing.check_ready(net)
         inputs = tracing.inputs_of(net, input_shape)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
-        types = dict.fromkeys(inputs.shapes, dtype)
+        types = {name: dtype if given is None or given.kind == "f" else given for name, given in inputs.types.items()}
         variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
         for name, variable in zip(types, variables):
-            given = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
-            types[name] = dtype if given.kind == "f" else given
+            own = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
+            types[name] = types[name] if own.kind == "f" else own
         return cls(net, inputs, dtype, types)
 
 
 def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> Graph:
     """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
-    graph, _ = freeze(source.net, source.inputs, source.dtype, FORMAT)
+    graph, _ = freeze(source.net, source.inputs, source.types, FORMAT)
     graph.context = mx.cpu()
     for node in graph.nodes():
         if node.name in source.types:

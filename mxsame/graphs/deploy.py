@@ -7,7 +7,7 @@ import functools
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Collection, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -97,7 +97,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     if dtype is not None:
         _check_narrow(dtype, own, devices)
     with tracing.explain_errors(input_shape=input_shape):
-        graph, structure = freeze(net, inputs, own, Target("deployment", "cpu" if on_cpu else "gpu"))
+        types = dict.fromkeys(inputs.shapes, own)
+        graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates = sorted(DTYPES, key=lambda each: own is not None and each != own)
         dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
         fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not has_steps(graph)
@@ -294,15 +295,15 @@ class Deployed(mx.gluon.SymbolBlock):
 # ---- a net with the values of its parameters -----------------------------------------------------------------------
 
 
-def freeze(net: Any, inputs: tracing.NetInputs, dtype: Any, target: Target) -> tuple[Graph, Any]:
-    """Returns the graph of a net that runs on Symbols of this type, and how it nests its outputs.
+def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target: Target) -> tuple[Graph, Any]:
+    """Returns the graph of a net that runs on Symbols of these types, and how it nests its outputs.
 
     A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
     be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`.
 
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
-    variables = [tracing.variable(name, dtype) for name in inputs.shapes]
+    variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
     try:
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs

@@ -196,33 +196,37 @@ class NetInputs(NamedTuple):
 
     structure: tuple  # the arguments, with True in place of each array
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
+    types: dict[str, Any]  # of the arrays that were given instead of shapes, else None
 
 
 def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape") -> NetInputs:
     """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the
     net's last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
-    shapes: list[Any] = []
+    leaves: list[Any] = []
     if input_shape is None:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
-        shapes = [None] * len(flatten(structure))
+        leaves = [(None, None)] * len(flatten(structure))
     else:
-        structure = _structure(name, input_shape, shapes)
+        structure = _structure(name, input_shape, leaves)
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
-    return NetInputs(structure, dict(zip(input_names(net, len(shapes)), shapes)))
+    names = input_names(net, len(leaves))
+    shapes, types = (dict(zip(names, (leaf[part] for leaf in leaves))) for part in (0, 1))
+    return NetInputs(structure, shapes, types)
 
 
-def _structure(name: str, given: Any, shapes: list[Any]) -> Any:
-    """Returns True for a shape or an array, and a list for a list of them. Their shapes go to `shapes`."""
+def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
+    """Returns True for a shape or an array, and a list for a list of them. Their shapes and types go to `leaves`."""
     if given is None:
         return None
     if isinstance(given, mx.nd.NDArray):
-        shapes.append(given.shape)
+        leaves.append((given.shape, np.dtype(given.dtype)))
         return True
     validation.check_type(validation.is_sequence(given), f"{name} must be a sequence of integers", **{name: given})
     validation.check(len(given), f"{name} must have at least one length", **{name: given})
     if all(entry is None or isinstance(entry, mx.nd.NDArray) or validation.is_sequence(entry) for entry in given):
-        return [_structure(f"{name}[{index}]", entry, shapes) for index, entry in enumerate(given)]
-    shapes.append(tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(given)))
+        return [_structure(f"{name}[{index}]", entry, leaves) for index, entry in enumerate(given)]
+    shape = tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(given))
+    leaves.append((shape, None))
     return True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -57,6 +57,7 @@ def export_onnx(
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
+        For an array of integers, the file has an input of these.
     opset : int
         The version of ONNX's operators: from 13 to the newest that the installed onnx supports.
     dynamic_batch : bool
@@ -136,7 +137,7 @@ def export_onnx(
             simplify(graph, fuses=False)
         inferred = Shapes(graph, *dynamic, declared)
         if dynamic_size:
-            _check_takes(net, inputs._replace(shapes=inferred.others), source.dtype)
+            _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
     model = writer.model()
@@ -147,10 +148,10 @@ def export_onnx(
     return path
 
 
-def _check_takes(net: Any, inputs: tracing.NetInputs, dtype: Any) -> None:
+def _check_takes(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) -> None:
     """Raise `ValueError` if the net takes no data of another size: its graph for one size may be wrong for others."""
     try:
-        freeze(net, inputs, dtype, Target("inference", "cpu"))
+        freeze(net, inputs, types, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
         raise ValueError(
             "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "
