@@ -40,7 +40,8 @@ def from_keras(
     weights : path, optional
         An `.h5` or `.weights.h5` file, which a JSON file needs, or a `.keras` archive.
     layout : "NCHW", "NHWC" or one of their relatives, optional
-        In which order inputs and outputs of that many axes have theirs; that of the model by default.
+        In which order inputs and outputs of that many axes have theirs, of which there must be one; that of the model by
+        default.
     custom : dict, optional
         For what is not Keras's own, or not supported. By the name of a class, of a layer or of a function between
         layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes,
@@ -129,6 +130,8 @@ def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
         steps.arranged(value, _is_turned(value.shape, layout, format_of))
         for value in builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
     ]
+    fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
+    validation.check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
     given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
     outputs = [steps.function("output", identity, [value]) if value.key in given else value for value in outputs]
     return Network(model, builder, inputs, outputs)

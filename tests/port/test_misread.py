@@ -131,6 +131,7 @@ EXACT = """
 5 3: Softmax()(Concatenate()([Dense(1)(x), Dense(3)(x)]))
 5 words: Embedding(5, 3)(x - 0.5)
 # integers
+6 int64: tf.one_hot(x * 2**31 + 1, 3)
 6 int64: Rescaling(0.5)(x)
 5 int32 & 5 int32: x / (tf.abs(y) + 1)
 5 int32: tf.cast(x, "float32") / 2
@@ -141,6 +142,7 @@ EXACT = """
 """
 
 REFUSED = """
+5 3: tf.math.top_k(x, k=2, sorted=False)[0]
 None 1 3: tf.squeeze(x)
 # classes and functions of the user
 6: own("Softmax")()(x)

@@ -72,14 +72,23 @@ def test_outputs_are_those_of_keras(recorded, keras, network, file, weights):
 
 @pytest.mark.parametrize(("keras", "network", "file", "weights"), WHOLE)
 def test_channels_first_takes_and_gives_the_same_transposed(recorded, keras, network, file, weights):
-    """With layout="NCHW" pictures, (N, H, W, C) in Keras, are taken and given as (N, C, H, W)."""
+    """With layout="NCHW" pictures, (N, H, W, C) in Keras, are taken and given as (N, C, H, W); the relatives of that
+    likewise. A layout of as many axes as no input and no output has is refused."""
     folder, arrays = recorded[keras]
+    given, want = numbered(arrays, f"{network}/input"), numbered(arrays, f"{network}/output")
+    ranks = {array.ndim for array in (*given, *want)}
+    for rank, layout in ((3, "NCW"), (4, "NCHW"), (5, "NCDHW")):
+        if rank not in ranks:
+            with pytest.raises(ValueError, match="layout must have as many axes as an input or an output"):
+                read(folder, file, weights, layout=layout)
+    rank = min(max(ranks), 5)
+    if rank < 3:
+        return
     if network.endswith("_channels_first"):
         turned = lambda array: array  # noqa: E731 - Keras has them channels first
     else:
-        turned = lambda array: keras_networks.channels_first(array) if array.ndim == 4 else array  # noqa: E731
-    net = read(folder, file, weights, layout="NCHW")
-    given, want = numbered(arrays, f"{network}/input"), numbered(arrays, f"{network}/output")
+        turned = lambda array: keras_networks.channels_first(array) if array.ndim == rank else array  # noqa: E731
+    net = read(folder, file, weights, layout=("NCW", "NCHW", "NCDHW")[rank - 3])
     assert_all_close(outputs(net, *map(turned, given)), list(map(turned, want)))
 
 

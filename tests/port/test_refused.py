@@ -1,6 +1,7 @@
 """What would be another value in silence is refused by name: classes that are not Keras's own, keys of a configuration
 that nothing reads, arguments that are None."""
 
+import ast
 import inspect
 import json
 import re
@@ -220,6 +221,19 @@ def test_sparse_inputs_are_refused():
 def test_files_of_keras_1_are_refused():
     with pytest.raises(ValueError, match=r"load_model\(path\).save\(path\).*received keras_version='1.2.2'"):
         mxsame.from_keras(json.dumps(model_of(entry("ReLU"), version="1.2.2")))
+
+
+WITHOUT_MEANING = {"out_type", "num"}  # of the lengths that `shape` gives, and a number that follows from the data
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *OPERATORS])
+def test_a_row_reads_its_arguments(name):
+    """One that it ignores would be accepted in silence."""
+    build = {**LAYERS, **OPERATORS}[name].build
+    build = getattr(build, "func", build)
+    (function,) = ast.parse(inspect.getsource(build)).body
+    read = {node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    assert set(inspect.signature(build).parameters) - {"site"} <= read | WITHOUT_MEANING
 
 
 TYPES = {("identity", "dtype"), *((name, "output_type") for name in ("argmax", "argmin")), ("shape", "out_type")}

@@ -281,6 +281,8 @@ def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, ou
 @operator("top_k", order=KERAS, types=OWN)
 def _top_k(site: Site, x: Value, k: int = 1, sorted: bool = True) -> List[Value]:
     """Along the last axis; of equal elements the first."""
+    validation.check(sorted, "sorted must be True", sorted=sorted)
+    validation.check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = validation.integer("k", k, 1, x.shape[-1])
     values, positions = (site.function(blocks.ranked, x, gives=gives, count=count) for gives in ("value", "indices"))
     return [values._replace(dtype=x.dtype), site.cast(positions._replace(dtype="float32"), "int32")]

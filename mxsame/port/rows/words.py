@@ -12,7 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer, operator
-from mxsame.port.types import CAST, OWN, known
+from mxsame.port.types import CAST, OWN, STORED, known
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, types=OWN,
@@ -49,9 +49,11 @@ def _discretization(site: Site, x: Value) -> Value:
 
 @operator("one_hot", order=KERAS, types=OWN, names={"indices": "x", "depth": "num_classes"})
 def _one_hot(site: Site, x: Value, num_classes: int, axis: Any = -1, dtype: Any = None) -> Value:
-    """Along a new last axis."""
+    """Along a new last axis. MXNet takes the last 32 bits of an integer."""
     validation.check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
-    out = site.function("one_hot", x, depth=validation.integer("num_classes", num_classes, 1))
+    count = validation.integer("num_classes", num_classes, 1)
+    x = site.function("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
+    out = site.function("one_hot", x, depth=count)
     return site.cast(out._replace(dtype="float32"), known(dtype or "float32"))
 
 
