@@ -40,8 +40,8 @@ def from_keras(
     weights : path, optional
         An `.h5` or `.weights.h5` file, which a JSON file needs, or a `.keras` archive.
     layout : "NCHW", "NHWC" or one of their relatives, optional
-        In which order inputs and outputs of that many axes have theirs, of which there must be one; that of the model by
-        default.
+        In which order inputs and outputs of that many axes have theirs, of which there must be one; that of the model
+        by default.
     custom : dict, optional
         For what is not Keras's own, or not supported. By the name of a class, of a layer or of a function between
         layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes,
