@@ -8,7 +8,7 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -40,6 +40,15 @@ class Steps(List[Step]):
 
     def value(self, shape: Sequence[Size], transposed: bool = False) -> Value:
         return Value(next(self._keys), tuple(shape), transposed)
+
+    def sources(self, x: Value) -> Set[int]:
+        """The keys of the network's inputs from which a value is computed."""
+        keys = {x.key}
+        for step in reversed(self):
+            if keys.intersection(step.outputs):
+                keys.difference_update(step.outputs)
+                keys.update(step.inputs)
+        return keys
 
     # -- blocks
 

@@ -77,6 +77,14 @@ def test_bicubic_to_an_open_size_is_refused():
         mxsame.from_keras(keras().Model(x, like_the_input("bicubic")(x)))
 
 
+@pytest.mark.parametrize("shape", [(None, 3), (5, 3)])
+def test_a_length_of_1_is_broadcast(shape):
+    x, y = keras().Input((None, 3)), keras().Input(shape)
+    model = keras().Model([x, y], keras().layers.Concatenate()([x + y, keras().layers.Multiply()([x, y])]))
+    data = live_keras.inputs_of(keras().Model([x, y], [x, y]), (5, 5))
+    live_keras.check(model, inputs=[data[0][:, :1], data[1]])
+
+
 def test_several_inputs_before_a_call(tmp_path):
     inputs = [keras().Input((length,)) for length in (3, 4)]
     net = mxsame.from_keras(keras().Model(inputs, keras().layers.Concatenate()(inputs)))

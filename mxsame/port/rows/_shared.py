@@ -150,8 +150,12 @@ def agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[
 def merged(site: Site, name: str, inputs: Sequence[Value]) -> Value:
     """Element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as Keras's do."""
     rank = max(x.rank for x in inputs)
-    inputs = agreeing(site.alike([_with_rank(site, x, rank) for x in inputs]))
-    return site.function(blocks.ELEMENTWISE[name], *inputs, same=all(x.shape == inputs[0].shape for x in inputs))
+    given = site.alike([_with_rank(site, x, rank) for x in inputs])
+    inputs = agreeing(given)
+    same = all(x.shape == inputs[0].shape for x in inputs)
+    if same and any(None in x.shape[1:] for x in given):  # that of another input of the network may be 1
+        same = len(set().union(*map(site.steps.sources, inputs))) == 1
+    return site.function(blocks.ELEMENTWISE[name], *inputs, same=same)
 
 
 def _with_rank(site: Site, x: Value, rank: int) -> Value:
