@@ -81,4 +81,7 @@ class Shape(Integers):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         name, _, lengths = value.rpartition("=")
-        return name or None, super().convert(lengths, param, ctx)
+        shape = super().convert(lengths, param, ctx)
+        if min(shape) < 1:
+            self.fail(f"{lengths!r} must be lengths of at least 1.", param, ctx)
+        return name or None, shape

@@ -14,6 +14,7 @@ from mxsame.cli._printing import print_result, stages
 from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, refusals
 from mxsame.data import sample
 
+OPSET, LAYOUT = click.IntRange(13), click.Choice([name for names in validation.LAYOUTS.values() for name in names])
 TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 DIFFERS = 3  # the exit code of a layer that differs from Keras's
 
@@ -50,9 +51,9 @@ class Source(click.Path):
     help="Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names "
     "or in their order. The default is a Keras model's own shape. The files take this size and any batch.",
 )
-@click.option("--opset", type=int, default=13, show_default=True, help="The version of the operators in an ONNX file.")
+@click.option("--opset", type=OPSET, default=13, show_default=True, help="The version of the operators in ONNX files.")
 @click.option("--dynamic-size", is_flag=True, help="Make the ONNX file take every size, not only that of --shape.")
-@click.option("--layout", help="NCHW for inputs and outputs with channels first. The default is Keras's order.")
+@click.option("--layout", type=LAYOUT, help="NCHW for inputs and outputs with channels first; by default Keras's.")
 @click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
 @click.option(
     "--custom",
@@ -214,6 +215,5 @@ def in_order(given: tuple, inputs: list[str]) -> list:
         rule = f"--shape must be given once for each input, without names or with {', '.join(inputs)}"
         raise click.UsageError(f"{rule}; received {', '.join(name or '(no name)' for name, _ in given)}.")
     for _, shape in given:
-        validation.per_axis("--shape", shape, len(shape), 1)
         validation.check_element_count("--shape", shape)
     return [shape for _, shape in given] if None in named else [named[name] for name in inputs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from mxsame import validation
 
@@ -210,8 +210,8 @@ def listed(value: Any) -> list:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def leaves(nested: Any, kind: type) -> list:
-    """The entries of this type in nested lists and dicts, in the order in which Keras flattens them."""
+def leaves(nested: Any, kind: Union[type, Tuple[type, ...]]) -> list:
+    """The entries of this type, or of these, in nested lists and dicts, in the order in which Keras flattens them."""
     if isinstance(nested, kind):
         return [nested]
     if isinstance(nested, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame import validation
-from mxsame.port.description import mapped
+from mxsame.port.description import leaves, mapped
 
 Size = Optional[int]
 
@@ -80,11 +80,5 @@ class OpenLength(int):
 
 def masked(args: Any, mask: Any) -> Any:
     """The arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
-    masks = iter(_flat(mask))
+    masks = iter(leaves(mask, (Value, type(None))))
     return mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
-
-
-def _flat(mask: Any) -> list:
-    """The masks in nested lists and dicts, and None for each that is not there."""
-    mask = [mask[key] for key in sorted(mask)] if isinstance(mask, dict) else mask
-    return [each for entry in mask for each in _flat(entry)] if isinstance(mask, list) else [mask]
