@@ -251,13 +251,19 @@ def test_a_second_call_follows_what_is_forced(monkeypatch):
 def test_the_gradient_of_a_3d_convolution_of_shallow_data(hybridized):
     """oneDNN adds it to memory that it has not cleared if no window lies inside the data along the first axis. A graph
     for deeper data, or for any, is not the one for it."""
-    for channels, size, strides in ((3, (3, 7, 8), 2), (1, (4, 6, 5), (3, 1, 2)), (16, (3, 5, 5), 2)):
+    shallow = (
+        (3, (3, 7, 8), 3, 2),
+        (1, (4, 6, 5), 3, (3, 1, 2)),
+        (16, (3, 5, 5), 3, 2),
+        (2, (10, 6, 5), (5, 1, 2), (3, 1, 2)),
+    )
+    for channels, size, kernel_size, strides in shallow:
         gradients = {}
         for dtype in ("float64", "float32"):
-            net = mxsame.nn.Conv3D(16, 3, strides, in_channels=channels)
+            net = mxsame.nn.Conv3D(16, kernel_size, strides, in_channels=channels)
             net.initialize("ones")
             net.cast(dtype)
-            mxsame.hybridize(net, active=hybridized)
+            mxsame.hybridize(net, active=hybridized and dtype == "float32")
             for deeper in (2, 0):
                 nd.full((500, 500, 8), 1e30).wait_to_read()  # what memory holds that is used again
                 running.recorded(net, running.normal(2, channels, size[0] + deeper, *size[1:], dtype=dtype))

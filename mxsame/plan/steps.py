@@ -301,9 +301,9 @@ STEPS: Dict[str, Type[Step]] = {
     "dilate": Dilate,
     "concat": Concat,
     "lengthen": Lengthen,
-    "pad_operator": Pad,
     "gather": Gather,
     "shift": Shift,
+    "pad_operator": Pad,  # after all that reads the size off the data
     "zeros": Zeros,
     "crop": Crop,
     "pick": Pick,
