@@ -20,7 +20,7 @@ from mxsame.graphs.deploy import freeze
 from mxsame.plan.windows import AnyWindow, check_static
 from mxsame.progress import report
 from mxsame.rewriting import canonical
-from mxsame.rewriting.graph import Graph, Node, Output, entries
+from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
 from mxsame.tensors.target import FORMAT, NOTE
@@ -113,6 +113,7 @@ class Walk:
         self.graph, self.shapes, self.rows = graph, shapes, rows
         self._written: Dict[Output, Any] = {}
         self._dtypes: Dict[Output, Any] = {}
+        self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # that is being written
 
     def variable(self, node: Node) -> Any:
@@ -125,14 +126,14 @@ class Walk:
 
     def write_all(self) -> List[Any]:
         """Write every node; returns what represents the graph's outputs."""
-        self._dtypes, users = self.graph.dtypes(), self.graph.users()
-        for number, node in enumerate(users):
-            report("writing operators", number, len(users))
+        self._dtypes, self.users = self.graph.dtypes(), self.graph.users()
+        for number, node in enumerate(self.users):
+            report("writing operators", number, len(self.users))
             if Output(node) in self._written:
                 continue  # refused
             if node.op == "null":
                 self._written[Output(node)] = self.variable(node)
-            elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in users[node]):
+            elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in self.users[node]):
                 self._written[Output(node)] = self.nothing  # states that are not given are 0
             elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])

@@ -164,7 +164,7 @@ class Writer(Walk):
 
     def in_2d(self, weight: Output, name: str) -> str:
         """The weight of a 1-D convolution as that of a 2-D one; a parameter that only such convolutions have is one."""
-        value, users = self.graph.value(weight), self.graph.users()[weight.node]
+        value, users = self.graph.value(weight), self.users[weight.node]
         if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
             return self.unsqueezed(name, [2])
         self._arrays[name] = np.expand_dims(value, 2)

@@ -23,7 +23,7 @@ def _reshape(w: Writer, node: Node, x: Value, *_: Any) -> Value:
 def _goes_to_dense(w: Writer, node: Node) -> bool:
     """Whether all that uses a flattened array is a dense layer, which can have its rows in another order."""
     between = ("Activation", "Dropout", "clip", "relu", "sigmoid", "tanh")
-    users = [user for user, _ in w.graph.users()[node] if user is None or user.op != "FullyConnected"]
+    users = [user for user, _ in w.users[node] if user is None or user.op != "FullyConnected"]
     return all(user is not None and user.kind in between and _goes_to_dense(w, user) for user in users)
 
 

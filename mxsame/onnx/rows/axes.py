@@ -105,7 +105,7 @@ def pad(w: Writer, node: Node, x: str) -> str:
 
 def _readers(w: Writer, node: Node) -> Iterator[Node]:
     """The nodes that use an output; noted nodes, which only pass it on, are replaced by their users."""
-    for user, _ in w.graph.users()[node]:
+    for user, _ in w.users[node]:
         if user is not None and NOTE in user.attrs and not has_windows(user):
             yield from _readers(w, user)
         elif user is not None:
