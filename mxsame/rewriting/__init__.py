@@ -18,14 +18,16 @@ __all__ = ["prepare", "simplify"]
 def prepare(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:
     """Returns a net's graph as it comes from its layers, for inputs of these shapes, made to run right, and fast."""
     trains = target.purpose == "training"
-    changed, written = (*onednn.SOFTMAX, onednn.LOOP, "clip", *["Convolution"] * trains), symbol.tojson()
+    speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
+    changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
+    written = symbol.tojson()
     if not any(f'"op": "{op}"' in written for op in changed):
         return symbol
     graph = Graph.of(symbol, {}, shapes)
     onednn.copy_before_softmax(graph)
     if target.purpose != "format":
         onednn.wait_before_loops(graph)
-    if target.device == "cpu" and target.purpose in ("inference", "training"):
+    if speeds_up:
         training.speed_up(graph, trains)
     return graph.symbol()
 

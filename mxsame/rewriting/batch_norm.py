@@ -13,6 +13,7 @@ import numpy as np
 
 from mxsame.rewriting import sinking
 from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.onednn import depthwise
 from mxsame.rewriting.windows import is_channels_first
 
 FAR = 30  # standard deviations
@@ -151,8 +152,7 @@ def _become_convolution(graph: Graph, node: Node, data: Output, scale: np.ndarra
     node.inputs = [data, graph.constant(f"{node.name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
         node.inputs.append(graph.constant(f"{node.name}_bias", shift))
-    attrs = {"kernel": (1, 1), "num_filter": scale.size, "num_group": scale.size, "no_bias": len(node.inputs) < 3}
-    node.op, node.attrs = "Convolution", {key: str(value) for key, value in attrs.items()}
+    node.op, node.attrs = "Convolution", depthwise(scale.size, (1, 1), no_bias=str(len(node.inputs) < 3))
 
 
 def _as_affine(graph: Graph, node: Node, shapes: dict) -> Optional[Affine]:

@@ -35,9 +35,12 @@ def _is_identity(node: Node) -> bool:
         return node.attr("mode", "training") != "always"
     if node.op in NEUTRAL:
         return float(node.attr("scalar")) == NEUTRAL[node.op]
-    if node.op == "slice_axis":
-        return node.attr("begin") == 0 and node.attr("end") is None
-    return node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+    return takes_all(node) or node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+
+
+def takes_all(node: Node) -> bool:
+    """Whether a node is a slice of everything."""
+    return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
 
 def _divides_by_1(node: Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -163,11 +163,19 @@ def _parts(node: Node, shape: Sequence[int]) -> Output:
     pads = [-length % size for length, size in zip(shape[2:], kernel)]
     counts = [(length + 2 * pad) // size for length, size, pad in zip(shape[2:], kernel, pads)]
     scale = np.prod(counts) / np.prod(shape[2:])
-    full = {"shape": str((shape[1], 1, *kernel)), "value": repr(float(scale)), "dtype": "float32"}
-    attrs = {name: str(tuple(value)) for name, value in (("kernel", kernel), ("stride", kernel), ("pad", pads))}
-    attrs.update(num_filter=str(shape[1]), num_group=str(shape[1]), no_bias="True")
-    weight = Output(Node("_full", f"{node.name}_ones", [], full))
+    weight = full(f"{node.name}_ones", (shape[1], 1, *kernel), float(scale))
+    attrs = depthwise(shape[1], kernel, stride=str(tuple(kernel)), pad=str(tuple(pads)), no_bias="True")
     return Output(Node("Convolution", f"{node.name}_parts", [Output(node), weight], attrs))
+
+
+def full(name: str, shape: Sequence[int], value: float) -> Output:
+    """An array with one value everywhere."""
+    return Output(Node("_full", f"{name}_full", [], {"shape": str(shape), "value": repr(value), "dtype": "float32"}))
+
+
+def depthwise(channels: int, kernel: Sequence[int], **more: str) -> Dict[str, str]:
+    """The attributes of a depthwise convolution."""
+    return {"kernel": str(tuple(kernel)), "num_filter": str(channels), "num_group": str(channels), **more}
 
 
 def copy_before_softmax(graph: Graph) -> None:

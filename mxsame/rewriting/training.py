@@ -10,8 +10,9 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
 from mxsame.plan.costs import has_avx512
+from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
-from mxsame.rewriting.onednn import copy_to_plain
+from mxsame.rewriting.onednn import copy_to_plain, depthwise, full
 from mxsame.rewriting.windows import is_channels_first
 
 # in the layout of their data, forward and backward; the last two may be in place
@@ -124,8 +125,8 @@ def bend(graph: Graph, shapes: Shapes) -> None:
             scale = Output(Node("negative", f"{node.name}_scale", norm.inputs[1:2]))
             shift = Output(Node("_rminus_scalar", f"{node.name}_shift", norm.inputs[2:3], {"scalar": repr(bound)}))
             norm.op, norm.inputs[1:3] = NORM_RELU, [scale, shift]
-            weight, bias = _full(f"{node.name}_minus", (channels, 1, 1, 1), -1), _full(node.name, (channels,), bound)
-            rest = Node("Convolution", f"{node.name}_rest", [Output(norm), weight, bias], _depthwise(channels, (1, 1)))
+            weight, bias = full(f"{node.name}_minus", (channels, 1, 1, 1), -1), full(node.name, (channels,), bound)
+            rest = Node("Convolution", f"{node.name}_rest", [Output(norm), weight, bias], depthwise(channels, (1, 1)))
             node.inputs, shapes[rest] = [Output(rest)], shapes[norm]
 
 
@@ -155,11 +156,11 @@ def extend(graph: Graph, shapes: Shapes) -> None:
         while source.op in ("Activation", "BatchNorm"):
             source = source.inputs[0].node
         if source.op == "Convolution" and 1 < _block(source, shapes, source) == _block_of([channels]):
-            one = _full(f"{node.name}_one", (channels, 1, 1, 1), 1)
+            one = full(f"{node.name}_one", (channels, 1, 1, 1), 1)
             pads = {"mode": "constant", "pad_width": "(0, 0, 0, 0, 1, 0, 1, 0)"}
             kernel = Output(Node("Pad", f"{node.name}_kernel", [one], pads))
             node.op, node.inputs = "Convolution", [data, kernel]
-            node.attrs = _depthwise(channels, (2, 2), pad="(1, 1)", no_bias="True")
+            node.attrs = depthwise(channels, (2, 2), pad="(1, 1)", no_bias="True")
 
 
 def _appended(node: Node, axis: int) -> Optional[Output]:
@@ -168,14 +169,6 @@ def _appended(node: Node, axis: int) -> Optional[Output]:
     part = zeros.inputs[0].node if zeros.op == "zeros_like" else node
     is_one = part.op == "slice_axis" and [part.attr(name) for name in ("axis", "begin", "end")] == [axis, 0, 1]
     return node.inputs[0] if is_one and node.attr("dim") == axis and part.inputs[0] == node.inputs[0] else None
-
-
-def _full(name: str, shape: Sequence[int], value: float) -> Output:
-    return Output(Node("_full", f"{name}_full", [], {"shape": str(shape), "value": repr(value), "dtype": "float32"}))
-
-
-def _depthwise(channels: int, kernel: Sequence[int], **more: str) -> Dict[str, str]:
-    return {"kernel": str(kernel), "num_filter": str(channels), "num_group": str(channels), **more}
 
 
 def separate(graph: Graph, shapes: Shapes) -> None:
@@ -189,8 +182,7 @@ def separate(graph: Graph, shapes: Shapes) -> None:
 
 def _is_spare(node: Node) -> bool:
     """Whether a node is a slice of everything, of a batch norm."""
-    is_whole = node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
-    return is_whole and COPY not in node.attrs and node.inputs[0].node.op == "BatchNorm"
+    return canonical.takes_all(node) and COPY not in node.attrs and node.inputs[0].node.op == "BatchNorm"
 
 
 def _meets_others(norm: Node, users: Mapping[Node, Sequence[User]], shapes: Mapping[Node, tuple]) -> bool:
