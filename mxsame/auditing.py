@@ -104,6 +104,7 @@ class Audit:
         return "\n".join(_table(self))
 
 
+@validation.check_arguments
 def audit(net: Any, shape: Shapes) -> Audit:
     """Find the layers whose symmetric padding is not Keras's SAME for this input size.
 

@@ -144,6 +144,7 @@ def title(axis: PaddedAxis, compared_with: PaddedAxis) -> str:
 # -- the picture
 
 
+@validation.check_arguments
 def plot_padding(
     size: int,
     kernel_size: int,

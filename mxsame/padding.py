@@ -38,6 +38,7 @@ _KEEPS_ALL_OUTPUTS: dict[str, dict[int, tuple[int, ...]]] = {
 }
 
 
+@validation.check_arguments
 def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     """Return ke = (k-1)d + 1, the extent of a kernel with its dilation.
 
@@ -87,6 +88,7 @@ def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0)
     return (outputs - 1) * stride + effective - size - low
 
 
+@validation.check_arguments
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
     """Return the zeros that keras-mxnet's convolutions and pooling operators put before and after `size` elements.
 
@@ -107,6 +109,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     return low, high
 
 
+@validation.check_arguments
 def by_axis(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> tuple[Any, ...]:
@@ -160,6 +163,7 @@ def check_outputs(
     validation.check(fits, rule, kernel_size=tuple(kernel_size), strides=tuple(strides))
 
 
+@validation.check_arguments
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
     """Return the zeros of a causal convolution, (ke - 1, 0): no output sees a later input.
 
@@ -169,6 +173,7 @@ def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
     return effective_kernel_size(kernel_size, dilation) - 1, 0
 
 
+@validation.check_arguments
 def resolve_pads(
     size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, int]:
@@ -211,6 +216,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     return (padded - effective) // stride + 1
 
 
+@validation.check_arguments
 def transposed_cuts(
     kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same", output_padding: int | None = None
 ) -> tuple[int, int]:
@@ -277,6 +283,7 @@ def keras_transposed_size(
     return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, word, output_padding)
 
 
+@validation.check_arguments
 def transposed_cuts_to(
     length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, tuple[int, int]]:
@@ -308,6 +315,7 @@ def split_cuts(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], 
     return tuple((start, max(end, 0)) for start, end in cuts), tuple(max(-end, 0) for _, end in cuts)
 
 
+@validation.check_arguments
 def transposed_output_size(
     size: int,
     kernel_size: int,

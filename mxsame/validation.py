@@ -7,11 +7,12 @@ arrays arrive here as shapes and names of types.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
 import operator
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Pair = Tuple[int, int]
@@ -23,11 +24,13 @@ LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few 
 WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
-OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators: those here, of which a function has one
+OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used here, of which a function has one
     **dict.fromkeys(("stride", "strides"), ("strides", "stride")),
     **dict.fromkeys(("kernel", "kernel_size", "pool_size"), ("kernel_size", "pool_size")),
     **dict.fromkeys(("dilation_rate", "dilate"), ("dilation",)),
     **dict.fromkeys(("filters", "num_filter"), ("channels",)),
+    **dict.fromkeys(("shape", "input_shape"), ("input_shape", "shape")),
+    **dict.fromkeys(("context", "device"), ("ctx",)),
     "custom_objects": ("custom: a dict of functions of (config, weights)",),
     "data_format": ('layout: "NHWC" for "channels_last" and two axes',),
     "kernel_initializer": ("weight_initializer",),
@@ -38,7 +41,10 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet's operators: those here, 
 }
 MOST_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
-GIVE_SIZE = "give data of static shape, an input_shape, or a net to mxsame.hybridize"  # of dynamic shapes
+
+
+class DynamicShapeError(ValueError):
+    """The error of an operator that has no exact graph for every size."""
 
 
 def received(**values: Any) -> str:
@@ -69,8 +75,8 @@ def check_type(holds: Any, rule: str, **values: Any) -> None:
 
 
 def check_arguments(function: Function) -> Function:
-    """A decorator: an argument that is unknown, under another library's name, missing, or one too many, is a
-    `TypeError` with the names."""
+    """Makes an argument that is unknown, misspelled, under another library's name, missing, or one too many, a
+    `TypeError` with the names: a decorator."""
     parameters = inspect.signature(function).parameters
     by_position = [name for name, each in parameters.items() if each.kind == _NAMED]
     needed = [name for name in by_position if parameters[name].default is parameters[name].empty]
@@ -84,7 +90,8 @@ def check_arguments(function: Function) -> Function:
         except TypeError:
             unknown = [name for name in arguments if name not in parameters]
             for name in unknown:
-                own = next((own for own in OTHER_NAMES.get(name, ()) if own.split(":")[0] in parameters), None)
+                others = (own for own in OTHER_NAMES.get(name, ()) if own.split(":")[0] in parameters)
+                own = next(others, None) or _most_alike(name, parameters)
                 if own:
                     raise TypeError(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
             maker = type(args[0]).__name__ if is_method else function.__name__
@@ -105,16 +112,23 @@ def check_arguments(function: Function) -> Function:
 
 
 def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:
-    """Returns the error for a name that a module does not have: with the one to use in its place, there or in a module
-    of MXNet's, or with all that it has."""
+    """Returns the error for a name that a module does not have: with the one to use instead, there or in a module of
+    MXNet's, or with all that it has."""
     gluons = name
     for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
         gluons = gluons.replace(keras, gluon)
-    if gluons in names:
-        use = f"use {module}.{gluons}"
-    else:
-        use = next((f"use {other}.{gluons}" for other, has in elsewhere.items() if hasattr(has, gluons)), "")
-    return AttributeError(f"module {module!r} has no attribute {name!r}; {use or 'it has ' + ', '.join(names)}")
+    uses = [f"{other}.{gluons}" for other, has in elsewhere.items() if hasattr(has, gluons)]
+    own = gluons if gluons in names else None if uses else _most_alike(gluons, names)
+    uses = [f"{module}.{own}"] if own else uses
+    hint = f"use {uses[0]}" if uses else "it has " + ", ".join(names)
+    return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
+
+
+def _most_alike(name: str, names: Iterable[str]) -> Optional[str]:
+    """Returns the one of the names that this one is likely to mean: "Conv2D" for "conv2d", "conv" for "conv2d"."""
+    by_folded = {each.casefold(): each for each in names}
+    matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.8)
+    return by_folded[matches[0]] if matches else None
 
 
 def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:

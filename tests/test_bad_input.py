@@ -352,6 +352,16 @@ def test_call_of_a_layer(name, mode):
     refused(lambda: layer(data), match)
 
 
+def test_sparse_data_in_a_hybridized_net():
+    """A layer refuses it, as without a graph; another operator takes it."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(6, 3))
+    mxsame.hybridize(running.initialized(net))
+    refused(lambda: net(D.tostype("row_sparse")), "data must be a dense array", TypeError)
+    dot = mxsame.hybridize(mx.gluon.nn.HybridLambda(lambda F, x: F.sparse.dot(x, F.ones((4, 2)))))
+    assert dot(ones(3, 4).tostype("csr")).asnumpy().tolist() == [[4, 4]] * 3
+
+
 @pytest.mark.parametrize("mode", running.LAYER_MODES)
 def test_call_after_a_right_one(mode):
     """What the first input settled, the second must keep to; and the layer still works afterwards."""
@@ -384,10 +394,11 @@ def parent(*layers):
 def test_what_a_graph_lacks_is_said_with_the_name_of_the_layer():
     for layer in (nn.DepthwiseConv2D(3), nn.SeparableConv2D(6, 3)):
         refused(lambda layer=layer: parent(layer)(D), rf"layer {layer.name}: in_channels must be given", ValueError)
-    wanted = r"layer (pool|conv)\d+: .*; give .*, or a net to mxsame\.hybridize; received "
+    wanted = r"layer (pool|conv)\d+: .*; received .*; give .*, or the net to mxsame\.hybridize$"
     layers = lambda: (nn.MaxPool2D(2, 3, padding=1, ceil_mode=True), nn.Conv2D(6, 3, strides=5000))  # noqa: E731
     refused(lambda: parent(*layers())(D), wanted, ValueError)
     refused(lambda: parent(layers()[1])(D), wanted, ValueError)
+    refused(lambda: mxsame.export(parent(layers()[0]), "net"), "; give an input_shape$")
     assert mxsame.hybridize(parent(*layers()))(nd.ones((1, 4, 9, 9))).shape == (1, 6, 1, 1)
 
 

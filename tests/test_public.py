@@ -99,17 +99,28 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
     ("module", "name", "use"),
     [
         (mxsame.nn, "MaxPooling2D", "; use mxsame.nn.MaxPool2D"),
+        (mxsame.nn, "Conv2d", "; use mxsame.nn.Conv2D"),
+        (mxsame.ops, "Conv", "; use mxsame.ops.conv"),
         (mxsame.nn, "Dense", "; use mxnet.gluon.nn.Dense"),
         (mxsame.nn, "BatchNormalization", "; use mxnet.gluon.nn.BatchNorm"),
         (mxsame, "load_model", "; it has __version__, audit, compare, .*"),
         (mxsame.nn, "LSTM", "; use mxnet.gluon.rnn.LSTM"),
         (mxsame.keras.backend, "relu", "; use mxnet.nd.relu"),
+        (mxsame.keras.ops, "conv2d", "; use mxsame.keras.ops.conv"),
         (mxsame.keras.ops, "nothing", "; it has average_pool, conv, .*"),
     ],
 )
 def test_a_name_that_is_elsewhere_is_named(module, name, use):
     with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute '{name}'{use}$"):
         getattr(module, name)
+
+
+@pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ in PUBLIC])
+def test_a_misspelled_argument_is_named(name, thing):
+    *_, argument = inspect.signature(thing).parameters or [""]
+    if len(argument) > 4 and "Hybrid" not in name and ".plan" not in name:
+        with pytest.raises(TypeError, match=f"{argument}x must be given as {argument}; received {argument}x=1"):
+            thing(**{f"{argument}x": 1})
 
 
 def test_version_stands_in_one_place():

@@ -35,6 +35,7 @@ class Written(NamedTuple):
 
 
 @progress.reported
+@validation.check_arguments
 def to_keras(
     net: Any, path: Any, input_shape: Any, *, layout: str = "NHWC", progress: Optional[Progress] = None
 ) -> Written:

@@ -35,6 +35,7 @@ DTYPES: Tuple[np.dtype[Any], ...] = tuple(
 )
 
 
+@validation.check_arguments
 def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[str] = None) -> Deployed:
     """Make a graph for inference, which computes the outputs of `net` in fewer and better steps.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
 
 
+@validation.check_arguments
 def export(
     net: HybridBlock, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True
 ) -> tuple[str, str]:

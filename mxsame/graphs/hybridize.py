@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import AnyBlock
 
 
+@validation.check_arguments
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Any) -> AnyBlock:
     """Hybridize `net` as `net.hybridize(active, **flags)` does, with a graph for each shape signature; returns `net`.
 
@@ -95,8 +96,9 @@ _FLAGS: dict[str, Any] = {
 
 
 def _check_flags(flags: dict) -> None:
+    rule = f"flags must be those of HybridBlock.hybridize ({', '.join(_FLAGS)})"
     for name, value in flags.items():
-        validation.check_type(name in _FLAGS, "flags must be those of HybridBlock.hybridize", **{name: value})
+        validation.check_type(name in _FLAGS, rule, **{name: value})
         _FLAGS[name](name, value)
     fits = flags.get("static_alloc") or not flags.get("static_shape")
     validation.check(fits, "static_shape must come with static_alloc=True", **flags)

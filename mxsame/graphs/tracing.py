@@ -31,6 +31,7 @@ TURN = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
 LOOPS = re.compile(r'"op": "_(foreach|while_loop|cond)"')
 BYTES = 4  # of an element, mostly
+SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
 
 def check_ready(net: Any) -> None:
@@ -247,9 +248,9 @@ def input_names(net: Any, count: int) -> list[str]:
     return [f"input_{name}" for name in names] if taken else names
 
 
-def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None) -> Any:
+def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None, stype: Optional[str] = None) -> Any:
     """Returns a graph's input, an mx.np Symbol in np mode or if `is_np`."""
-    return in_mode(mx.sym.var(name, dtype=dtype), is_np)
+    return in_mode(mx.sym.var(name, dtype=dtype, stype=stype), is_np)
 
 
 def reason(error: Exception) -> str:
@@ -328,7 +329,7 @@ class Call(NamedTuple):
     def lower(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
         """Returns the graph for these sizes, or for any size."""
         inputs = [
-            variable(name, dtype, issubclass(kind, mx.np.ndarray))
+            variable(name, dtype, issubclass(kind, mx.np.ndarray), SPARSE.get(kind))
             for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
         ]
         return trace.lower(inputs, self.shapes if static else [None] * len(inputs))

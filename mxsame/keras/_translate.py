@@ -38,6 +38,7 @@ def image_data_format() -> str:
     return _image_data_format
 
 
+@validation.check_arguments
 def set_image_data_format(data_format: str) -> None:
     """Set what :func:`image_data_format` returns, for all of `mxsame.keras`.
 

@@ -30,6 +30,7 @@ __all__ = ["KINDS", "to_keras", "to_mxnet"]
 KINDS = ("conv", "depthwise", "pointwise", "transposed")
 
 
+@validation.check_arguments
 def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     """Return a Keras kernel as the weight of MXNet's operators, of `mxsame.ops` and of the layers of `mxsame.nn`.
 
@@ -73,6 +74,7 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     return restore(F.transpose(kernel, axes=(rank + 1, *middle)))
 
 
+@validation.check_arguments
 def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_multiplier: Optional[int] = None) -> Any:
     """Return a weight of MXNet as Keras's kernel: the inverse of :func:`to_mxnet`.
 

@@ -26,6 +26,7 @@ OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and to
 
 
 @progress.reported
+@validation.check_arguments
 def export_onnx(
     net: Any,
     path: Any,

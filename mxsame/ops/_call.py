@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Sequence
 
 import numpy as np
 
+from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, inputs_of
 from mxsame.plan import STRATEGIES, Plan, choice, first_plan, forced, strategies_for
@@ -28,6 +29,8 @@ from mxsame.tensors.target import deferred_in_trace, scope
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Any] = {}  # by all that they follow from
 MOST_OPERATORS = 4096
+WRITTEN = ("file", "format", "deployment")  # purposes of graphs that are made with an input_shape
+GIVE_SHAPE = "give data of static shape, or the net to mxsame.hybridize"
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
 IN_A_FORMAT = ("native", "pad", "slice", "dilate")  # strategies that leave the kernel as it is
 
@@ -42,7 +45,11 @@ def run(call: Any, **named: Any) -> Any:
     if operator is None:
         args = operands.classic(**named)
         inputs = inputs_of(call, args)
-        operator = call.checked(len(inputs.size)).lower(inputs)
+        try:
+            operator = call.checked(len(inputs.size)).lower(inputs)
+        except validation.DynamicShapeError as error:
+            advice = "give an input_shape" if inputs.target.purpose in WRITTEN else GIVE_SHAPE
+            raise ValueError(f"{error}; {advice}") from None
         if key is not None:
             if len(_OPERATORS) >= MOST_OPERATORS:
                 _OPERATORS.clear()

@@ -136,7 +136,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
         return next(iter(plans.values()))
     rule, given = "an input of dynamic shape with this padding and stride has no exact graph", describe_windows(windows)
     if not forces:
-        raise ValueError(f"{rule}; {validation.GIVE_SIZE}; received {given}")
+        raise validation.DynamicShapeError(f"{rule}; received {given}")
     exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
     rule = f"strategy must be one that is exact for this layer ({exact})"
     raise ValueError(f"{rule}; received strategy={strategy!r}, {given}")

@@ -233,8 +233,9 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
         if window.size is not None:
             continue
         can = not window.extra_at_start or window.stride <= window.effective_kernel_size + 1
-        rule = f"keras-mxnet cannot run every size with a stride so much longer than the kernel; {validation.GIVE_SIZE}"
-        validation.check(can, f"{rule}; received {describe_windows(windows)}")
+        rule = "keras-mxnet cannot run every size with a stride so much longer than the kernel"
+        if not can:
+            raise validation.DynamicShapeError(f"{rule}; received {describe_windows(windows)}")
         check_residues(windows)
         if pool:
             _check_no_window_is_empty(window)
@@ -243,18 +244,20 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
 def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
     """Raises `ValueError` if an axis that is dynamic has so long a stride that its sizes cannot all be checked."""
     dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
-    rule = f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape; {validation.GIVE_SIZE}"
-    few = all(each.stride <= MOST_RESIDUES for each in dynamic)
-    validation.check(few, rule, strides=tuple(each.stride for each in windows))
+    rule = f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape"
+    if any(each.stride > MOST_RESIDUES for each in dynamic):
+        received = validation.received(strides=tuple(each.stride for each in windows))
+        raise validation.DynamicShapeError(f"{rule}; {received}")
 
 
 def _check_no_window_is_empty(window: Window) -> None:
     """Raise if a window starts after the data, as the last one may with ceil_mode."""
     starts = ((size, (window.outputs(size) - 1) * window.stride - window.pads(size)[0]) for size in window.sizes)
     if any(start >= size for size, start in starts):
-        any_size = f", for any size that is possible; {validation.GIVE_SIZE}" if window.size is None else ""
-        rule = f"ceil_mode must leave no window without an element of the data{any_size}"
-        raise ValueError(f"{rule}; received {describe_windows([window], pool=True)}")
+        rule, given = "ceil_mode must leave no window without an element of the data", describe_windows([window], True)
+        if window.size is None:
+            raise validation.DynamicShapeError(f"{rule}, for any size that is possible; received {given}")
+        raise ValueError(f"{rule}; received {given}")
 
 
 @cached

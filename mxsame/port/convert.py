@@ -165,6 +165,7 @@ def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool
     return is_first and is_last
 
 
+@validation.check_arguments
 def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
     """Write the weights of a net from :func:`mxsame.from_keras` as a file that `model.load_weights` takes.
 

@@ -49,6 +49,7 @@ class Difference(NamedTuple):
     difference: float
 
 
+@validation.check_arguments
 def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     """Compare the layers of a net from :func:`mxsame.from_keras` with Keras's, in the order in which they run.
 

@@ -171,9 +171,11 @@ def update_variable(parameter: Any) -> None:
 
 def describe(variable: Any, output: Any, purpose: Optional[str], shape: Optional[tuple] = None) -> Optional[tuple]:
     """Give a variable, as attributes, the facts about the output that it replaces: its shape, which is returned, its
-    type, whether a layer computed it, and whether it is in oneDNN's blocks."""
-    shape, dtype = shape or known_shape(output), known_type(output)
+    type, whether it is sparse, whether a layer computed it, and whether it is in oneDNN's blocks."""
+    shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
     facts = {"__made__": str(not is_input(output))}
+    if stype is not None:
+        facts["__storage_type__"] = stype
     if shape is not None:
         facts["__shape__"] = str(tuple(_unknown_length() if length is None else length for length in shape))
         facts["__blocks__"] = str(len(shape) == 3 and is_in_blocks(output, purpose))
