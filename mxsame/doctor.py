@@ -20,7 +20,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import __version__
 from mxsame.installation.problems import InstallationError, mxnet_wheels, reinstall
@@ -86,13 +86,13 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     """NVIDIA's driver and its GPUs, and whether an MXNet for CUDA can use them."""
     gpus = []
     try:
-        done = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, timeout=30)
-        text = " ".join((done.stdout or done.stderr).split("\n")).strip()
-        gpus = [line.split(", ") for line in done.stdout.splitlines()] if not done.returncode else []
+        printed, code = output_of(NVIDIA_SMI, 30)
+        text = (
+            " ".join(printed.split("\n")).strip() if code is not None else "no answer from nvidia-smi within 30 seconds"
+        )
+        gpus = [gpu for gpu in (line.split(", ") for line in printed.splitlines()) if code == 0 and len(gpu) == 3]
     except FileNotFoundError:
         text = "there is no nvidia-smi, which NVIDIA's driver brings"
-    except subprocess.TimeoutExpired:
-        text = "no answer from nvidia-smi within 30 seconds"
     if not any("-cu" in wheel for wheel in wheels):
         return Check("driver", "note", f"{text}; MXNet computes on the CPU")
     supported = [OLDEST_CAPABILITY <= tuple(map(int, gpu[2].split("."))) < FIRST_WITHOUT for gpu in gpus]
@@ -123,21 +123,29 @@ def threads(count: int, processors: int, cores: int, quota: Optional[float]) -> 
 # -- the child process
 
 
-def ask(limit: float = 120.0) -> Dict[str, Any]:
-    """What `probe` reports in a child process; with an "error" if it did not finish, and a "fix" if there is one."""
-    command = [sys.executable, "-c", START, json.dumps(sys.path)]
+def output_of(command: Sequence[str], limit: float) -> Tuple[str, Optional[int]]:
+    """What a command prints, and its exit code; None if it has not ended within this many seconds, and is killed.
+
+    A driver that hangs may keep a process in the kernel, where nothing ends it; this one does not wait for it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        output = process.communicate(timeout=limit)[0]
-        code = process.returncode
-        end = f"the process was killed by {signal.Signals(-code).name}" if code < 0 else f"the process exited: {code}"
+        output, code = process.communicate(timeout=limit)[0], process.returncode
     except subprocess.TimeoutExpired as error:
-        output, end = error.output or b"", f"no answer within {limit:g} seconds"
+        output, code = error.output or b"", process.poll()  # it has ended if another process holds its output open
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may keep the process in the kernel
+        with contextlib.suppress(subprocess.TimeoutExpired):
             output = process.communicate(timeout=5)[0]
+    return output.decode(errors="replace"), code
+
+
+def ask(limit: float = 120.0) -> Dict[str, Any]:
+    """What `probe` reports in a child process; with an "error" if it did not finish, and a "fix" if there is one."""
+    output, code = output_of([sys.executable, "-c", START, json.dumps(sys.path)], limit)
+    end = f"no answer within {limit:g} seconds" if code is None else f"the process exited: {code}"
+    if code is not None and code < 0:
+        end = f"the process was killed by {signal.Signals(-code).name}"
     reported: Dict[str, Any] = {"error": end}
-    for line in output.decode(errors="replace").splitlines():
+    for line in output.splitlines():
         _, mark, what = line.partition(MARK)
         if mark:
             reported.update(json.loads(what))

@@ -1,5 +1,6 @@
 """What every test process does first: threads, order of imports, noise, hypothesis profiles, skips with a reason."""
 
+import faulthandler
 import gc
 import importlib.util
 import os
@@ -32,7 +33,24 @@ TENSORFLOWS += [each.version for each in metadata.distributions(name="tensorflow
 HAS_ORACLE = any(version.startswith("2.13.") for version in TENSORFLOWS)
 NEEDED_BY_EXAMPLE = {"mxsame.onnx.export.export_onnx": ("onnx", "onnxruntime")}  # packages, by the docstring's name
 
+STDERR = pytest.StashKey[int]()
 collect_ignore = ["golden", "tf_oracle.py"]  # not tests: scripts and helpers that need TensorFlow, no doctests there
+
+
+def pytest_configure(config):
+    """The stderr of the process, which tests have no part in."""
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that hangs prints the stacks of all threads and ends the process, so that a run ends, and names it."""
+    is_short = item.config.option.markexpr == "not heavy" and item.path.parent.name in ("tests", "port")
+    faulthandler.dump_traceback_later(300 if is_short else 3600, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(items):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import sys
 from typing import Any
 
 from mxsame import __version__
 from mxsame.cli import audit, convert, demo, doctor, pads
-from mxsame.cli._shared import click
+from mxsame.cli._shared import click, flushed_output
 
 
 class Commands(click.Group):
@@ -19,18 +16,8 @@ class Commands(click.Group):
     def main(self, *args: Any, **options: Any) -> Any:
         if not os.environ.get("COLUMNS", "80").strip("0 "):  # a terminal without columns: click and rich then use 80
             del os.environ["COLUMNS"]
-        try:
-            try:
-                if isinstance(sys.stdout, io.TextIOWrapper):
-                    sys.stdout.reconfigure(errors="replace")  # the encoding may not have all characters of a message
-                return super().main(*args, **options)
-            finally:
-                if sys.stdout:  # None if it was closed when the process started
-                    sys.stdout.flush()
-        except OSError as error:
-            with contextlib.suppress(OSError):  # the rest of the buffer cannot be written at exit either
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(f"mxsame: {error}")
+        with flushed_output():
+            return super().main(*args, **options)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

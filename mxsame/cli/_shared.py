@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +25,23 @@ need("click", "the command line")
 import click  # noqa: E402
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+
+@contextlib.contextmanager
+def flushed_output() -> Iterator[None]:
+    """Output that cannot be written ends the program with one line, as all other errors of the system do."""
+    try:
+        try:
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(errors="replace")  # the encoding may not have all characters of a message
+            yield
+        finally:
+            if sys.stdout:  # None if it was closed when the process started
+                sys.stdout.flush()
+    except OSError as error:
+        with contextlib.suppress(OSError):  # the rest of the buffer cannot be written at exit either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(f"mxsame: {error}")
 
 
 @contextlib.contextmanager

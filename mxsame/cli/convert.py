@@ -173,8 +173,9 @@ def convert_file(
         try:
             with limits():
                 net = convert.from_keras(file, weights, layout=layout, custom=blocks, padding=padding, progress=stage)
-        except MemoryError as error:
-            reason = "it takes more memory than its size allows"
+                mx.nd.waitall()
+        except (MemoryError, mx.base.MXNetError) as error:
+            reason = f"it takes more memory than its size allows ({type(error).__name__})"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         sizes = input_shapes(net, shapes)
         stage("running the network", 0, 1)

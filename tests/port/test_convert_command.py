@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -42,6 +45,49 @@ def test_another_process_does_it(folder, tmp_path):
         arguments = [sys.executable, "-m", "mxsame", "convert", file, "-o", tmp_path / "net"]
         done = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
         assert done.returncode == code and stdout in done.stdout and stderr in done.stderr, done
+
+
+def _fails(limits):
+    raise RuntimeError("of the library")
+
+
+def _waits(limits):
+    with limits():
+        signal.pause()
+
+
+def _dies_before_its_child(limits):
+    if os.fork() == 0:
+        time.sleep(5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _has_many_threads(limits):
+    with limits():
+        nd.array(np.ones(2**21)).wait_to_read()
+    return 5
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome"),
+    [
+        (_fails, 1),
+        (_waits, "reading it took more than 3 seconds"),
+        (_dies_before_its_child, "ended with SIGKILL"),
+        (_has_many_threads, 5),
+    ],
+)
+def test_another_process_always_ends(tmp_path, monkeypatch, function, outcome):
+    """Each thread of a team reserves memory for its stack, which is not memory to read the file."""
+    monkeypatch.setattr(_child, "SECONDS", 3 if function is _waits else 60)
+    monkeypatch.setenv("OMP_NUM_THREADS", "200")
+    (tmp_path / "file").touch()
+    began = time.monotonic()
+    try:
+        assert _child.run_in_child(function, [str(tmp_path / "file")], {}) == outcome
+    except click.ClickException as error:
+        assert outcome in error.message
+    assert time.monotonic() - began < 60
 
 
 def test_files_are_written_and_give_what_the_net_gives(folder, tmp_path):

@@ -632,7 +632,7 @@ def read_in_another_process(root, recorded, listing):
             out, errors = process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             process.kill()
-            out, errors = process.communicate()
+            out, errors = process.communicate(timeout=10)
         reports = [json.loads(line) for line in out.splitlines()]
         assert reports and reports[0]["kind"] is None, (
             f"a file that is fine must be read: {reports[:1]} {errors[-3000:]}"
