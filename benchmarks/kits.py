@@ -14,7 +14,7 @@ import mxsame
 from benchmarks.variants import LOWEST, Recipe, cropping, symmetric_crop
 from mxsame._mxnet import mx
 from mxsame.demo import symmetric_pad
-from mxsame.padding import output_size, resolve_pads, transposed_cuts
+from mxsame.padding import output_size, resolve_pads, transposed_crops
 
 gluon = mx.gluon.nn
 EPSILON = 1e-3  # of batch norm, as in Keras
@@ -211,7 +211,7 @@ class Explicit(Kit):
         return Recipe(gluon_window(window, [0] * len(pads)), pads, LOWEST if window.kind == "max" else 0)
 
     def transposed_window(self, channels: int, kernel_size: int, stride: int, **more: Any) -> Any:
-        low, high = transposed_cuts(kernel_size, stride)
+        low, high = transposed_crops(kernel_size, stride)
         if low == high:
             return gluon.Conv2DTranspose(channels, kernel_size, stride, padding=low, **more)
         whole = gluon.Conv2DTranspose(channels, kernel_size, stride, **more)

@@ -14,7 +14,7 @@ from mxsame._mxnet import mx
 from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
 from mxsame.plan import Window, force, strategies_for
-from mxsame.tensors.target import Target, building
+from mxsame.scope import Target, building
 
 PLANNER = "planner"
 KINDS = {  # the class in `mxsame.nn` and in `gluon.nn`, and the operator in `mxsame.plan`
@@ -62,7 +62,7 @@ class Layer:
     def pads(self) -> List[Tuple[int, int]]:
         """(low, high) of each axis: what SAME adds, or crops from a transposed convolution's output."""
         if self.kind == "transposed":
-            return [padding.transposed_cuts(x.kernel_size, x.stride, x.dilation) for x in self.windows]
+            return [padding.transposed_crops(x.kernel_size, x.stride, x.dilation) for x in self.windows]
         return [window.pads(window.size) for window in self.windows]
 
     @property

@@ -83,7 +83,7 @@ def initialize_with(parameter: Any, array: Any) -> None:
     parameter._data = [array]
 
 
-def watch(block: Any, operator: Any) -> None:
+def attach_op_hook(block: Any, operator: Any) -> None:
     """Let a CachedOp call the hook that was registered with the block's `register_op_hook`."""
     if block._callback:
         operator._register_op_hook(block._callback, block._monitor_all)
@@ -120,12 +120,12 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
     return table.get(nested, default)
 
 
-def changed(block: Any) -> None:
+def drop_graph(block: Any) -> None:
     """Tell a block that it changed: it drops its graph."""
     block._clear_cached_op()
 
 
-class Watched(mx.gluon.HybridBlock):
+class NotifiesChanges(mx.gluon.HybridBlock):
     """A block whose method `changed` is called when it gets another child, type or flag."""
 
     def changed(self) -> None:

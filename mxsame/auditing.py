@@ -258,7 +258,7 @@ def _axis(window: Any, outputs: int) -> Axis:
 
 def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -> Axis:
     rule = (window.kernel_size, window.stride, window.dilation)
-    same = padding.transposed_cuts(*rule, "same", output_padding)
+    same = padding.transposed_crops(*rule, "same", output_padding)
     return Axis(window.size, outputs, *rule, window.crop, same, window.crop[0] - same[0])
 
 
@@ -274,7 +274,7 @@ def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
         return default, True
     try:
         for rule, extra in zip(rules, given):
-            padding.transposed_cuts(*rule, extra)
+            padding.transposed_crops(*rule, extra)
     except ValueError:  # Keras has no such layer
         return default, False
     return given, True

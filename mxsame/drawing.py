@@ -68,7 +68,7 @@ class PaddedAxis:
         if name == SYMMETRIC:
             padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
         if transposed:
-            low, high = arithmetic.transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
+            low, high = arithmetic.transposed_crops(kernel_size, stride, dilation, padding, output_padding)
             elements = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)
             windows = size
         else:

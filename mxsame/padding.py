@@ -22,8 +22,8 @@ __all__ = [
     "output_size",
     "resolve_pads",
     "same_pads",
-    "transposed_cuts",
-    "transposed_cuts_to",
+    "transposed_crops",
+    "transposed_crops_to",
     "transposed_output_size",
 ]
 
@@ -217,7 +217,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
 
 
 @validation.check_arguments
-def transposed_cuts(
+def transposed_crops(
     kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same", output_padding: int | None = None
 ) -> tuple[int, int]:
     """Return what a transposed convolution crops from its full extent F = (n-1)s + ke, as (start, end).
@@ -232,9 +232,9 @@ def transposed_cuts(
     Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would not
     have the input's size, and for what keras-mxnet cannot run.
 
-    >>> transposed_cuts(3, 2), transposed_cuts(3, 2, output_padding=0), transposed_cuts(3, 2, output_padding=1)
+    >>> transposed_crops(3, 2), transposed_crops(3, 2, output_padding=0), transposed_crops(3, 2, output_padding=1)
     ((0, 1), (1, 1), (0, 1))
-    >>> transposed_cuts(2, 3), transposed_cuts(5, 2, padding=(2, 1))
+    >>> transposed_crops(2, 3), transposed_crops(5, 2, padding=(2, 1))
     ((0, -1), (2, 1))
     """
     effective = effective_kernel_size(kernel_size, dilation)
@@ -284,7 +284,7 @@ def keras_transposed_size(
 
 
 @validation.check_arguments
-def transposed_cuts_to(
+def transposed_crops_to(
     length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
 ) -> tuple[int, tuple[int, int]]:
     """Return (size, (start, end)), the input size of a transposed convolution with `length` outputs, and what it crops.
@@ -294,9 +294,9 @@ def transposed_cuts_to(
 
     Raises `ValueError` if that convolution has no output.
 
-    >>> transposed_cuts_to(14, 3, stride=2), transposed_cuts_to(13, 3, stride=2)
+    >>> transposed_crops_to(14, 3, stride=2), transposed_crops_to(13, 3, stride=2)
     ((7, (0, 1)), (7, (1, 1)))
-    >>> transposed_cuts_to(16, 3, stride=2, padding="valid")
+    >>> transposed_crops_to(16, 3, stride=2, padding="valid")
     (7, (0, -1))
     """
     length = validation.integer("length", length, 1)
@@ -306,10 +306,10 @@ def transposed_cuts_to(
     return size, (start, end - (length - reached))
 
 
-def split_cuts(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+def split_crops(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
     """Crops (start, end) of each axis as explicit pads and output padding; a negative end is output padding.
 
-    >>> split_cuts([(0, 1), (0, -1)])
+    >>> split_crops([(0, 1), (0, -1)])
     (((0, 1), (0, 0)), (0, 1))
     """
     return tuple((start, max(end, 0)) for start, end in cuts), tuple(max(-end, 0) for _, end in cuts)
@@ -330,7 +330,7 @@ def transposed_output_size(
     (8, 9)
     """
     size = validation.integer("size", size, 1)
-    start, end = transposed_cuts(kernel_size, stride, dilation, padding, output_padding)
+    start, end = transposed_crops(kernel_size, stride, dilation, padding, output_padding)
     effective = effective_kernel_size(kernel_size, dilation)
     output = (size - 1) * stride + effective - start - end
     rule = "padding must not crop the whole output of a transposed convolution"

@@ -24,7 +24,7 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/plan/costs.py": "planner",
     "mxsame/plan/": "plan ops ways",
     "mxsame/ops/": "nn gpu_graphs ops ways",
-    "mxsame/tensors/target.py": "graph nn ways",
+    "mxsame/scope.py": "graph nn ways",
     "mxsame/graphs/": "graph blocks deploy ways",
     "mxsame/rewriting/windows.py": "audit onnx_files onnx",
     "mxsame/rewriting/": "rewrite deploy",

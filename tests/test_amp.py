@@ -28,7 +28,7 @@ amp.init(target_dtype="float16")
 
 GRAPHS = """
 from mxsame.graphs import tracing
-from mxsame.tensors.target import Target
+from mxsame.scope import Target
 
 for device in ("cpu", "gpu"):
     for sizes in (False, True):

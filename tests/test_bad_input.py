@@ -283,7 +283,7 @@ def test_empty_arrays():
 
 
 FUNCTIONS = ["effective_kernel_size", "causal_pads", "same_pads", "resolve_pads", "output_size"]
-FUNCTIONS += ["transposed_cuts", "transposed_output_size"]
+FUNCTIONS += ["transposed_crops", "transposed_output_size"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -14,7 +14,7 @@ import mxsame
 from mxsame import nn, ops, tensors
 from mxsame._mxnet import mx
 from mxsame.plan import choice, costs
-from mxsame.tensors.target import Target, building
+from mxsame.scope import Target, building
 
 pytestmark = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
 

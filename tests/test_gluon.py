@@ -60,11 +60,11 @@ def test_they_mean_what_they_meant():
     assert _gluon.is_hybridized(net) and [each.name for each in _gluon.graph_inputs(net)] == ["data"]
     assert _gluon.own_parameters(net) == {"weight": net.weight, "bias": net.bias}
     assert _gluon.is_initialized(net.weight) and not _gluon.is_deferred(net.weight)
-    _gluon.changed(net)
+    _gluon.drop_graph(net)
     with pytest.raises(RuntimeError, match=r"Please first call block\.hybridize"):
         net.export("net")
 
-    class Hears(_gluon.Watched, mx.gluon.nn.HybridSequential):
+    class Hears(_gluon.NotifiesChanges, mx.gluon.nn.HybridSequential):
         heard = 0
 
         def changed(self):
@@ -73,7 +73,7 @@ def test_they_mean_what_they_meant():
     net = Hears()
     net.cast("float32")
     net.add(mx.gluon.nn.Dense(3))
-    _gluon.changed(net)
+    _gluon.drop_graph(net)
     assert net.heard == 3
 
 

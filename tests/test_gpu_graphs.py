@@ -21,7 +21,7 @@ from mxsame.graphs import tracing
 from mxsame.plan import force
 from mxsame.rewriting import constants, simplify
 from mxsame.rewriting.graph import Graph
-from mxsame.tensors.target import Target, building
+from mxsame.scope import Target, building
 
 PLANAR = tuple(case for case in CASES if case.rank == 2)
 

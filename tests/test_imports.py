@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "mxsame"
 # ops <- keras; graphs, rewriting <- exporting <- onnx; validation and threads are leaves; only installation imports
 # MXNet.
 PURE = {"validation", "padding"}
-CORE = PURE | {"plan", "_mxnet", "_gluon", "tensors"}
+CORE = PURE | {"plan", "_mxnet", "_gluon", "scope", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
 LIBRARY |= {"drawing", "data"}
 MAY_IMPORT = {
@@ -30,8 +30,9 @@ MAY_IMPORT = {
     "plan": PURE,
     "planner": {"plan"},
     "_gluon": {"_mxnet"},
-    "tensors": {"validation", "_mxnet"},
-    "rewriting": {"_mxnet", "padding", "plan", "tensors"},
+    "scope": {"validation", "_mxnet"},
+    "tensors": {"validation", "_mxnet", "scope"},
+    "rewriting": {"_mxnet", "padding", "plan", "scope", "tensors"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},

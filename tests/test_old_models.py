@@ -19,7 +19,7 @@ import mxsame
 import mxsame.keras.backend
 import mxsame.keras.ops
 from mxsame._mxnet import mx
-from mxsame.padding import KERAS_MXNET, by_axis, keras_mxnet_pads, output_size, same_pads, transposed_cuts
+from mxsame.padding import KERAS_MXNET, by_axis, keras_mxnet_pads, output_size, same_pads, transposed_crops
 
 nd, sym = mx.nd, mx.sym
 GOLDEN = make.load(make_keras_mxnet.FILE)
@@ -121,11 +121,11 @@ def test_cuts_of_transposed_convolutions():
         extent = (k - 1) * d + 1
         if extent < s or (s == 1 and extent % 2 == 0):
             with pytest.raises(ValueError, match=rf"keras-mxnet cannot run .*; received ke={extent}, stride={s}"):
-                transposed_cuts(k, s, d, KERAS_MXNET)
+                transposed_crops(k, s, d, KERAS_MXNET)
             continue
-        assert transposed_cuts(k, s, d, KERAS_MXNET) == transposed_cuts(k, s, d)[::-1]
-    assert transposed_cuts(4, 2, 1, KERAS_MXNET, 0) == (2, 2), "Keras's rule for the size; TensorFlow would refuse"
-    assert transposed_cuts(3, 2, 1, KERAS_MXNET, 1) == (1, 0)
+        assert transposed_crops(k, s, d, KERAS_MXNET) == transposed_crops(k, s, d)[::-1]
+    assert transposed_crops(4, 2, 1, KERAS_MXNET, 0) == (2, 2), "Keras's rule for the size; TensorFlow would refuse"
+    assert transposed_crops(3, 2, 1, KERAS_MXNET, 1) == (1, 0)
 
 
 # ---- averages --------------------------------------------------------------------------------------------------------

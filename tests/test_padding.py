@@ -44,7 +44,7 @@ def test_transposed_grid(k, s):
         given = None if extra is None else (extra,)
         case = Case("conv_transpose", (n,), (k,), (s,), word, (d,), output_padding=given, name="-")
         if oracle.is_legal(case):
-            assert (padding.transposed_cuts(k, s, d, word, extra),) == oracle.pads(case)
+            assert (padding.transposed_crops(k, s, d, word, extra),) == oracle.pads(case)
             assert (padding.transposed_output_size(n, k, s, d, word, extra),) == oracle.output_size(case)
             agreed += 1
         else:
@@ -64,7 +64,7 @@ def test_numpy_integers(kind):
     out = padding.output_size(kind(8), kind(3), kind(2), kind(1), (kind(1), kind(1)))
     assert out == 4 and type(out) is int
     assert padding.output_size(8, 3, 2, 1, np.array([1, 1], dtype=kind)) == 4
-    crops = padding.transposed_cuts(kind(3), kind(2), kind(1), "same", kind(0))
+    crops = padding.transposed_crops(kind(3), kind(2), kind(1), "same", kind(0))
     assert crops == (1, 1) and {type(crop) for crop in crops} == {int}
 
 

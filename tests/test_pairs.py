@@ -13,7 +13,7 @@ from mxsame import ops, tensors
 from mxsame._mxnet import mx
 from mxsame.ops import _call
 from mxsame.plan import choice
-from mxsame.tensors.target import FORMAT, Target, building
+from mxsame.scope import FORMAT, Target, building
 
 nn = mx.gluon.nn
 with_padding = functools.partial(ops.avg_pool, count_include_pad=True)

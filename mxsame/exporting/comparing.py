@@ -14,7 +14,7 @@ from mxsame.exporting.walk import Source
 from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
 from mxsame.rewriting.graph import Node
-from mxsame.tensors.target import Target
+from mxsame.scope import Target
 
 # By how much another runtime may differ from MXNet, relative to an output's largest element. An output that is
 # shifted by an element differs by a hundred times more.

@@ -23,7 +23,7 @@ from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
-from mxsame.tensors.target import FORMAT, NOTE
+from mxsame.scope import FORMAT, NOTE
 from mxsame.validation import check
 
 LONGEST = 6  # nodes of a path in a message

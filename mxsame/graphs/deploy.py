@@ -18,8 +18,8 @@ from mxsame.plan import costs
 from mxsame.rewriting import bfloat16, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import copy_before_softmax, fused, has_steps, protect
+from mxsame.scope import Target
 from mxsame.tensors import operands
-from mxsame.tensors.target import Target
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock

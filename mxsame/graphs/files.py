@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs.tracing import check_ready, explain_errors, fix_shape, group, inputs_of, trace_net, variable
-from mxsame.tensors.target import Target
+from mxsame.scope import Target
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock

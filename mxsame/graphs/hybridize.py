@@ -136,7 +136,7 @@ class Specialised:
             with self._lock:
                 graph = self._graph_for(tracing.Call.of(args, arrays))
                 self._last = seen, (graph if seen and graph in self.graphs.values() else None)
-        _gluon.watch(self._net, graph.operator)
+        _gluon.attach_op_hook(self._net, graph.operator)
         try:
             return graph(*arrays)
         except mx.base.MXNetError:
@@ -205,7 +205,7 @@ class Specialised:
         return graph
 
 
-class TakenOver(_gluon.Watched, tracing.Traceable):
+class TakenOver(_gluon.NotifiesChanges, tracing.Traceable):
     """A net that :func:`hybridize` has: Gluon has no hook for how a net is called, nor for its changes.
 
     Of one net, the class becomes a subclass of what it was, of the same name, with these methods, and it has one more
@@ -258,7 +258,7 @@ def give_back(net: Any) -> None:
     if isinstance(net, TakenOver):
         del net.specialised
         net.__class__ = type(net).__bases__[1]
-        _gluon.changed(net)  # drops the graph that tools found in place of Gluon's
+        _gluon.drop_graph(net)  # drops the graph that tools found in place of Gluon's
 
 
 class HybridBlock(mx.gluon.HybridBlock):
@@ -384,7 +384,7 @@ class Kind:
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
         """Returns what each operator's graph depends on; of data whose shape is unknown until the graph runs, what is
         known of it."""
-        known = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
+        known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
             inferred = tensors.infer_shapes(placeholder.symbols[0], known)
@@ -404,7 +404,9 @@ class Kind:
                     return None
             else:
                 plans.append(shape if decisions is None else None)
-                known[placeholder.variable.name] = placeholder.output_shape(shape)
+                data, *others = placeholder.symbols
+                output = placeholder.lower([mx.sym.var(data.name, shape=shape), *others])
+                known[placeholder.variable.name] = tensors.known_shape(output)
         return tuple(plans)
 
 

@@ -21,8 +21,8 @@ from mxsame._mxnet import mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
+from mxsame.scope import ANY, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
-from mxsame.tensors.target import ANY, Placeholder, Target, building, target_of
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
@@ -104,7 +104,7 @@ class Trace(NamedTuple):
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
         graph = prepare(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
-        outputs = [tensors.as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
+        outputs = [as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
         return Lowered(regroup(self.outputs, iter(outputs)), decisions, known)
 
     def _copied(self) -> Iterator[Any]:
@@ -177,14 +177,14 @@ def group(outputs: Any) -> Any:
         raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
     if len(leaves) == 1:
         return leaves[0]
-    return tensors.as_kind(mx.sym.Group(leaves), leaves[0])
+    return as_kind(mx.sym.Group(leaves), leaves[0])
 
 
 def _by_operator(output: Any) -> Any:
     """Returns the output of an operator: MXNet gives an input or a parameter that is an output no gradient."""
     if output.get_children() is not None:
         return output
-    return tensors.as_kind(mx.sym.identity(output.as_nd_ndarray()), output)
+    return as_kind(mx.sym.identity(output.as_nd_ndarray()), output)
 
 
 def fix_shape(variable: Any, shape: tuple) -> Any:

@@ -219,10 +219,10 @@ class KerasCall:
         batch, *lengths = self._output_lengths(output_shape, channels)
         crops, data_shape = [], [None if self.batch else batch, None]
         for axis, (n, length, k, s, d) in enumerate(zip(self.size, lengths, kernel_size, strides, dilation)):
-            size, crop = n, arithmetic.transposed_cuts(k, s, d, padding)
+            size, crop = n, arithmetic.transposed_crops(k, s, d, padding)
             if length is not None:
                 try:
-                    size, crop = arithmetic.transposed_cuts_to(length, k, s, d, padding)
+                    size, crop = arithmetic.transposed_crops_to(length, k, s, d, padding)
                 except ValueError:  # shorter than the kernel
                     size = 0
             crops.append(crop)
@@ -234,4 +234,4 @@ class KerasCall:
         if self.channels_last:
             data_shape.append(data_shape.pop(1))
         self.data = tensors.fix_lengths(self.data, data_shape)
-        return arithmetic.split_cuts(crops)
+        return arithmetic.split_crops(crops)

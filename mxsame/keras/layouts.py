@@ -22,8 +22,8 @@ from typing import Any, Optional
 import numpy as np
 
 from mxsame import validation
+from mxsame.scope import ANY
 from mxsame.tensors import operands
-from mxsame.tensors.target import ANY
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 

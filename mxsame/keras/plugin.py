@@ -20,8 +20,8 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
+from mxsame.scope import Target, building
 from mxsame.tensors import operands
-from mxsame.tensors.target import Target, building
 
 KERAS_MXNET_VERSION = "2.2.4.3"
 COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these

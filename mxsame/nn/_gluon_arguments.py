@@ -46,7 +46,7 @@ class GluonArguments(collections.UserDict):
             value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
         self._layer._call = self._layer._call._replace(**{WRITTEN[name]: value})
-        _gluon.changed(self._layer)
+        _gluon.drop_graph(self._layer)
 
     def __delitem__(self, name: str) -> None:
         raise TypeError(f"an argument of a layer cannot be deleted; {validation.received(name=name)}")

@@ -11,8 +11,8 @@ from mxsame.graphs.tracing import Checked
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import run
 from mxsame.plan.windows import lengths
+from mxsame.scope import deferred_in_trace
 from mxsame.tensors import operands
-from mxsame.tensors.target import deferred_in_trace
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
@@ -211,7 +211,7 @@ class ConvolutionLayer(Layer):
     def _out_channels(self, in_channels: Optional[int]) -> Any:
         return self._call.channels
 
-    def _shown(self) -> dict:
+    def _repr_arguments(self) -> dict:
         """Returns the subclass's own arguments that `repr` shows."""
         return {} if self._call.groups == 1 else {"groups": self._call.groups}
 
@@ -221,7 +221,7 @@ class ConvolutionLayer(Layer):
         parts += [f"kernel_size={call.kernel_size}", f"strides={call.strides}", f"padding={call.padding!r}"]
         if set(call.dilation) != {1}:
             parts.append(f"dilation={call.dilation}")
-        parts += [f"{name}={value}" for name, value in self._shown().items()]
+        parts += [f"{name}={value}" for name, value in self._repr_arguments().items()]
         if self._channels_last:
             parts.append(f"layout={call.layout}")
         if not self._use_bias:

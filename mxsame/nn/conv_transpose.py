@@ -72,10 +72,10 @@ class _ConvTranspose(ConvolutionLayer):
         length = self.weight.shape[0]
         return length if length > 0 else None
 
-    def _shown(self) -> dict:
+    def _repr_arguments(self) -> dict:
         added = self._call.output_padding
         own = {} if added is None else {"output_padding": added}
-        return {**own, **super()._shown()}
+        return {**own, **super()._repr_arguments()}
 
 
 class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose):

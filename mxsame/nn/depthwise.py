@@ -24,7 +24,7 @@ class _Depthwise(ConvolutionLayer):
             call = call._replace(in_channels=self._known_in_channels())
         return run(call, data=x, **weights, bias=bias)
 
-    def _shown(self) -> dict:
+    def _repr_arguments(self) -> dict:
         return {"depth_multiplier": self._call.depth_multiplier}
 
 

@@ -15,13 +15,13 @@ class _Pool(Layer):
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
 
-    def _shown(self) -> dict:
+    def _repr_arguments(self) -> dict:
         """Returns the subclass's own arguments that `repr` shows."""
         return {}
 
     def __repr__(self) -> str:
         names = "pool_size", "strides", "padding", "layout", "ceil_mode"
-        arguments = {**{name: getattr(self._call, name) for name in names}, **self._shown()}
+        arguments = {**{name: getattr(self._call, name) for name in names}, **self._repr_arguments()}
         arguments["padding"] = repr(self._call.padding)
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
@@ -108,7 +108,7 @@ class _AvgPool(_Pool):
         operator = average_operator(count_include_pad, padding)
         super().__init__(PoolCall(operator, pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
 
-    def _shown(self) -> dict:
+    def _repr_arguments(self) -> dict:
         return {"count_include_pad": self._call.operator == average_operator(True)}
 
 
@@ -136,7 +136,7 @@ class _LpPool(_Pool):
     ):
         super().__init__(PoolCall("lp", pool_size, strides, padding, layout, None, ceil_mode, p_value), prefix, params)
 
-    def _shown(self) -> dict:
+    def _repr_arguments(self) -> dict:
         return {"p_value": self._call.p_value}
 
 

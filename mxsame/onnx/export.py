@@ -18,7 +18,7 @@ from mxsame.onnx import checking, rows  # noqa: F401 - the rows register themsel
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
 from mxsame.rewriting import simplify
-from mxsame.tensors.target import Target
+from mxsame.scope import Target
 
 __all__ = ["export_onnx"]
 

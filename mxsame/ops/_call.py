@@ -23,8 +23,8 @@ from mxsame.plan import STRATEGIES, Plan, choice, first_plan, forced, strategies
 from mxsame.plan.choice import Decision
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import CHANNELS, WEIGHT
+from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.tensors.target import deferred_in_trace, scope
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _OPERATORS: Dict[Any, Any] = {}  # by all that they follow from

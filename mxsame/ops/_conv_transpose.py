@@ -13,7 +13,7 @@ from mxsame.plan import make_transposed_windows, strategies_for
 from mxsame.plan.costs import Work
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
-from mxsame.tensors.target import Target
+from mxsame.scope import Target
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def conv_transpose(
     Per axis, the full extent is (n-1)s + ke. The number of outputs, without and with `output_padding`:
 
     - "same": n*s, and (n-1)s + ke - 2(ke//2) + output_padding. Half of the cropped elements, rounded down, come from
-      the start; :func:`mxsame.padding.transposed_cuts` has the source.
+      the start; :func:`mxsame.padding.transposed_crops` has the source.
     - "valid": (n-1)s + max(ke, s), and (n-1)s + ke + output_padding.
     - Explicit pads are cropped: (n-1)s + ke - low - high + output_padding.
 

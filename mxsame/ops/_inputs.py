@@ -10,8 +10,8 @@ from mxsame.plan import POOLS
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, check_dynamic, lengths
+from mxsame.scope import Target
 from mxsame.tensors import operands
-from mxsame.tensors.target import Target
 from mxsame.validation import LARGEST, Shape
 
 SIZES = ("kernel_size", "pool_size", "input_size")  # arguments that show the number of axes

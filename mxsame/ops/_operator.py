@@ -14,7 +14,7 @@ from mxsame.ops._inputs import Inputs
 from mxsame.plan import Plan, Window
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows, serialize_windows
-from mxsame.tensors.target import NOTE
+from mxsame.scope import NOTE
 
 _NOTHING = contextlib.nullcontext()
 ONES, ZEROS = ((1,), (1, 1), (1, 1, 1)), ((0,), (0, 0), (0, 0, 0))

@@ -271,7 +271,7 @@ class Pooling(Operator):
             if self.doubles:
                 out = F.cast(out, dtype="float32")
             if self.divisor is not None:
-                thin = arrays.take_first(F, data, (0, 1 if self.setting.first == SPATIAL else ndim - 1))
+                thin = arrays.take_first(F, data, (0, 1 if self.setting.spatial_axis == SPATIAL else ndim - 1))
                 ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
                 out = F.broadcast_div(out, self.divisor(F, ones))
         return tensors.channels_last(F, out, ndim) if self.transposes else out

@@ -26,7 +26,7 @@ class Setting(NamedTuple):
         The geometry along each axis.
     work : mxsame.planner.Work
         Only shifting, picking, and concatenation in 3-D depend on its number of channels.
-    first : int
+    spatial_axis : int
         The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
     fill : "zero" or "edge"
         What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
 
     windows: Tuple[Any, ...]
     work: Work
-    first: int
+    spatial_axis: int
     fill: str = "zero"
 
 
@@ -51,13 +51,13 @@ class Step:
     def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
         self.plans, self.values, self.axes = plans, values, list(values)
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
         return weight
 
-    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
+    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
         """Returns the output; `data` is what the first step was given."""
         return out
 
@@ -79,17 +79,17 @@ class Flip(Step):
 
     reorders = True
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
         """A slice that steps backwards is many times faster than `reverse`."""
         whole = (None,) * (SPATIAL + len(self.plans))
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
 
-    def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
         return arrays.reverse_kernel(F, weight, self.axes)
 
-    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
-        return self.before(F, on, out)
+    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
+        return self.before(F, setting, out)
 
     def cost(self, layer: TypicalLayer) -> float:
         per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
@@ -107,7 +107,7 @@ class Dilate(Step):
 
     reorders = True
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
         """n elements -> (n-1)*stride + 1."""
         for axis, stride in self.values.items():
             if stride == 1:
@@ -124,20 +124,20 @@ class Concat(Step):
 
     fills = reorders = True
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
-        return self.concatenate(F, on, data, {})
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+        return self.concatenate(F, setting, data, {})
 
-    def concatenate(self, F: Any, on: Setting, data: Any, likes: Mapping[int, Any]) -> Any:
+    def concatenate(self, F: Any, setting: Setting, data: Any, likes: Mapping[int, Any]) -> Any:
         """Gives the data four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
         longer. `likes` are arrays as long as what is concatenated before the data, by axis."""
-        rank, first = len(self.plans), on.first
+        rank, first = len(self.plans), setting.spatial_axis
         back: Tuple[int, ...] = ()
         if rank == 1:
             data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
-        elif rank == 3 and on.work.in_channels is not None:
-            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, on.work.in_channels, -2)
+        elif rank == 3 and setting.work.in_channels is not None:
+            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, setting.work.in_channels, -2)
         for axis, counts in self.values.items():
-            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, on.fill, likes.get(axis))
+            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, setting.fill, likes.get(axis))
         return F.reshape(data, shape=back) if back else data
 
     def cost(self, layer: TypicalLayer) -> float:
@@ -154,15 +154,15 @@ class Concat(Step):
 class Lengthen(Concat):
     """SAME's low and more elements are concatenated before the data, others after it."""
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
         """Pooling, for one, refuses a length that is not yet inferred. So the result has the shape of an array whose
         shape does not depend on it."""
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (more, high) in self.values.items():
-            starts[axis], length = _infer_lengths(F, on, data, axis, more)
+            starts[axis], length = _infer_lengths(F, setting, data, axis, more)
             length = arrays.concatenate(F, length, 0, (0, high)) if high else length
             like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
-        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, on, data, starts), like)
+        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, setting, data, starts), like)
 
     def cost(self, layer: TypicalLayer) -> float:
         operators = (LOW_OPERATORS + AXIS_OPERATORS) * len(self.axes)
@@ -174,8 +174,8 @@ class Pad(Step):
 
     fills = reorders = True
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
-        return arrays.pad(F, data, [plan.pad_operator for plan in self.plans.values()], on.fill)
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+        return arrays.pad(F, data, [plan.pad_operator for plan in self.plans.values()], setting.fill)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.costs.gather * layer.inputs + layer.costs.operator
@@ -186,22 +186,22 @@ class Gather(Step):
 
     fills = reorders = True
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
         """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
         element by element, many times slower."""
         whole, order = data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
-            positions = self._positions(F, on, whole, axis)
+            positions = self._positions(F, setting, whole, axis)
             data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
             order = [axis, *(one for one in order if one != axis)]
-            if on.fill == "zero":
+            if setting.fill == "zero":
                 data, positions = arrays.concatenate(F, data, 0, (1, 1)), positions + 1
             data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
         return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
-    def _positions(self, F: Any, on: Setting, data: Any, axis: int) -> Any:
+    def _positions(self, F: Any, setting: Setting, data: Any, axis: int) -> Any:
         """-low, 1-low, ..: what the windows read along an axis."""
-        window = on.windows[axis - SPATIAL]
+        window = setting.windows[axis - SPATIAL]
         others = [other for other in range(SPATIAL + len(self.plans)) if other != axis]
         row = F.contrib.arange_like(F.cast(arrays.take_first(F, data, others), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
@@ -210,7 +210,7 @@ class Gather(Step):
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, on, data, axis))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, setting, data, axis))
 
     def cost(self, layer: TypicalLayer) -> float:
         slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
@@ -220,10 +220,10 @@ class Gather(Step):
 class Shift(Step):
     """The data is shifted within its padding, so that its low appears to be the same for every size."""
 
-    def before(self, F: Any, on: Setting, data: Any) -> Any:
+    def before(self, F: Any, setting: Setting, data: Any) -> Any:
         ones = {axis: OneHot(*values) for axis, values in self.values.items()}
         pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
-        return _move_channels(F, on, data, data, ones, pads, [1] * len(pads))
+        return _move_channels(F, setting, data, data, ones, pads, [1] * len(pads))
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.inputs)
@@ -232,11 +232,11 @@ class Shift(Step):
 class Zeros(Step):
     """(front, back) zeros are concatenated to the kernel."""
 
-    def weight(self, F: Any, on: Setting, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
         """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
         then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
-        rank, first = len(self.plans), on.first
-        moves = first == SPATIAL and rank < 3 and on.work.device == "cpu"
+        rank, first = len(self.plans), setting.spatial_axis
+        moves = first == SPATIAL and rank < 3 and setting.work.device == "cpu"
         if moves:
             weight = F.transpose(arrays.copy_weight(F, weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
@@ -259,13 +259,15 @@ class Crop(Step):
         self._dynamic = [axis for axis, (_, end) in values.items() if end is None]
         self._is_static = any(map(any, values.values()))
 
-    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
+    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
         """Outputs after ceil(n/s) are cropped by a thin array of such lengths."""
-        out = arrays.crop(F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], on.first)
+        out = arrays.crop(
+            F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], setting.spatial_axis
+        )
         if not self._dynamic:
             return out
         whole = (None,) * (SPATIAL + len(self.plans))
-        step = (1, 1, *(window.stride for window in on.windows))
+        step = (1, 1, *(window.stride for window in setting.windows))
         like = F.slice(arrays.take_first(F, data, (0, 1)), begin=whole, end=whole, step=step)
         return F.slice_like(out, like, axes=self._dynamic)
 
@@ -282,11 +284,11 @@ class Crop(Step):
 class Pick(Step):
     """Windows at every position are computed, and those picked that SAME has for the size."""
 
-    def after(self, F: Any, on: Setting, out: Any, data: Any) -> Any:
+    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
         ones = {axis: OneHot(least, reach) for axis, (least, reach, _) in self.values.items()}
         pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
-        strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), on.windows)]
-        return _move_channels(F, on, out, data, ones, pads, strides)
+        strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), setting.windows)]
+        return _move_channels(F, setting, out, data, ones, pads, strides)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.results)
@@ -325,15 +327,18 @@ class OneHot(NamedTuple):
         return self.reach - self.least + 1
 
 
-def _low_pad(F: Any, on: Setting, data: Any, axis: int) -> Any:
+def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
     """Returns the elements of padding before the data along an axis, as an array (1,): half of all, rounded up if the
     extra one is at the start.
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
     length of a thin row.
     """
-    window, others = on.windows[axis - SPATIAL], [other for other in range(SPATIAL + len(on.windows)) if other != axis]
-    row = data if on.work.plain else arrays.take_first_block(F, data, others)
+    window, others = (
+        setting.windows[axis - SPATIAL],
+        [other for other in range(SPATIAL + len(setting.windows)) if other != axis],
+    )
+    row = data if setting.work.plain else arrays.take_first_block(F, data, others)
     length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
     total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
     if window.effective_kernel_size < window.stride:
@@ -342,14 +347,17 @@ def _low_pad(F: Any, on: Setting, data: Any, axis: int) -> Any:
     return F.ceil(half) if window.extra_at_start else F.floor(half)
 
 
-def _infer_lengths(F: Any, on: Setting, data: Any, axis: int, more: int) -> Tuple[Any, Any]:
+def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, more: int) -> Tuple[Any, Any]:
     """Returns zeros, as many as `more` and the elements of padding before the data along an axis, and an array as long
     as these and the data.
 
     All follows when MXNet infers shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is. What
     must be concatenated to n elements for that has a length that is not given: only `_rnn_param_concat` infers it.
     """
-    window, others = on.windows[axis - SPATIAL], [other for other in range(SPATIAL + len(on.windows)) if other != axis]
+    window, others = (
+        setting.windows[axis - SPATIAL],
+        [other for other in range(SPATIAL + len(setting.windows)) if other != axis],
+    )
     missing = window.effective_kernel_size - window.stride + 2 * more
     row = F.zeros_like(F.reshape(arrays.take_first(F, data, others), shape=(-1,)))
     starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
@@ -359,12 +367,12 @@ def _infer_lengths(F: Any, on: Setting, data: Any, axis: int, more: int) -> Tupl
     return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
 
 
-def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
+def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
     r"""Returns a kernel (1, 1, \*lengths) of zeros and a one, which is at the right position for the size of `data`."""
-    ndim, chosen = SPATIAL + len(on.windows), None
-    dynamic = [axis for axis in ones if on.windows[axis - SPATIAL].size is None]
+    ndim, chosen = SPATIAL + len(setting.windows), None
+    dynamic = [axis for axis in ones if setting.windows[axis - SPATIAL].size is None]
     for axis in dynamic:
-        row = F.one_hot(ones[axis].reach - _low_pad(F, on, data, axis), depth=ones[axis].length)
+        row = F.one_hot(ones[axis].reach - _low_pad(F, setting, data, axis), depth=ones[axis].length)
         row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
         chosen = row if chosen is None else F.broadcast_mul(chosen, row)
     kernel = F.ones_like(arrays.take_first(F, data, range(ndim)))  # of its type and device
@@ -372,7 +380,7 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> A
         filled = F.tile(kernel, reps=tuple(ones[axis].length if axis in dynamic else 1 for axis in range(ndim)))
         kernel = F.where(chosen, filled, F.zeros_like(filled))
     for axis, one in ones.items():
-        window = on.windows[axis - SPATIAL]
+        window = setting.windows[axis - SPATIAL]
         if window.size is not None:
             before = one.reach - window.pads(window.size)[0]
             kernel = arrays.concatenate(F, kernel, axis, (before, one.length - 1 - before))
@@ -380,20 +388,20 @@ def _single_one(F: Any, on: Setting, data: Any, ones: Mapping[int, OneHot]) -> A
 
 
 def _move_channels(
-    F: Any, on: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
+    F: Any, setting: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
 ) -> Any:
     """Returns every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
     single one: a copy in the layout that convolutions have among themselves."""
-    kernel = F.repeat(_single_one(F, on, data, ones), repeats=on.work.in_channels, axis=0)
-    axes = range(SPATIAL, SPATIAL + len(on.windows))
+    kernel = F.repeat(_single_one(F, setting, data, ones), repeats=setting.work.in_channels, axis=0)
+    axes = range(SPATIAL, SPATIAL + len(setting.windows))
     return F.Convolution(
         array,
         kernel,
         kernel=tuple(ones[axis].length if axis in ones else 1 for axis in axes),
         stride=tuple(strides),
         pad=tuple(pads),
-        num_filter=on.work.in_channels,
-        num_group=on.work.in_channels,
+        num_filter=setting.work.in_channels,
+        num_group=setting.work.in_channels,
         no_bias=True,
     )
 

@@ -266,7 +266,7 @@ def make_transposed_windows(
 ) -> Tuple[TransposedWindow, ...]:
     """One checked `TransposedWindow` per axis; `padding` as `mxsame.validation` gives it.
 
-    Raises `ValueError` as `mxsame.padding.transposed_cuts` does, and if nothing is left of the output.
+    Raises `ValueError` as `mxsame.padding.transposed_crops` does, and if nothing is left of the output.
 
     >>> make_transposed_windows((4,), (3,), (2,), (1,), "same", None)
     (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
@@ -276,7 +276,7 @@ def make_transposed_windows(
     for n, k, s, d, pads, extra in zip(
         size, kernel_size, strides, dilation, paddings, output_padding or (None,) * len(size)
     ):
-        crop = arithmetic.transposed_cuts(k, s, d, pads, extra)
+        crop = arithmetic.transposed_crops(k, s, d, pads, extra)
         if n is not None:
             arithmetic.transposed_output_size(n, k, s, d, pads, extra)  # refuses what leaves no output
         windows.append(TransposedWindow(n, k, s, d, crop))

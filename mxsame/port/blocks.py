@@ -16,7 +16,7 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
-from mxsame.tensors.target import deferred_in_trace, target_of
+from mxsame.scope import deferred_in_trace, target_of
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 

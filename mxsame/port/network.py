@@ -13,8 +13,8 @@ from mxsame.port.builder import Builder
 from mxsame.port.description import Layer, Model
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
+from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.tensors.target import deferred_in_trace, scope
 
 
 class Network(HybridBlock):

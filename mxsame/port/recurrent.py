@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
-from mxsame.tensors.target import CELL, FORMAT, NO_BIAS, deferred_in_trace, scope, target_of
+from mxsame.scope import FORMAT, NO_BIAS, RECURRENT_NOTE, deferred_in_trace, scope, target_of
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
@@ -244,7 +244,7 @@ class Recurrent(Stepwise):
         if any(name not in NOTED or "max_value" in arguments for name, arguments in activations):
             return None, {}
         mode = {"SimpleRNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[self.kind]
-        return mode, {CELL: repr({"activations": activations, "reset_after": self._reset_after})}
+        return mode, {RECURRENT_NOTE: repr({"activations": activations, "reset_after": self._reset_after})}
 
     def _fused(self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
                bias: Any) -> Tuple[Any, State]:  # fmt: skip

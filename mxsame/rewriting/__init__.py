@@ -10,7 +10,7 @@ from typing import Any, Mapping, Sequence
 
 from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, training, widening
 from mxsame.rewriting.graph import Graph
-from mxsame.tensors.target import Target
+from mxsame.scope import Target
 
 __all__ = ["prepare", "simplify"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mxsame.rewriting.graph import Graph, Node
-from mxsame.tensors.target import NOTE
+from mxsame.scope import NOTE
 
 IMPURE = (
     *("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial"),

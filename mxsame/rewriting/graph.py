@@ -14,7 +14,7 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
-from mxsame.tensors.target import CELL
+from mxsame.scope import RECURRENT_NOTE
 
 # What an operator computes -> MXNet's names: for arrays of one shape, with broadcasting, as in NumPy, with a number.
 ARITHMETIC = {
@@ -60,7 +60,7 @@ class Node:
     @property
     def kind(self) -> str:
         """What it computes: one name for all operators that compute the same."""
-        return "RNN with a note" if CELL in self.attrs else KINDS.get(self.op, self.op)
+        return "RNN with a note" if RECURRENT_NOTE in self.attrs else KINDS.get(self.op, self.op)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute's value; the default if it is None."""

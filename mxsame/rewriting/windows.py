@@ -14,7 +14,7 @@ from mxsame.padding import high_pad
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import serialize_windows
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries, slice_ranges
-from mxsame.tensors.target import NOTE
+from mxsame.scope import NOTE
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
 Shapes = Mapping[Output, Sequence[int]]

@@ -150,11 +150,6 @@ def known_type(data: Any) -> Optional[str]:
 # -- what a graph's variables are given, and refuse
 
 
-def as_kind(symbol: Any, other: Any) -> Any:
-    """Returns the Symbol, an mx.np one if the other is."""
-    return symbol.as_np_ndarray() if isinstance(other, mx.sym.numpy._Symbol) else symbol
-
-
 def dtype_attribute(dtype: Any) -> str:
     """Returns the value of a Symbol's attribute `__dtype__` for a type."""
     return str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.dtype(dtype).type])

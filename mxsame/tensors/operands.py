@@ -11,8 +11,8 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.scope import Target, target_of
 from mxsame.tensors import known_shape
-from mxsame.tensors.target import Target, target_of
 
 _AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
 DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first

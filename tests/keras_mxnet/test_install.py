@@ -13,7 +13,7 @@ from test_models import built, compiled, training_batch
 
 import mxsame.keras
 from mxsame.keras import plugin
-from mxsame.tensors.target import target_of
+from mxsame.scope import target_of
 
 NAMES = {name for names in plugin.FUNCTIONS.values() for name in names}
 OWNERS = (backend, mxnet_backend, layers.Conv2DTranspose, layers.Conv3DTranspose, backend.KerasSymbol)

@@ -13,7 +13,7 @@ from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
 from mxsame.rewriting.graph import Node, Output
-from mxsame.tensors.target import NO_BIAS
+from mxsame.scope import NO_BIAS
 from mxsame.validation import check
 
 

@@ -17,7 +17,7 @@ from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
-from mxsame.tensors.target import NOTE
+from mxsame.scope import NOTE
 from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
@@ -111,7 +111,7 @@ def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weight
     weights = {**weights, "kernel": weights["kernel"]._replace(array=conversion_of("transposed").to_keras(kernel))}
     for config["padding"] in ("same", "valid"):
         rules = [(each.kernel_size, each.stride, each.dilation, config["padding"]) for each in windows]
-        cuts = [arithmetic.transposed_cuts(*rule) for rule in rules]
+        cuts = [arithmetic.transposed_crops(*rule) for rule in rules]
         crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, cuts)]
         if not any(map(any, crops)):
             break

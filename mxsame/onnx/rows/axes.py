@@ -10,7 +10,7 @@ from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, 
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
-from mxsame.tensors.target import NOTE
+from mxsame.scope import NOTE
 from mxsame.validation import check
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame.exporting.walk import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node
-from mxsame.tensors.target import CELL
+from mxsame.scope import RECURRENT_NOTE
 from mxsame.validation import check
 
 
@@ -115,8 +115,8 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
         attrs["linear_before_reset"] = 1
     elif op == "RNN":
         attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
-    if CELL in node.attrs:
-        attrs.update(_noted(op, **node.attr(CELL)))
+    if RECURRENT_NOTE in node.attrs:
+        attrs.update(_noted(op, **node.attr(RECURRENT_NOTE)))
     ends: List[List[str]] = []
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]

@@ -1,4 +1,4 @@
-"""What an operator is for: the use of its arrays, or the graph that it becomes a part of.
+"""What an operator is for, and what a graph is built for.
 
 An operator on arrays sees their device and whether autograd records. One on Symbols sees neither, and a user's
 `hybrid_forward` passes nothing on to the operators that it calls. So whoever traces a net gives its target to
@@ -16,11 +16,10 @@ import contextvars
 import functools
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, cast
 
-from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.validation import Function
 
-NOTE, CELL, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
+NOTE, RECURRENT_NOTE, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
 
 
 class Target(NamedTuple):
@@ -33,8 +32,8 @@ class Target(NamedTuple):
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
         and never run: each operator is one node. Windows that its own attributes do not show are in the attribute
         `NOTE`, which the nodes around it have as well: these only give data and output the right shape. Formulas of a
-        recurrent layer that MXNet's operator does not have are in its attribute `CELL`; one without biases has
-        `NO_BIAS`. None if a graph may be used for anything.
+        recurrent layer that MXNet's operator does not have are in its attribute `RECURRENT_NOTE`; one without biases
+        has `NO_BIAS`. None if a graph may be used for anything.
     device : "cpu" or "gpu", optional
         That of MXNet's current context if None.
     gradients : bool
@@ -64,13 +63,9 @@ class Target(NamedTuple):
     @property
     def planning_purpose(self) -> str:
         """The purpose that plans are chosen for: where gradients flow, training."""
-        return (
-            "training"
-            if self.gradients
-            else self.purpose
-            if self.purpose in ("training", "deployment")
-            else "inference"
-        )
+        if self.gradients:
+            return "training"
+        return self.purpose if self.purpose in ("training", "deployment") else "inference"
 
     @property
     def where(self) -> str:
@@ -83,8 +78,8 @@ FORMAT = Target("format", "cpu")
 
 
 class Scope(NamedTuple):
-    """Where operators on Symbols are called, and the lists that they append to: while a net is traced, a placeholder
-    for each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them."""
+    """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
+    each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None
@@ -128,8 +123,13 @@ def target_of(data: Any) -> Target:
     return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
 
 
+def as_kind(symbol: Any, other: Any) -> Any:
+    """Returns the Symbol, as an mx.np one if the other is one."""
+    return symbol.as_np_ndarray() if isinstance(other, mx.sym.numpy._Symbol) else symbol
+
+
 class Placeholder(NamedTuple):
-    """A variable in place of what a function gives."""
+    """A variable that replaces the output of a function, and the call of the function."""
 
     variable: Any
     function: Callable[..., Any]
@@ -138,39 +138,35 @@ class Placeholder(NamedTuple):
 
     @property
     def symbols(self) -> List[Any]:
-        """The Symbols that the function is given, its data first."""
+        """The Symbols among the arguments, the data first."""
         return [each for each in (*self.args, *self.kwargs.values()) if isinstance(each, mx.sym.Symbol)]
 
-    def output_shape(self, shape: tuple[int, ...]) -> Any:
-        """Returns the shape of what the function gives for data of this shape."""
-        data, *others = self.symbols
-        return tensors.known_shape(self.lower([mx.sym.var(data.name, shape=shape), *others]))
-
     def lower(self, symbols: Sequence[Any]) -> Any:
-        """Returns what the function gives for other Symbols in place of these."""
+        """Calls the function with other Symbols instead of these, and returns its output."""
         others = iter(symbols)
 
         def substitute(value: Any) -> Any:
-            return tensors.as_kind(next(others), value) if isinstance(value, mx.sym.Symbol) else value
+            return as_kind(next(others), value) if isinstance(value, mx.sym.Symbol) else value
 
         args = tuple(map(substitute, self.args))
         return self.function(*args, **{name: substitute(value) for name, value in self.kwargs.items()})
 
 
 def deferred_in_trace(function: Function) -> Function:
-    """A decorator: while a net is traced, the function gives a variable for its output; its first Symbol is the data.
-    The body of a loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size."""
+    """Makes a function return a variable for its output while a net is traced: a decorator. Its first Symbol is the
+    data. The body of a loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         placeholders = _SCOPE.get().placeholders
         if placeholders is None:
             return function(*args, **kwargs)
-        data = next((each for each in (*args, *kwargs.values()) if isinstance(each, mx.sym.Symbol)), None)
         variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")
-        if data is None or variable.attr("__subgraph_name__"):
+        placeholder = Placeholder(variable, function, args, kwargs)
+        if not placeholder.symbols or variable.attr("__subgraph_name__"):
             return function(*args, **kwargs)
-        placeholders.append(Placeholder(variable, function, args, kwargs))
-        return tensors.as_kind(variable, data)
+        placeholders.append(placeholder)
+        return as_kind(variable, placeholder.symbols[0])
 
     return cast(Function, wrapper)
