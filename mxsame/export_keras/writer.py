@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from mxsame.exporting.shapes import Shape, Shapes
-from mxsame.exporting.walk import Rows, Walk
+from mxsame.exporting.walk import MOVES, Rows, Walk
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, Weight
 from mxsame.port.rows import roles_of
 from mxsame.rewriting import constants
@@ -25,8 +25,6 @@ ROWS = Rows()
 writes = ROWS.writes
 
 Lengths = Tuple[Optional[int], ...]
-# Operators that move the elements of a parameter: what is trained through them is the parameter itself.
-MOVES = ("null", "Reshape", "reshape_like", "transpose", "expand_dims", "squeeze", "Flatten", "slice")
 # in place of their data
 TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take")
 # Layers that have a `data_format`, by default that of the user's Keras; others of one axis have none in tf.keras 2
@@ -265,7 +263,7 @@ class Writer(Walk):
         for name in trained:
             owner = self._owners.setdefault(name, self.node)
             check(owner is self.node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
-        moved = all(node.op in MOVES for node in self.graph.nodes([*sources.values()]))
+        moved = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
         fits = moved or not trained or self.node.op == "RNN"
         check(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names

@@ -10,11 +10,12 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, reshape_that_loses
-from mxsame.exporting.walk import Source
+from mxsame.exporting.walk import MOVES, Source
 from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
 from mxsame.rewriting.graph import Node
 from mxsame.scope import Target
+from mxsame.tensors.difference import difference, largest
 
 # By how much another runtime may differ from MXNet, relative to an output's largest element. An output that is
 # shifted by an element differs by a hundred times more.
@@ -23,17 +24,6 @@ ROUNDING = 10  # how many times the difference of MXNet's float32 from its float
 LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a comparison shows nothing
 
 OF_SIGMOIDS = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
-MOVING = (
-    "Reshape",
-    "reshape_like",
-    "expand_dims",
-    "squeeze",
-    "transpose",
-    "SwapAxis",
-    "Flatten",
-    "slice",
-    "slice_axis",
-)
 
 Arrays = List[np.ndarray]
 Run = Callable[[List[Arrays]], Iterable[Arrays]]
@@ -127,7 +117,7 @@ def _by_mxnet(
 
 def _is_sigmoid(node: Node) -> bool:
     """Whether an output is that of a sigmoid, whose elements may have moved since."""
-    while node.kind == "identity" or node.op in MOVING:
+    while node.kind == "identity" or node.op in MOVES:
         node = node.inputs[0].node
     return "sigmoid" in (node.kind, node.attr("act_type"))
 
@@ -139,21 +129,14 @@ def _first_difference(
     for number, (array, (reference, floor), tolerance) in enumerate(zip(got, expected, tolerances)):
         if array.shape != reference.shape:
             return f"output {number} (MXNet: {reference.shape}, file: {array.shape})"
-        array, reference, scale = array.astype(np.float64), reference.astype(np.float64), _largest(reference)
-        if not np.allclose(array, reference, rtol=0, atol=max(tolerance * scale, floor), equal_nan=True):
-            different = ~((array == reference) | (np.isnan(array) & np.isnan(reference)))
-            relative = np.abs(array[different] - reference[different]).max() / scale
-            return f"output {number} (relative difference: {relative:.2g}, more than {tolerance:.2g})"
+        found = difference(array, reference)
+        if found > max(tolerance, floor / largest(reference)):
+            return f"output {number} (relative difference: {found:.2g}, more than {tolerance:.2g})"
     return None
 
 
 def _rounding(rounded: Expected, exact: Expected) -> float:
     """The tolerance that follows from MXNet's own float32 rounding in the net."""
     with np.errstate(invalid="ignore"):
-        lost = _largest(rounded.array - exact.array, default=0.0)
-    return min(max(ROUNDING * lost / _largest(exact.array), TOLERANCE["float32"]), LARGEST_ROUNDING)
-
-
-def _largest(array: np.ndarray, default: float = 1.0) -> float:
-    """The largest absolute value of the finite elements; the default if all are 0."""
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or default
+        lost = largest(rounded.array - exact.array, default=0.0)
+    return min(max(ROUNDING * lost / largest(exact.array), TOLERANCE["float32"]), LARGEST_ROUNDING)

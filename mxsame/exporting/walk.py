@@ -26,6 +26,8 @@ from mxsame.rewriting.windows import has_windows, is_channels_first, note, windo
 from mxsame.scope import FORMAT, NOTE
 from mxsame.validation import check
 
+# Operators whose output has elements of their data, and no others.
+MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
 LONGEST = 6  # nodes of a path in a message
 WITHOUT_LOOP = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
 

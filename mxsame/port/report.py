@@ -12,6 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
 from mxsame.port.network import Network, check_network
+from mxsame.tensors.difference import difference
 
 
 class Line(NamedTuple):
@@ -98,7 +99,7 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
             ours[name] = (layer.class_name, out.asnumpy())
     validation.check(ours, "outputs must be of layers of the net", names=sorted(wanted))
     theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
-    return [Difference(name, kind, _difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
+    return [Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
 
 
 def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:
@@ -139,15 +140,6 @@ def _by_keras(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) ->
     # In a graph: run eagerly, TensorFlow 2.18 is wrong for some strided convolutions with channels first on the CPU.
     given = wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0])
     return dict(zip(names, listed(given)))
-
-
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if ours.shape != theirs.shape:
-        return float("inf")
-    different = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
-    finite = np.abs(theirs[np.isfinite(theirs)]).max(initial=1e-12)
-    largest = np.abs(ours[different] - theirs[different]).max(initial=0.0) / finite
-    return float(largest) if np.isfinite(largest) else float("inf")
 
 
 def _output(layer: Any, names: Sequence[str]) -> Any:
