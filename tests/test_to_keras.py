@@ -525,6 +525,7 @@ def test_the_command_line(tmp_path):
 
 
 @pytest.mark.keras
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_an_installed_keras_is_what_compares(tmp_path, monkeypatch):
     """In another process; a .keras archive is not for Keras 2."""
     monkeypatch.undo()
@@ -532,3 +533,9 @@ def test_an_installed_keras_is_what_compares(tmp_path, monkeypatch):
     compared = [mxsame.to_keras(net, tmp_path / f"net{end}", IMAGE).compared_by for end in (".h5", ".keras")]
     installed = f"Keras {metadata.version('keras')}"
     assert compared == [installed, "mxsame.from_keras" if ending() == ".h5" else installed]
+
+    keras = pytest.importorskip("keras")
+    x = keras.Input((3,))
+    keras.Model(x, {"b": keras.layers.ReLU()(x), "a": x}).save(tmp_path / f"named{ending()}")
+    named = mxsame.from_keras(tmp_path / f"named{ending()}")
+    assert mxsame.to_keras(named, tmp_path / f"again{ending()}", (2, 3)).compared_by == installed

@@ -16,7 +16,7 @@ from mxsame.export_keras.writer import Made
 from mxsame.exporting.comparing import Arrays, Sampled, compare as compared
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
-from mxsame.port.description import Model, Tensor
+from mxsame.port.description import Model, Tensor, leaves
 from mxsame.validation import check
 
 CANNOT_LOAD = 3  # the exit code of `SCRIPT` where no Keras is installed that loads such files
@@ -34,7 +34,7 @@ with open(arrays, "rb") as given:
     samples = pickle.load(given)
 outputs = [model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0]) for inputs in samples]
 with open(arrays, "wb") as computed:
-    pickle.dump([got if isinstance(got, (list, tuple)) else [got] for got in outputs], computed)
+    pickle.dump(outputs, computed)
 print("Keras", keras.__version__)
 """
 
@@ -81,7 +81,8 @@ def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Array
             return None
         reason = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
         check(not ended.returncode, f"net must be one that Keras runs as a file; Keras says: {reason[0]}")
-        return ended.stdout.strip().splitlines()[-1], pickle.loads(arrays.read_bytes())
+        outputs = pickle.loads(arrays.read_bytes())
+        return ended.stdout.strip().splitlines()[-1], [leaves(each, np.ndarray) for each in outputs]
 
 
 def read_back(file: str, samples: List[Arrays]) -> List[Arrays]:

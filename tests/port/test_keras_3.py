@@ -37,6 +37,7 @@ MODELS = {
     "ReLU(threshold=0.5)(x)": [WILD],
     "keras.ops.argmax(x, axis=1)": [WILD],
     "[keras.ops.sign(x), keras.ops.swapaxes(y, 1, -1), *keras.ops.top_k(z, 2)]": [WILD, LONG, np.round(LONG)],
+    "[keras.ops.swapaxes(x, 1, axis) for axis in (1, 2)]": [LONG],
     "[keras.ops.take(x, [2, -11], axis=1), keras.ops.var(x, axis=(1, 2)), keras.ops.var(x, -1, True)]": [LONG],
     "[keras.ops.one_hot(x, 3), keras.ops.one_hot(keras.ops.cast(x, 'int32'), 9, dtype='int32')]": [4 * LONG],
     "MultiHeadAttention(2, 3, value_dim=2, use_gate=True)(x, x)": [LONG],

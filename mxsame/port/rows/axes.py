@@ -68,7 +68,8 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
 
 @operator("swapaxes", types=KEPT)
 def _swap_axes(site: Site, x: Value, axis1: int, axis2: int) -> Value:
-    order, (first, second) = list(range(x.rank)), axes_after_batch([axis1, axis2], x.rank)
+    order = list(range(x.rank))
+    (first,), (second,) = (axes_after_batch(axis, x.rank) for axis in (axis1, axis2))
     order[first], order[second] = second, first
     return _to_order(site, x, order)
 
