@@ -33,9 +33,12 @@ def imported_dict(option: str, named: str | None) -> Any:
         raise click.UsageError(f"{option} must be MODULE:NAME, as in my_layers:custom; received {named!r}.")
     sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module), name)
+        value = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise click.UsageError(f"{option} must name a dict of a module that Python finds: {error}.") from error
+    if not isinstance(value, dict):
+        raise click.UsageError(f"{option} must name a dict; {named} is a {type(value).__name__}.")
+    return value
 
 
 def imported_keras() -> Any:

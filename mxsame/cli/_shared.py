@@ -76,6 +76,8 @@ class Target(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))
+        if not value or path.name in (".onnx", ".keras", ".h5"):
+            self.fail(f"{value!r} must have a name.", param, ctx)
         if not path.resolve().parent.is_dir():
             self.fail(f"the folder {str(path.parent)!r} does not exist.", param, ctx)
         return path

@@ -118,6 +118,11 @@ def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict 
     """What `mxsame.export_onnx` gets, or None if no ONNX file is asked for."""
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
+        newest = importlib.import_module("onnx").defs.onnx_opset_version()
+        if opset > newest:
+            raise click.UsageError(
+                f"--opset must be at most {newest}, the newest of the installed onnx; received {opset}."
+            )
         return {"opset": opset, "dynamic_size": dynamic_size}
     if opset != 13 or dynamic_size:
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
@@ -164,6 +169,7 @@ def convert_file(
     from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
     from mxsame.graphs.tracing import explain_errors
+    from mxsame.onnx.export import has_fixed_size
     from mxsame.port import convert, report
 
     written, checked = [], None
@@ -178,6 +184,9 @@ def convert_file(
             reason = f"it takes more memory than its size allows ({type(error).__name__})"
             raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
         sizes = input_shapes(net, shapes)
+        if onnx is not None and onnx["dynamic_size"] and has_fixed_size(net):
+            rule = "--dynamic-size needs a model whose input declares None for its size, as Input((None, None, 3)) does"
+            raise click.UsageError(f"{rule}; received one for {', '.join(map(str, sizes))}.")
         stage("running the network", 0, 1)
         with explain_errors(shapes=sizes):
             rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
@@ -206,7 +215,11 @@ def input_shapes(net: Any, given: tuple) -> list:
             known = ", ".join(map(str, own))
             raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")
         return [(1, *shape[1:]) for shape in own]
-    return in_order(given, [tensor.layer for tensor in net.description.inputs])
+    sizes = in_order(given, [tensor.layer for tensor in net.description.inputs])
+    for size, shape in zip(sizes, own):
+        if len(size) != len(shape):
+            raise click.UsageError(f"--shape must have {len(shape)} lengths, as {shape} has; received {size}.")
+    return sizes
 
 
 def in_order(given: tuple, inputs: list[str]) -> list:

@@ -123,10 +123,9 @@ def export_onnx(
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
     fold = validation.flag("fold", fold)
-    declared = getattr(net, "declared_shapes", ())
-    is_fixed = any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
-    validation.check(not (dynamic_size and is_fixed), rule, dynamic_size=True, shapes=list(declared))
+    declared = getattr(net, "declared_shapes", ())
+    validation.check(not (dynamic_size and has_fixed_size(net)), rule, dynamic_size=True, shapes=list(declared))
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
@@ -147,6 +146,12 @@ def export_onnx(
         checking.save(model, file)
         checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
     return path
+
+
+def has_fixed_size(net: Any) -> bool:
+    """Whether a net is of a Keras model that declares a length for each axis."""
+    declared = getattr(net, "declared_shapes", ())
+    return any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
 
 
 def _check_takes(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) -> None:
