@@ -118,11 +118,11 @@ def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict 
     """What `mxsame.export_onnx` gets, or None if no ONNX file is asked for."""
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
-        newest = importlib.import_module("onnx").defs.onnx_opset_version()
+        with refusals():
+            import onnx
+        newest = onnx.defs.onnx_opset_version()
         if opset > newest:
-            raise click.UsageError(
-                f"--opset must be at most {newest}, the newest of the installed onnx; received {opset}."
-            )
+            raise click.UsageError(f"--opset must be at most {newest}, which the installed onnx has; received {opset}.")
         return {"opset": opset, "dynamic_size": dynamic_size}
     if opset != 13 or dynamic_size:
         raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
