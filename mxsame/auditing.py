@@ -16,7 +16,7 @@ from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting.graph import Graph, Node, Output, entries
-from mxsame.rewriting.windows import WITH_WINDOWS, Windowed, has_windows, spatial, windowed
+from mxsame.rewriting.windows import WITH_WINDOWS, MergedOperator, has_windows, merge_pads, spatial
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
 
@@ -198,7 +198,7 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
 class _Compared:
     """A convolution or a pooling operator, compared with SAME's of the same size."""
 
-    def __init__(self, node: Node, operator: Windowed, shapes: Dict[Output, tuple]):
+    def __init__(self, node: Node, operator: MergedOperator, shapes: Dict[Output, tuple]):
         self.node, self.last, self.data = node, operator.last, operator.data
         self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
@@ -293,7 +293,7 @@ def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Comp
     users = graph.users()
     for node in graph.nodes():
         if has_windows(node):
-            layers = [_Compared(node, operator, shapes) for operator in windowed(node, shapes, users)]
+            layers = [_Compared(node, operator, shapes) for operator in merge_pads(node, shapes, users)]
             yield next((layer for layer in layers if layer.fits), layers[0])
 
 

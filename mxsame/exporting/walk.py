@@ -22,7 +22,7 @@ from mxsame.progress import report
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
-from mxsame.rewriting.windows import has_windows, is_channels_first, note, windows_of
+from mxsame.rewriting.windows import has_windows, is_channels_first, note_windows, windows_of
 from mxsame.scope import FORMAT, NOTE
 from mxsame.validation import check
 
@@ -63,10 +63,10 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> G
         if node.name in source.types:
             node.attrs["__dtype__"] = tensors.dtype_attribute(source.types[node.name])
     floats = [name for name, dtype in source.types.items() if np.dtype(dtype).kind == "f"]
-    canonical.drop(graph, dropout=not trained, copies=True, floats=floats)
-    canonical.bound(graph)
+    canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
+    canonical.write_clips(graph)
     _forget_zero_states(graph, source.dtype)
-    note(graph, any_size)
+    note_windows(graph, any_size)
     return graph
 
 

@@ -17,7 +17,7 @@ from mxsame.graphs import files, tracing
 from mxsame.plan import costs
 from mxsame.rewriting import bfloat16, simplify
 from mxsame.rewriting.graph import Graph
-from mxsame.rewriting.onednn import copy_before_softmax, fused, has_steps, protect
+from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, protect
 from mxsame.scope import Target
 from mxsame.tensors import operands
 
@@ -101,8 +101,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
         types = dict.fromkeys(inputs.shapes, own)
         graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates = sorted(DTYPES, key=lambda each: own is not None and each != own)
-        dtypes = {name: graph.accepted(name, candidates) for name in inputs.shapes}
-        fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not has_steps(graph)
+        dtypes = {name: graph.accepted_dtypes(name, candidates) for name in inputs.shapes}
+        fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         simplify(graph, fuses)
         copy_before_softmax(graph)
         if own == SINGLE:
@@ -186,7 +186,7 @@ class Deployed(mx.gluon.SymbolBlock):
         self._fused: Optional[tracing.Runner] = None
         if fused_dtype:
             with contextlib.suppress(mx.base.MXNetError):
-                self._fused = self._runner(fused(graph, fused_dtype))
+                self._fused = self._runner(fuse(graph, fused_dtype))
         self._last: Tuple[Any, Any] = None, None  # what is seen of the last call, its runner
         for context in contexts:
             self.self_check(context)

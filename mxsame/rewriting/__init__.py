@@ -1,28 +1,32 @@
-"""Graphs rewritten for inference and training: the same values from fewer and better steps.
+"""Graphs rewritten for inference and training: the same values from fewer and faster operators.
 
-A `Graph` is a Symbol taken apart, with the arrays of its parameters. Each other file has one kind of rewriting and
-changes a graph in place; none depends on the layer that a node came from.
+`mxsame.rewriting.graph.Graph` is a Symbol as nodes that can be changed, with the arrays of its parameters. Each other
+file has one kind of rewriting, in functions that change a graph in place. They look at operators only, not at the
+layers that these came from.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, training, widening
-from mxsame.rewriting.graph import Graph
+from mxsame.rewriting.graph import Graph, InputShapes
 from mxsame.scope import Target
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Symbol
 
 __all__ = ["prepare", "simplify"]
 
 
-def prepare(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) -> Any:
-    """Returns a net's graph as it comes from its layers, for inputs of these shapes, made to run right, and fast."""
+def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
+    """Returns the graph of a net, for inputs of these shapes, without what MXNet would run wrongly or slowly."""
     trains = target.purpose == "training"
     speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
     changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     written = symbol.tojson()
     if not any(f'"op": "{op}"' in written for op in changed):
-        return symbol
+        return symbol  # reading and writing a graph takes time
     graph = Graph.of(symbol, {}, shapes)
     onednn.copy_before_softmax(graph)
     if target.purpose != "format":
@@ -33,15 +37,15 @@ def prepare(symbol: Any, shapes: Mapping[str, Sequence[int]], target: Target) ->
 
 
 def simplify(graph: Graph, fuses: bool) -> None:
-    """Runs all passes, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
-    canonical.drop(graph)  # identities would hide from the other passes which operators are next to each other
-    canonical.canonicalize(graph)  # the passes below look for one name where MXNet has several operators
-    canonical.bound(graph)
+    """Run all passes for inference, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
+    canonical.drop_identities(graph)  # between two operators, they would hide from the passes below that these meet
+    canonical.canonicalize(graph)  # the passes below look for one form of each activation
+    canonical.write_clips(graph)
     constants.fold(graph)  # a weight that is computed is a parameter before anything is folded into it
-    batch_norm.fold(graph)  # a batch norm that is folded is no longer in the way of slices and transposes
+    batch_norm.fold(graph)  # before slices and transposes sink, which batch norms would stop
     sinking.sink(graph)  # only batch norms that could not be folded become convolutions
     if fuses:
         batch_norm.convolve(graph)  # after folding, which must not fold anything into these convolutions
         widening.widen(graph)
-    canonical.separate(graph)  # an output may have become a parameter, or another output
+    canonical.separate_outputs(graph)  # an output may have become a parameter, or another output
     graph.prune()

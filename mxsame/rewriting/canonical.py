@@ -1,4 +1,5 @@
-"""Operators that change nothing at inference are dropped; others get the one form that oneDNN fuses."""
+"""Operators in one form: those that change nothing at inference are dropped, and others get the form that oneDNN
+fuses."""
 
 from __future__ import annotations
 
@@ -7,8 +8,7 @@ from typing import Collection
 import numpy as np
 
 from mxsame import tensors
-from mxsame.plan.arrays import COPY
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output, operator
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
 NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which turn integers and bools into floats
@@ -17,13 +17,16 @@ NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which t
 }
 
 
-def drop(graph: Graph, dropout: bool = True, copies: bool = False, floats: Collection[str] = ()) -> None:
-    """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size; with
-    `copies` also those that MXNet needs. The inputs of the names in `floats` are floats."""
+def drop_identities(graph: Graph, dropout: bool = True, copies: bool = False, floats: Collection[str] = ()) -> None:
+    """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size.
+
+    Without `dropout`, dropout stays. With `copies`, copies that MXNet needs are dropped, too. Inputs of the names in
+    `floats` are floats: a division by 1, which makes floats of integers, changes nothing in them.
+    """
     replacements = {}
     for node in graph.nodes():
         changes_nothing = _is_identity(node) or (_divides_by_1(node) and node.inputs[0].node.name in floats)
-        if changes_nothing and (dropout or node.op != "Dropout") and (copies or COPY not in node.attrs):
+        if changes_nothing and (dropout or node.op != "Dropout") and (copies or not node.is_needed):
             replacements[Output(node)] = node.inputs[0]
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
             replacements[Output(node)] = node.inputs[0].node.inputs[0]
@@ -31,6 +34,7 @@ def drop(graph: Graph, dropout: bool = True, copies: bool = False, floats: Colle
 
 
 def _is_identity(node: Node) -> bool:
+    """Returns whether an operator changes nothing at inference."""
     if node.op == "Dropout":
         return node.attr("mode", "training") != "always"
     if node.op in NEUTRAL:
@@ -39,38 +43,37 @@ def _is_identity(node: Node) -> bool:
 
 
 def takes_all(node: Node) -> bool:
-    """Whether a node is a slice of everything."""
+    """Returns whether it is a slice of everything."""
     return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
 
 def _divides_by_1(node: Node) -> bool:
+    """Returns whether it only makes floats of integers."""
     return node.op == tensors.TO_FLOATS and float(node.attr("scalar")) == 1
 
 
 def canonicalize(graph: Graph) -> None:
-    """Write activations of floats as `Activation`, which takes no integers, and a batch norm with a relu inside as two
-    nodes."""
+    """Write activations of floats as `Activation`, which takes no integers, and a batch norm with a ReLU as two
+    operators."""
     dtypes, replacements = graph.dtypes(), {}
     for node in graph.nodes():
         if node.kind in ACTIVATIONS and np.dtype(dtypes.get(Output(node)) or int).kind == "f":
-            node.op, node.attrs = "Activation", {"act_type": node.kind}
+            node.become("Activation", *node.inputs, act_type=node.kind)
         elif node.op == "_contrib_BatchNormWithReLU":
             node.op = "BatchNorm"
-            relu = Node("Activation", f"{node.name}_relu", [Output(node)], {"act_type": "relu"})
-            replacements[Output(node)] = Output(relu)
+            replacements[Output(node)] = operator("Activation", f"{node.name}_relu", Output(node), act_type="relu")
     graph.replace(replacements)
 
 
-def bound(graph: Graph) -> None:
-    """Write a relu of a minimum, which trains faster, as `clip`, which runtimes fuse, and a clip that is scaled as a
-    clip of what is scaled, which can be folded."""
+def write_clips(graph: Graph) -> None:
+    """Write a ReLU of a minimum, which trains faster, as `clip`, which runtimes fuse; and a scaled clip as a clip of
+    scaled data, whose scale can be folded."""
     dtypes, users = graph.dtypes(), graph.users()
     for node in users:
         if "relu" in (node.kind, node.attr("act_type")):
             inner = node.inputs[0].node
             if inner.kind == "minimum_scalar" and float(inner.attr("scalar")) >= 0:
-                node.op, node.attrs = "clip", {"a_min": "0", "a_max": inner.attrs["scalar"]}
-                node.inputs = [inner.inputs[0]]
+                node.become("clip", inner.inputs[0], a_min=0, a_max=inner.attrs["scalar"])
         clip = node.inputs[0].node if node.kind == "multiply_scalar" else node
         if clip is not node and clip.kind == "clip" and len(users[clip]) == 1:
             scale, types = float(node.attr("scalar")), {dtypes.get(Output(each)) for each in (node, clip)}
@@ -79,10 +82,10 @@ def bound(graph: Graph) -> None:
                 node.op, node.attrs, clip.op, clip.attrs = "clip", bounds, node.op, node.attrs
 
 
-def separate(graph: Graph) -> None:
-    """Give an output that is a variable, or that occurs twice, a node of its own."""
+def separate_outputs(graph: Graph) -> None:
+    """Give each output of the graph a node of its own: a copy if the output is a variable, or is there twice."""
     seen = set()
     for position, output in enumerate(graph.outputs):
         if output.node.op == "null" or output in seen:
-            graph.outputs[position] = Output(Node("_copy", f"output{position}", [output]))
+            graph.outputs[position] = operator("_copy", f"output{position}", output)
         seen.add(output)

@@ -1,4 +1,4 @@
-"""Operators that depend on parameters only are computed once, and their outputs become parameters."""
+"""Constant operators, which depend only on parameters, computed once: their outputs become parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IMPURE = (
 
 
 def fold(graph: Graph) -> None:
-    """Evaluate the outputs of constant operators that other operators use."""
+    """Replace every output of a constant operator that another operator uses, or the graph itself, by its value."""
     constant = set()
     for node in graph.nodes():
         sources = (source for source, _ in node.inputs)
@@ -26,7 +26,7 @@ def fold(graph: Graph) -> None:
 
 
 def _is_pure(node: Node) -> bool:
-    """Whether a node with inputs has the same outputs at every run."""
+    """Returns whether an operator has inputs, and the same outputs at every run."""
     return (
         bool(node.inputs)
         and NOTE not in node.attrs

@@ -1,4 +1,4 @@
-"""A Symbol taken apart: nodes that can be changed, and the arrays of its parameters."""
+"""`Graph`: a Symbol as nodes that can be changed, and the arrays of its parameters."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import json
 import re
 from collections import ChainMap
 from dataclasses import dataclass, field
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
+from mxsame.plan.arrays import COPY
 from mxsame.scope import RECURRENT_NOTE
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Symbol
 
 # What an operator computes -> MXNet's names: for arrays of one shape, with broadcasting, as in NumPy, with a number.
 ARITHMETIC = {
@@ -49,21 +53,26 @@ FLAGS = {"true": True, "false": False}
 
 @dataclass(eq=False)
 class Node:
-    """An operator, or a variable (`op` is "null"); attributes are strings, as MXNet writes them."""
+    """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files."""
 
     op: str
     name: str
     inputs: List[Output] = field(default_factory=list)
     attrs: Dict[str, str] = field(default_factory=dict)
-    more: Dict[str, Any] = field(default_factory=dict)  # other fields of the file: the graphs inside a loop
+    more: Dict[str, Any] = field(default_factory=dict)  # other fields in the file, such as the graphs inside a loop
 
     @property
     def kind(self) -> str:
-        """What it computes: one name for all operators that compute the same."""
+        """What the operator computes. MXNet has several operators for the same; they all have one kind."""
         return "RNN with a note" if RECURRENT_NOTE in self.attrs else KINDS.get(self.op, self.op)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether it is a copy that MXNet needs, although it changes nothing."""
+        return COPY in self.attrs
+
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute's value; the default if it is None."""
+        """Returns an attribute's value, or the default if it is None or missing."""
         text = self.attrs.get(name, "None")
         if text in FLAGS:
             return FLAGS[text]
@@ -73,20 +82,62 @@ class Node:
             return text
         return default if value is None else value
 
+    def activates_by(self, function: str) -> bool:
+        """Returns whether it is an `Activation` by this function."""
+        return self.op == "Activation" and self.attr("act_type") == function
+
+    def become(self, op: str, /, *inputs: Output, **attrs: Any) -> None:
+        """Make it another operator, whose output all users of this one get."""
+        self.op, self.inputs, self.attrs = op, list(inputs), {key: str(value) for key, value in attrs.items()}
+
+
+class Output(NamedTuple):
+    """One of the outputs of a node."""
+
+    node: Node
+    index: int = 0
+
+
+class User(NamedTuple):
+    """A node that uses an output, and the position of the output among its inputs. The node is None if the graph itself
+    has the output, at this position among its own."""
+
+    node: Optional[Node]
+    position: int
+
+
+Shape = Tuple[int, ...]
+Shapes = Dict[Node, Shape]  # of the first outputs
+Users = Mapping[Node, Sequence[User]]
+Arrays = Mapping[str, np.ndarray]
+InputShapes = Mapping[str, Sequence[int]]
+
+
+def operator(op: str, name: str, /, *inputs: Output, **attrs: Any) -> Output:
+    """Returns the output of a new operator."""
+    node = Node(op, name)
+    node.become(op, *inputs, **attrs)
+    return Output(node)
+
+
+def factors(node: Node) -> Sequence[Sequence[Output]]:
+    """Returns the two inputs of a product of arrays, in both orders; nothing for any other operator."""
+    return (node.inputs, node.inputs[::-1]) if node.kind == "multiply" else ()
+
 
 def entries(value: Any) -> List[Any]:
-    """An attribute of one entry or several as a list; None is an empty one."""
+    """Returns the entries of an attribute, which may be a single one or None, as a list."""
     return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def unused(name: str, taken: Collection[str]) -> str:
-    """The name, or if it is taken, the first of name_1, name_2, .. that is not."""
+    """Returns the name, or if it is taken, the first of name_1, name_2, .. that is not."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
-    """The positions that a slice takes along each axis of data of this shape; None for any other operator."""
+    """Returns the positions that a slice takes along each axis of data of this shape; None for any other operator."""
     whole = [range(length) for length in shape]
     if node.op == "slice_axis":
         axis = node.attr("axis") % len(shape)
@@ -99,45 +150,20 @@ def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
     return [part[slice(*ends)] for part, ends in zip(whole, zip(begin, end, step))]
 
 
-class Output(NamedTuple):
-    """One of the outputs of a node."""
-
-    node: Node
-    index: int = 0
-
-
-class User(NamedTuple):
-    """A user of an output: a node and the position among its inputs, or no node and the position among the graph's
-    outputs."""
-
-    node: Optional[Node]
-    position: int
-
-
 class Graph:
-    """The nodes that compute some outputs. `values` holds the array of each variable that is a parameter, `inputs` the
-    shape of each that is an input; `context` is the device, the CPU by default."""
+    """The nodes that compute some outputs.
 
-    def __init__(
-        self,
-        outputs: Sequence[Output],
-        values: Mapping[str, np.ndarray],
-        inputs: Mapping[str, Sequence[int]],
-        context: Any = None,
-    ):
+    `values` has the arrays of the parameters, `inputs` the shapes of the inputs, both by the names of variables.
+    `context` is the device on which nodes are run, by default the CPU.
+    """
+
+    def __init__(self, outputs: Sequence[Output], values: Arrays, inputs: InputShapes, context: Any = None):
         self.outputs, self.values, self.inputs = list(outputs), dict(values), dict(inputs)
         self.context = context or mx.cpu()
 
     @classmethod
-    def of(
-        cls,
-        symbol: Any,
-        values: Mapping[str, np.ndarray],
-        inputs: Mapping[str, Sequence[int]],
-        context: Any = None,
-        casts: bool = True,
-    ) -> Graph:
-        """Returns a Symbol's graph; without `casts`, those of `mxnet.contrib.amp` are left out."""
+    def of(cls, symbol: Symbol, values: Arrays, inputs: InputShapes, context: Any = None, casts: bool = True) -> Graph:
+        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out."""
         read = json.loads(symbol.tojson(remove_amp_cast=not casts))
         nodes: List[Node] = []
         for entry in read["nodes"]:
@@ -146,8 +172,8 @@ class Graph:
             nodes.append(Node(entry["op"], entry["name"], sources, dict(entry.get("attrs", {})), more))
         return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
 
-    def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Any:
-        """A Symbol of these outputs, by default of the graph's own."""
+    def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Symbol:
+        """Returns a Symbol of these outputs, by default of the graph's own."""
         outputs = self.outputs if outputs is None else outputs
         nodes = self.nodes(outputs)
         number = {node: position for position, node in enumerate(nodes)}
@@ -171,16 +197,16 @@ class Graph:
         return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
 
     def _variable(self, node: Node) -> Dict[str, str]:
-        """The attributes of a variable; a parameter's are the shape and type of its array, as a net's variables keep
-        the type from before a cast."""
+        """Returns the attributes of a variable: for a parameter, the shape and the type of its array, since a net's own
+        variable keeps the type that it had before a cast."""
         value = self.values.get(node.name)
         if value is None:
             return node.attrs
         return {"__shape__": str(value.shape), "__dtype__": tensors.dtype_attribute(value.dtype)}
 
     def nodes(self, outputs: Optional[Sequence[Output]] = None) -> List[Node]:
-        """All nodes, each after its inputs. Without recursion, which deep networks would exhaust."""
-        ordered: Dict[Node, None] = {}
+        """Returns all nodes, each after its inputs."""
+        ordered: Dict[Node, None] = {}  # without recursion, whose depth is limited
         stack = [node for node, _ in reversed(self.outputs if outputs is None else outputs)]
         while stack:
             node = stack[-1]
@@ -193,7 +219,7 @@ class Graph:
         return list(ordered)
 
     def users(self) -> Dict[Node, List[User]]:
-        """The users of every node."""
+        """Returns all users of every node."""
         users: Dict[Node, List[User]] = {node: [] for node in self.nodes()}
         for node in users:
             for position, (source, _) in enumerate(node.inputs):
@@ -203,16 +229,18 @@ class Graph:
         return users
 
     def used_by(self, node: Optional[Node]) -> List[Output]:
-        """The inputs of a node; the graph's outputs for None."""
+        """Returns the inputs of a node, or the graph's outputs for None: what positions of a `User` count."""
         return self.outputs if node is None else node.inputs
 
     def connect(self, user: User, output: Output) -> None:
-        """Let a user use this output."""
+        """Let a user use this output instead."""
         self.used_by(user.node)[user.position] = output
 
     def replace(self, replacements: Mapping[Output, Output]) -> None:
-        """Let all that uses one of these outputs use another one, which may be replaced in turn. A node that is only in
-        the replacements, after the output that it replaces, stays as it is."""
+        """Let the users of some outputs use others, which may be replaced in turn.
+
+        Nodes that the graph does not have yet keep their inputs: a new operator on an output can replace that output.
+        """
 
         def final(output: Output) -> Output:
             while output in replacements:
@@ -224,28 +252,28 @@ class Graph:
         self.outputs = list(map(final, self.outputs))
 
     def value(self, output: Output) -> Optional[np.ndarray]:
-        """The array of a parameter; None for anything else."""
+        """Returns the array of a parameter, None for anything else."""
         return self.values.get(output.node.name) if output.node.op == "null" else None
 
     def constant(self, name: str, value: np.ndarray) -> Output:
-        """Adds a parameter, whose name starts with this."""
+        """Returns a new parameter of this value; its name starts with `name`."""
         unique = unused(name, ChainMap(self.values, self.inputs))  # type: ignore[arg-type]
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
-    def used_outputs(self) -> list[Output]:
-        """The first output of every node, and all others that something uses."""
+    def used_outputs(self) -> List[Output]:
+        """Returns the first output of every node, and all others that are used."""
         nodes = self.nodes()
         sources = (source for node in nodes for source in node.inputs)
         return list(dict.fromkeys([*map(Output, nodes), *self.outputs, *sources]))
 
-    def shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Node, tuple]:
-        """The shape of every node's first output, as by `output_shapes`."""
+    def shapes(self, inputs: Optional[InputShapes] = None) -> Shapes:
+        """Returns the shapes of the first outputs; otherwise as `output_shapes`."""
         return {output.node: shape for output, shape in self.output_shapes(inputs).items() if not output.index}
 
-    def output_shapes(self, inputs: Optional[Mapping[str, Sequence[int]]] = None) -> Dict[Output, tuple]:
-        """The shape of every output that is used, by default for the graph's own inputs; without those that depend on
-        values."""
+    def output_shapes(self, inputs: Optional[InputShapes] = None) -> Dict[Output, Shape]:
+        """Returns the shape of every output that is used, as far as it does not depend on values, for inputs of these
+        shapes, by default the graph's own."""
         outputs = self.used_outputs()
         names = {output.node.name for output in outputs if output.node.op == "null"}
         known = {name: shape for name, shape in (inputs or self.inputs).items() if name in names}
@@ -253,7 +281,7 @@ class Graph:
         return {output: shape for output, shape in zip(outputs, inferred) if _is_complete(shape)}
 
     def dtypes(self) -> Dict[Output, Any]:
-        """The type of every output that is used; empty if an input may be of several types."""
+        """Returns the type of every output that is used; none if an input may have several types."""
         variables = [node for node in self.nodes() if node.op == "null"]
         if not all(node.name in self.values or "__dtype__" in node.attrs for node in variables):
             return {}
@@ -261,10 +289,10 @@ class Graph:
         _, inferred, _ = self.symbol(outputs).infer_type_partial()
         return dict(zip(outputs, inferred or ()))
 
-    def accepted(self, name: str, dtypes: Sequence[Any]) -> tuple:
-        """Which of these types an input may have; raises MXNet's error if it is none. The input's variable gets the
-        type if it is only one, and loses its type if there are several. Integers are refused for Pooling, for which
-        MXNet infers them but cannot run."""
+    def accepted_dtypes(self, name: str, dtypes: Sequence[Any]) -> Tuple[Any, ...]:
+        """Returns which of these types an input may have, and raises MXNet's error if it is none. The input's variable
+        gets the type if it is only one, and loses its type if there are several. `Pooling` gets no integers: MXNet
+        infers them, but cannot run it."""
         inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
         variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
@@ -287,9 +315,9 @@ class Graph:
             variable.attrs["__dtype__"] = tensors.dtype_attribute(allowed[0])
         return tuple(allowed)
 
-    def run(self, outputs: Sequence[Output], data: Optional[Mapping[str, np.ndarray]] = None) -> list:
-        """The arrays of outputs for this data of the inputs. A block runs them: an executor would let oneDNN fuse
-        operators."""
+    def run(self, outputs: Sequence[Output], data: Optional[Arrays] = None) -> List[np.ndarray]:
+        """Returns the arrays of some outputs, for this data of the inputs. A Gluon block runs them, since in an
+        executor oneDNN would fuse operators."""
         symbol, given = self.symbol(outputs), {**self.values, **(data or {})}
         names = symbol.list_inputs()
         arrays = [mx.nd.array(given[name], ctx=self.context, dtype=given[name].dtype) for name in names]
@@ -301,12 +329,12 @@ class Graph:
         return [array.asnumpy() for array in (computed if isinstance(computed, list) else [computed])]
 
     def prune(self) -> None:
-        """Drop the arrays of parameters that no node uses any more."""
+        """Drop the arrays of parameters that nothing uses any more."""
         names = {node.name for node in self.nodes()}
         self.values = {name: value for name, value in self.values.items() if name in names}
 
 
-def _is_complete(shape: Optional[tuple]) -> bool:
+def _is_complete(shape: Optional[Shape]) -> bool:
     if mx.util.is_np_shape():
         return shape is not None and -1 not in shape
     return bool(shape) and 0 not in shape

@@ -1,7 +1,7 @@
-"""Transposes sink: they go after operators that treat every element by itself.
+"""Transposes moved after operators that treat every element by itself.
 
-A transpose only moves elements, so the order makes no difference to the values, and two transposes that meet cancel
-out: a network with channels last keeps one at either end.
+A transpose only moves elements, so this order gives the same values. Two transposes that meet cancel out: what is left
+of those of a network with channels last is one at its start and one at its end.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxsame.plan.arrays import COPY
-from mxsame.rewriting.graph import Graph, Node, Output, slice_ranges
+from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, slice_ranges
 
 ELEMENTWISE = {
     *("Activation", "relu", "sigmoid", "tanh", "softsign", "clip", "abs", "negative", "square", "sqrt", "exp", "log"),
@@ -20,24 +19,24 @@ ELEMENTWISE = {
     *("multiply_scalar", "divide_scalar", "rdivide_scalar", "power_scalar", "maximum_scalar", "minimum_scalar"),
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "identity"),
 }
-AXIS = {"BatchNorm": "axis", "Concat": "dim"}  # the attribute with the one axis of an operator, by default 1
+AXIS = {"BatchNorm": "axis", "Concat": "dim"}  # op -> the attribute with its one axis, by default 1
 RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 
 
 class Movement(NamedTuple):
-    """What a node does to axes: a transpose by `axes`, or a slice of those `sliced`."""
+    """A transpose by `axes`, or a slice along the axes `sliced`, none of which moves."""
 
     axes: Tuple[int, ...]
     sliced: Tuple[int, ...] = ()
 
     def before(self, axis: int) -> Optional[int]:
-        """The position of an axis in the data that was moved; None for one that is sliced."""
+        """Returns the position of an axis in the data, None for one that is sliced."""
         return None if axis in self.sliced else self.axes[axis]
 
 
-def movement(node: Node, shapes: dict) -> Optional[Movement]:
-    """A node as a movement, if it is one."""
-    if not node.inputs or COPY in node.attrs or node.inputs[0].node not in shapes:
+def movement(node: Node, shapes: Shapes) -> Optional[Movement]:
+    """Returns an operator as a movement, None if it is none."""
+    if not node.inputs or node.is_needed or node.inputs[0].node not in shapes:
         return None
     shape = shapes[node.inputs[0].node]
     axes, parts = tuple(range(len(shape))), slice_ranges(node, shape)
@@ -49,7 +48,7 @@ def movement(node: Node, shapes: dict) -> Optional[Movement]:
 
 
 def sink(graph: Graph) -> None:
-    """Move every transpose as far down as it goes, from the data to the outputs."""
+    """Move every transpose as far as it goes, from the data towards the outputs."""
     shapes, users = graph.shapes(), graph.users()
     for node in users:
         if node.op == "transpose":
@@ -63,8 +62,8 @@ def sink(graph: Graph) -> None:
     graph.replace({Output(node): node.inputs[0] for node in users if node.op == "_copy"})
 
 
-def _merge(node: Node, shapes: dict) -> None:
-    """Make one transpose of a transpose of a transpose, or an identity."""
+def _merge(node: Node, shapes: Shapes) -> None:
+    """Write a transpose of a transpose as one transpose, or as an identity."""
     outer, source = movement(node, shapes), node.inputs[0].node
     inner = movement(source, shapes) if source.op == "transpose" else None
     if outer is None or inner is None:
@@ -75,9 +74,9 @@ def _merge(node: Node, shapes: dict) -> None:
         node.op, node.attrs = "_copy", {}
 
 
-def _commutes(graph: Graph, node: Node, users: dict, shapes: dict) -> bool:
-    """Whether an operator gives the same, transposed, for data that has not been: its arrays are transposed alike, and
-    no other kind of operator needs them so."""
+def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
+    """Returns whether an operator can go before the transposes of its inputs. These must be alike, and used only by
+    operators that can do without them."""
     arrays = [source for source in node.inputs if graph.value(source) is None]
     moves = {movement(source.node, shapes) if source.node.op == "transpose" else None for source in arrays}
     if len(moves) != 1 or None in moves or node not in shapes or not _is_elementwise(node):
@@ -89,14 +88,14 @@ def _commutes(graph: Graph, node: Node, users: dict, shapes: dict) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    """Whether an operator treats every element by itself, if it is given where its axis is."""
+    """Returns whether an operator treats every element by itself, or has one axis, which an attribute names."""
     if node.op == "LeakyReLU":
         return node.attr("act_type", "leaky") in RECTIFIERS
     return node.kind in ELEMENTWISE or (node.op in AXIS and not node.attr("output_mean_var", False))
 
 
-def _put_before(graph: Graph, node: Node, shapes: dict) -> None:
-    """Attributes, inputs and constant operands of an operator that now has data before the transpose."""
+def _put_before(graph: Graph, node: Node, shapes: Shapes) -> None:
+    """Let an operator use the data of the transposes before it, and change its axis, shape and constant operands."""
     move = next(movement(source.node, shapes) for source in node.inputs if source.node.op == "transpose")
     shape, order = shapes[node], np.argsort(move.axes)
     shapes[node] = tuple(shape[axis] for axis in order)

@@ -1,8 +1,8 @@
 """The windows of convolutions and pooling operators, with the pads before them and the slices after them.
 
 MXNet's operators pad both ends alike. A layer that pads the ends of an axis differently has an operator before it that
-adds elements, or one after it that drops outputs; :func:`windowed` reads them all as one operator with other windows.
-:func:`note` writes such windows into the attribute `NOTE`, which graphs that are traced with windows noted have, too.
+adds elements, or one after it that drops outputs. :func:`merge_pads` reads them all as one operator with other windows.
+:func:`note_windows` writes such windows into the attribute `NOTE`, which layers write in graphs for another format.
 """
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import serialize_windows
-from mxsame.rewriting.graph import Graph, Node, Output, User, entries, slice_ranges
+from mxsame.plan.windows import AnyWindow, serialize_windows
+from mxsame.rewriting.graph import Graph, Node, Output, Users, entries, slice_ranges
 from mxsame.scope import NOTE
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-Shapes = Mapping[Output, Sequence[int]]
-Users = Mapping[Node, Sequence[User]]
+OutputShapes = Mapping[Output, Sequence[int]]
 
 
 def has_windows(node: Node) -> bool:
-    """Whether an operator has windows; a global pooling operator has none."""
+    """Returns whether an operator has windows; a global pooling operator has none."""
     return node.op in WITH_WINDOWS and not node.attr("global_pool", False)
 
 
 def is_channels_first(node: Node) -> bool:
-    """Whether an operator has its channels on the second axis, which is so without a layout."""
+    """Returns whether an operator has its channels on the second axis, as it has without a layout."""
     return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
 
 
 def spatial(node: Node, along: Sequence[Any]) -> Tuple[Any, ...]:
-    """The spatial part of a shape, or of any other sequence with an entry for each axis of an operator's data."""
+    """Returns the spatial part of a shape, or of another sequence with an entry for each axis of an operator's data."""
     return tuple(along[2:] if is_channels_first(node) else along[1:-1])
 
 
 def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
-    """The windows of an operator on data of this size: those in its note, or those of MXNet's attributes."""
+    """Returns the windows of an operator on data of this size, from its note or its attributes."""
     note = node.attr(NOTE)
     if note is not None:
         kind = TransposedWindow if node.op == "Deconvolution" else Window
@@ -58,28 +57,29 @@ def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
     return tuple(replace(window, crop=crop) for window, crop in zip(whole, crops))
 
 
-class Windowed(NamedTuple):
-    """An operator with the pads before it and slices after it.
+class MergedOperator(NamedTuple):
+    """An operator with the pads before it and the slices after it, as one operator with other windows.
 
-    The windows' pads are the sum of all of them; a negative one is a number of elements that no window reads."""
+    The pads of its windows are the sum of all of these. A negative one is a number of elements that no window reads.
+    """
 
     windows: Tuple[Any, ...]
     data: Output  # before the pads
-    nodes: Tuple[Node, ...]  # in the order of the data, with the operator among them
+    nodes: Tuple[Node, ...]  # from the pads to the slices, with the operator among them
 
     @property
     def last(self) -> Node:
-        """The node with the operator's output."""
+        """The node with the output."""
         return self.nodes[-1]
 
 
-def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
-    """An operator with the pads before it, then the same with one more slice after it, as long as slices that crop
-    spatial axes follow. No other operator uses the arrays between them."""
+def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[MergedOperator]:
+    """Yields an operator with the pads before it, then with one more slice after it at a time, as long as slices follow
+    that crop spatial axes only. No other operator uses the arrays between them."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0]])
     own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
-    merged = Windowed(own, data, (node,))
-    merged = _padded(node, merged, shapes, users) or merged
+    merged = MergedOperator(own, data, (node,))
+    merged = _with_pad_before(node, merged, shapes, users) or merged
     yield merged
     while len(users[merged.last]) == 1:
         after, shape = users[merged.last][0].node, shapes[Output(merged.last)]
@@ -92,12 +92,13 @@ def windowed(node: Node, shapes: Shapes, users: Users) -> Iterator[Windowed]:
         along = spatial(node, crops)
         if sum(map(any, along)) != sum(map(any, crops)):
             return
-        merged = Windowed(tuple(map(_cropped, merged.windows, along)), merged.data, (*merged.nodes, after))
+        windows = tuple(map(_without_outputs, merged.windows, along))
+        merged = MergedOperator(windows, merged.data, (*merged.nodes, after))
         yield merged
 
 
-def _cropped(window: Any, crop: Tuple[int, int]) -> Any:
-    """A window without the first and the last outputs."""
+def _without_outputs(window: AnyWindow, crop: Tuple[int, int]) -> AnyWindow:
+    """Returns a window without so many outputs at the start and at the end."""
     start, end = crop
     if isinstance(window, TransposedWindow):
         return replace(window, crop=(window.crop[0] + start, window.crop[1] + end))
@@ -106,34 +107,36 @@ def _cropped(window: Any, crop: Tuple[int, int]) -> Any:
 
 
 def _pads(window: Window) -> Tuple[int, int]:
-    """The (low, high) of a window, which may be negative."""
+    """Returns the (low, high) of a window, which may be negative."""
     if isinstance(window.padding, str) or window.ceil_mode:
         return window.pads(window.size)
     return window.padding
 
 
-def _padded(node: Node, merged: Windowed, shapes: Shapes, users: Users) -> Optional[Windowed]:
-    """The windows on the data before a pad operator, if their outputs are the same."""
+def _with_pad_before(
+    node: Node, merged: MergedOperator, shapes: OutputShapes, users: Users
+) -> Optional[MergedOperator]:
+    """Returns the operator with the pad operator before it, None if there is none whose elements are like padding."""
     pad = merged.data.node
     if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0] not in shapes or len(users[pad]) > 1:
         return None
     widths = pad.attr("pad_width")
     pairs = list(zip(widths[::2], widths[1::2]))
     along = spatial(node, pairs)
-    if sum(map(any, along)) != sum(map(any, pairs)) or not _gives_the_same(node, merged.windows, pad):
+    if sum(map(any, along)) != sum(map(any, pairs)) or not _is_like_padding(node, merged.windows, pad):
         return None
     added = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, merged.windows), along)]
     if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, merged.windows)):
         return None
     sizes = spatial(node, shapes[pad.inputs[0]])
     changed = [replace(window, size=n, padding=pair) for window, n, pair in zip(merged.windows, sizes, added)]
-    return Windowed(tuple(changed), pad.inputs[0], (pad, node))
+    return MergedOperator(tuple(changed), pad.inputs[0], (pad, node))
 
 
-def _gives_the_same(node: Node, windows: Sequence[Any], pad: Node) -> bool:
-    """Whether elements that a pad operator adds give the values of padding: zeros do for convolutions and for averages
-    that count them; for a maximum copies of the edge do, which is in the same windows, and zeros next to data that are
-    never negative."""
+def _is_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
+    """Returns whether elements that a pad operator adds have the effect of padding. Zeros have it for convolutions, and
+    for averages that count them. For a maximum, copies of the edge have it, since the edge is in the same windows, and
+    so have zeros next to data that are never negative."""
     if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in windows):
         return False
     zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))
@@ -146,7 +149,7 @@ def _gives_the_same(node: Node, windows: Sequence[Any], pad: Node) -> bool:
 
 
 def is_never_negative(node: Node) -> bool:
-    """Whether an operator's output has no element below 0."""
+    """Returns whether an operator's output has no element below 0."""
     kind = node.attr("act_type") if node.op == "Activation" else node.kind
     return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and float(node.attr("a_min")) >= 0)
 
@@ -154,10 +157,10 @@ def is_never_negative(node: Node) -> bool:
 # -- notes
 
 
-def note(graph: Graph, any_size: bool) -> None:
-    """Note the windows of every operator, together with the pads before it and the slices after it, in all of these
-    nodes. The pads and slices then only describe shapes. With `any_size` only windows that are right for every size are
-    noted."""
+def note_windows(graph: Graph, any_size: bool) -> None:
+    """Note the windows of every operator that has pads before it or slices after it, in all of these nodes. What has
+    the note besides the operator then only describes shapes. With `any_size`, only windows that are right for every
+    size are noted."""
     shapes, users = graph.output_shapes(), graph.users()
     for node in graph.nodes():
         if NOTE in node.attrs or not has_windows(node) or not is_channels_first(node):
@@ -166,8 +169,8 @@ def note(graph: Graph, any_size: bool) -> None:
         if node.inputs[0] not in shapes or (any_size and crops_by_size):
             continue
         chosen = None
-        for merged in windowed(node, shapes, users):
-            changed = _with_pads(merged, spatial(node, shapes[Output(merged.last)]), any_size)
+        for merged in merge_pads(node, shapes, users):
+            changed = _without_negative_pads(merged, spatial(node, shapes[Output(merged.last)]), any_size)
             if changed is None:
                 break
             chosen = changed
@@ -176,21 +179,22 @@ def note(graph: Graph, any_size: bool) -> None:
                 each.attrs[NOTE] = serialize_windows(chosen.windows)
 
 
-def _with_pads(merged: Windowed, outputs: Sequence[int], any_size: bool) -> Optional[Windowed]:
-    """The same with pads that are not negative; None if that needs a crop of the data."""
+def _without_negative_pads(merged: MergedOperator, outputs: Sequence[int], any_size: bool) -> Optional[MergedOperator]:
+    """Returns the operator with windows whose pads are not negative, None if the data would have to be cropped."""
     slices = merged.nodes[[*map(has_windows, merged.nodes)].index(True) + 1 :]
     if any_size and any(_counts_from_the_start(each) for each in slices):
         return None
-    changed = [_with_high(window, count, any_size) for window, count in zip(merged.windows, outputs)]
+    changed = [_with_least_high(window, count, any_size) for window, count in zip(merged.windows, outputs)]
     return None if None in changed else merged._replace(windows=tuple(changed))
 
 
 def _counts_from_the_start(node: Node) -> bool:
-    """Whether a slice ends at a position counted from the start, not from the end."""
+    """Returns whether a slice ends at a position counted from the start, not from the end."""
     return any(entry is not None and entry >= 0 for entry in entries(node.attr("end")))
 
 
-def _with_high(window: Any, outputs: int, any_size: bool) -> Any:
+def _with_least_high(window: AnyWindow, outputs: int, any_size: bool) -> Optional[AnyWindow]:
+    """Returns a window of as many outputs whose pads are not negative, None if there is none."""
     if isinstance(window, TransposedWindow) or window.follows_size or window.ceil_mode:
         return window
     low, high = _pads(window)
