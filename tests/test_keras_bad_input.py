@@ -95,7 +95,7 @@ MORE = [
     (lambda: ops.max_pool(ones((1,) * 6), 2), r"must be 1, 2 or 3 .* inputs\.ndim - 2=4"),
     (lambda: ops.conv(X, ones((2, 4, 5))), r"inputs\.ndim - 2=2, kernel\.ndim - 2=1"),
     (lambda: backend.conv1d(X, ones((2, 4, 5))), r"num_spatial_dims=1, x\.ndim - 2=2"),
-    (lambda: ops.max_pool(X, (2, 2, 2)), r"inputs\.ndim - 2=2, len\(pool_size\)=3"),
+    (lambda: ops.max_pool(X, (2, 2, 2)), r"len\(pool_size\)=3, inputs\.ndim - 2=2"),
     (lambda: backend.conv2d(X, KERNEL, data_format="NHWC"), 'data_format as a word must be one of "channels_first"'),
     (lambda: backend.conv2d(X, KERNEL, stride=2), "^stride must be given as strides; received stride=2$"),
     (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode as a word must be one of "max"'),

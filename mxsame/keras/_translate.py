@@ -11,6 +11,7 @@ from typing import Any, Mapping, Optional, Sequence
 from mxsame import ops, padding as arithmetic, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
+from mxsame.ops._inputs import Inputs
 from mxsame.tensors import operands
 
 DATA_FORMATS = ("channels_first", "channels_last")
@@ -81,16 +82,15 @@ class KerasCall:
     ) -> None:
         data_format = image_data_format() if data_format is None else data_format
         self.channels_last = validation.one_of("data_format", data_format, DATA_FORMATS) == "channels_last"
-        self.args, self.names = self.opened(arrays), tuple(arrays)
-        self.data, shape = self.args.arrays[0], self.args.shapes[0]
-        ranks = {f"{name}.ndim - 2": shape and len(shape) - 2 for name, shape in zip(self.names, self.args.shapes)}
-        ranks["len(pool_size)"] = len(pool_size) if validation.is_sequence(pool_size) else None
-        self.rank = rank = validation.rank({"num_spatial_dims": rank, **ranks})
+        self.inputs, self.names = self.opened(arrays), tuple(arrays)
+        self.data, shape = self.inputs.data, self.inputs.shapes[0]
+        length = len(pool_size) if validation.is_sequence(pool_size) else None
+        self.rank = rank = self.inputs.rank({"num_spatial_dims": rank, "len(pool_size)": length})
         if len(self.names) > 1:
             operands.forbid_float16_on_cpu(self.names[0], self.data)
         # Where MXNet runs no channels last, data and kernels are transposed here, because `mxsame.ops` would transpose
         # the transposed kernel once more.
-        runs_last = self.channels_last and tensors.runs_channels_last(rank, self.args.target.device)
+        runs_last = self.channels_last and tensors.runs_channels_last(rank, self.inputs.target.device)
         self.transposes = self.channels_last and not runs_last
         self.layout = validation.LAYOUTS[rank][runs_last]
         shape = shape or (None,) * (rank + 2)
@@ -109,7 +109,7 @@ class KerasCall:
             groups = in_channels // share
             fits = in_channels % share == 0 and channels % groups == 0
             rule = "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
-            shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.args.shapes) if shape}
+            shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.inputs.shapes) if shape}
             given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
             validation.check(fits, f"channels of {self.names[0]} {rule}", **given)
         window = self._window(strides, padding, dilation_rate, paddings)
@@ -143,11 +143,11 @@ class KerasCall:
         return self._run(function, pool_size=pool_size, strides=strides, padding=padding)
 
     def _run(self, function: Any, *weights: Any, **arguments: Any) -> Any:
-        F, data, ndim = self.args.F, self.data, self.rank + 2
+        F, data, ndim = self.inputs.F, self.data, self.rank + 2
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
         out = function(data, *weights, layout=self.layout, **arguments)
-        return self.args.restore(tensors.channels_last(F, out, ndim) if self.transposes else out)
+        return self.inputs.restore(tensors.channels_last(F, out, ndim) if self.transposes else out)
 
     def _window(self, strides: Any, padding: Any, dilation_rate: Any, paddings: Sequence[str] = SAME_OR_VALID) -> dict:
         """Returns how the kernel moves, under the names of `mxsame.ops`."""
@@ -159,9 +159,9 @@ class KerasCall:
 
     # ---- what differs in keras-mxnet
 
-    def opened(self, arrays: Mapping[str, Any]) -> operands.Operands:
+    def opened(self, arrays: Mapping[str, Any]) -> Inputs:
         """Returns the arrays in classic form, and their shapes."""
-        return operands.classic(**arrays)
+        return Inputs.classic(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:
         """Returns the axis of the stored kernel for each axis of Keras's kernel."""
@@ -180,7 +180,7 @@ class KerasCall:
 
         `expected` are the two lengths, and `kernel_length` each one before them, as far as they are given.
         """
-        name, shape = self.names[position], self.args.shapes[position] or (None,) * (self.rank + 2)
+        name, shape = self.names[position], self.inputs.shapes[position] or (None,) * (self.rank + 2)
         *axes, open_axis = AXES[kind]
         stored = self.stored_axes(kind)
         meanings, lengths = (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)
@@ -190,7 +190,7 @@ class KerasCall:
         static = all(length is not None or axis - len(actual) == open_axis for axis, length in enumerate(actual))
         rule = f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...)"
         validation.check(static, rule, **{f"{name}.shape": shape})
-        return self.weight(self.args.arrays[position], kind, shape), tuple(kernel_size), first, second
+        return self.weight(self.inputs.arrays[position], kind, shape), tuple(kernel_size), first, second
 
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
         """Returns (batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""

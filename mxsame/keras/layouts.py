@@ -22,8 +22,8 @@ from typing import Any, Optional
 import numpy as np
 
 from mxsame import validation
+from mxsame.ops._inputs import Inputs
 from mxsame.scope import ANY
-from mxsame.tensors import operands
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 
@@ -63,7 +63,8 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     (32, 1, 5, 3)
     """
     kind = validation.one_of("kind", kind, KINDS)
-    (F, (kernel,), (shape,), restore, *_), rank, channels_last = _opened("kernel", kernel, layout)
+    inputs, rank, channels_last = _opened("kernel", kernel, layout)
+    F, kernel, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
     if kind == "depthwise":
         split = F.transpose(kernel, axes=(rank, rank + 1, *range(rank)))
         merged = split.reshape(-1, *split.shape[2:]) if F is np else F.reshape(split, shape=(-3, -2))
@@ -104,7 +105,8 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     (5, 3, 16, 2)
     """
     kind = validation.one_of("kind", kind, KINDS)
-    (F, (weight,), (shape,), restore, *_), rank, channels_last = _opened("weight", weight, layout)
+    inputs, rank, channels_last = _opened("weight", weight, layout)
+    F, weight, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
     if kind == "depthwise":
         m = validation.integer("depth_multiplier", depth_multiplier, 1)
         if shape is not None:
@@ -125,17 +127,11 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     return restore(F.transpose(weight, axes=axes))
 
 
-def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[operands.Operands, int, bool]:
+def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Inputs, int, bool]:
     """Returns (the array as its axes are moved, the number of spatial axes, whether channels are last)."""
     if isinstance(array, np.ndarray):
-        args = operands.Operands(np, (array,), (array.shape,), np.ascontiguousarray, ANY)
+        inputs = Inputs(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)
     else:
-        args = operands.classic(**{name: array})
-    (shape,) = args.shapes
-    rank = validation.rank(
-        {
-            "len(layout) - 2": None if layout is None else validation.rank_of_layout(layout),
-            f"{name}.ndim - 2": None if shape is None else len(shape) - 2,
-        }
-    )
-    return args, rank, validation.has_channels_last(validation.layout(layout, rank))
+        inputs = Inputs.classic(**{name: array})
+    rank = inputs.rank({"len(layout) - 2": None if layout is None else validation.rank_of_layout(layout)})
+    return inputs, rank, validation.has_channels_last(validation.layout(layout, rank))

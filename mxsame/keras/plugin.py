@@ -20,8 +20,8 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
+from mxsame.ops._inputs import Inputs
 from mxsame.scope import Target, building
-from mxsame.tensors import operands
 
 KERAS_MXNET_VERSION = "2.2.4.3"
 COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
@@ -217,10 +217,10 @@ class KerasMXNetCall(KerasCall):
     Depthwise kernels are (C, m, \\*k) then.
     """
 
-    def opened(self, arrays: Mapping[str, Any]) -> operands.Operands:
-        args = super().opened(arrays)
-        shapes = (shape or _probed_shape(symbol) for shape, symbol in zip(args.shapes, args.arrays))
-        return args._replace(shapes=tuple(shapes))
+    def opened(self, arrays: Mapping[str, Any]) -> Inputs:
+        inputs = super().opened(arrays)
+        shapes = (shape or _probed_shape(symbol) for shape, symbol in zip(inputs.shapes, inputs.arrays))
+        return inputs._replace(shapes=tuple(shapes))
 
     def stored_axes(self, kind: str) -> Sequence[int]:
         axes = super().stored_axes(kind)

@@ -6,7 +6,7 @@ The way of the argument `padding` of :func:`mxsame.ops.conv`, for arrays that it
 2. `run` looks for the operator of the same call, and finds none;
 3. `ConvCall.lower` checks the call against its arrays, and makes a window of each axis: the padding is in them;
 4. `choose_plan` chooses the fastest of the exact plans for these windows;
-5. `convolution` writes the plan's own part as the arguments of MXNet's operator;
+5. `Convolution.of` writes the plan's own part as the arguments of MXNet's operator;
 6. `Convolution.__call__` runs the plan's other steps, before and after MXNet's operator.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.ops._inputs import Inputs, inputs_of
+from mxsame.ops._inputs import Call, Inputs, inputs_of
 from mxsame.plan import STRATEGIES, Plan, choice, first_plan, forced, strategies_for
 from mxsame.plan.choice import Decision
 from mxsame.plan.steps import Setting
@@ -36,15 +36,14 @@ IN_A_FORMAT = ("native", "pad", "slice", "dilate")  # strategies that leave the 
 
 
 @deferred_in_trace
-def run(call: Any, **named: Any) -> Any:
+def run(call: Call, **named: Any) -> Any:
     """Returns the output of a call for its arrays, the data first and a bias last, in the kind in which they came. A
     second call with the same arguments and arrays of the same shapes costs a look-up."""
     arrays = tuple(named.values())
     key = _key(call, arrays)
     operator = _OPERATORS.get(key)
     if operator is None:
-        args = operands.classic(**named)
-        inputs = inputs_of(call, args)
+        inputs = inputs_of(call, named)
         try:
             operator = call.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
@@ -54,13 +53,13 @@ def run(call: Any, **named: Any) -> Any:
             if len(_OPERATORS) >= MOST_OPERATORS:
                 _OPERATORS.clear()
             _OPERATORS[key] = operator
-        return args.restore(operator(args.F, *inputs.arrays))
+        return inputs.restore(operator(inputs.F, *inputs.fixed_arrays()))
     if type(arrays[0]) is mx.nd.NDArray:
         return operator(mx.nd, *arrays)
     return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
 
 
-def _key(call: Any, arrays: Sequence[Any]) -> Any:
+def _key(call: Call, arrays: Sequence[Any]) -> Any:
     """Returns all that an operator on arrays follows from, the errors that they may raise included; None for anything
     but dense arrays, and if an argument may change."""
     facts: List[Any] = [type(call), _is_training(), _is_recording(), forced()]
@@ -93,12 +92,12 @@ def _exact(value: Any) -> Any:
 def choose_plan(
     inputs: Inputs, setting: Setting, refused: Sequence[str] = (), in_a_format: Sequence[str] = IN_A_FORMAT
 ) -> Plan:
-    """Returns the fastest of the exact plans, none of a `refused` strategy, which is not exact, or does not run, on the
+    """Returns the fastest exact plan that uses no `refused` strategy, which is not exact, or does not run, on the
     device. In a graph for another format nothing runs: the plan is the first of those `in_a_format`."""
     windows, work, target = setting.windows, setting.work, inputs.target
     if target.purpose == "format":
         return first_plan(windows, work.operator, in_a_format)
-    unknown = (WEIGHT,) if inputs.args.weight_shape is None else ()
+    unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
     possible = [name for name in strategies_for(work.operator) if name not in refused]
     static = allowed = tuple(name for name in possible if STRATEGIES[name].needs not in unknown)
     if work.in_channels is None:  # a static shape has channels

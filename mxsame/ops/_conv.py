@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame.ops._call import choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical, channel_count
-from mxsame.ops._operator import Operator, arguments_of, windows_note
+from mxsame.ops._operator import Operator
 from mxsame.plan import Plan, arrays, make_windows
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
@@ -220,11 +220,11 @@ class ConvCall(NamedTuple):
         if call.groups > 1:  # cuDNN does not promise them with channels last
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
-        return convolution(inputs, setting, choose_plan(inputs, setting))
+        return Convolution.of(inputs, setting, choose_plan(inputs, setting))
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
-        name, groups, in_channels = inputs.args.names[1], self.groups, inputs.shape[1]
+        name, groups, in_channels = inputs.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", groups)
         share = None if in_channels is None else in_channels // groups
@@ -240,7 +240,7 @@ class DepthwiseCall(ConvCall):
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
-        name, actual = inputs.args.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
+        name, actual = inputs.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})
         if first is not None:
@@ -251,25 +251,22 @@ class DepthwiseCall(ConvCall):
         return self._replace(kernel_size=kernel_size, channels=channels, groups=in_channels), in_channels
 
 
-def convolution(inputs: Inputs, setting: Setting, plan: Plan, copies_weight: bool = False) -> Convolution:
-    """Returns MXNet's Convolution by a plan, or for a transposed convolution its Deconvolution."""
-    windows, work = setting.windows, setting.work
-    more: Dict[str, Any] = {"dilate": tuple(window.dilation for window in windows), "num_filter": work.channels}
-    more.update(num_group=work.groups, no_bias=inputs.arrays[-1] is None)
-    name = "Convolution"
-    if work.operator == "transposed" and not plan.dilates:
-        name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
-    arguments = arguments_of(name, inputs, setting, plan, **more)
-    note = windows_note(inputs, plan, windows)
-    return Convolution(setting, plan, note, inputs.transposes, arguments, name, copies_weight)
-
-
 @dataclass(frozen=True)
 class Convolution(Operator):
-    """MXNet's Convolution or Deconvolution; `copies_weight` is whether the weight of the latter is copied."""
+    """MXNet's Convolution, or for a transposed convolution its Deconvolution, perhaps of a copy of the weight."""
 
-    name: str
-    copies_weight: bool
+    copies_weight: bool = False
+
+    @classmethod
+    def of(cls, inputs: Inputs, setting: Setting, plan: Plan, copies_weight: bool = False) -> Convolution:
+        """Returns the operator for a plan."""
+        work, dilation = setting.work, tuple(window.dilation for window in setting.windows)
+        more: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
+        more["no_bias"], name = inputs.arrays[-1] is None, "Convolution"
+        if work.operator == "transposed" and not plan.dilates:
+            name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
+        operator: Convolution = cls.by_plan(name, inputs, setting, plan, more, copies_weight=copies_weight)
+        return operator
 
     def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
         ndim = len(self.plan.axes) + SPATIAL

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.ops._call import IN_A_FORMAT, choose_plan, run
-from mxsame.ops._conv import Convolution, convolution
+from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import make_transposed_windows, strategies_for
 from mxsame.plan.costs import Work
@@ -121,7 +121,7 @@ class TransposedCall(NamedTuple):
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
         plan = choose_plan(inputs, setting, refused, ("dilate",) if dilates else IN_A_FORMAT)
-        return convolution(inputs, setting, plan, copies_weight=reorders)
+        return Convolution.of(inputs, setting, plan, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
         """Returns the call with what it lacks from the arrays, and the channels of the data."""
@@ -149,7 +149,7 @@ def _refused(inputs: Inputs, windows: Windows, work: Work, reorders: bool, is_co
     cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
     output channel in each group after a layer whose output is in blocks.
     """
-    target, weight, rank = inputs.target, inputs.args.arrays[1], len(windows)
+    target, weight, rank = inputs.target, inputs.arrays[1], len(windows)
     dilated, on_gpu = any(window.dilation > 1 for window in windows), target.device == "gpu"
     wrong = dilated and (any(window.stride > 1 for window in windows) or rank == 3)
     if not on_gpu:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
+import operator
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Protocol, Tuple, TypeVar
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
@@ -10,13 +11,29 @@ from mxsame.plan import POOLS
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Work
 from mxsame.plan.windows import Windows, check_dynamic, lengths
-from mxsame.scope import Target
+from mxsame.scope import Target, target_of
 from mxsame.tensors import operands
 from mxsame.validation import LARGEST, Shape
 
 SIZES = ("kernel_size", "pool_size", "input_size")  # arguments that show the number of axes
 LEAST = {"kernel_size": 1, "pool_size": 1, "strides": 1, "dilation": 1, "output_padding": 0}  # along any axis
 MOST = {"channels": LARGEST, "groups": LARGEST, "depth_multiplier": LARGEST, "p_value": 3}  # and at least 1
+_AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
+
+
+class Call(Iterable[Any], Protocol):
+    """A record of the arguments of an operator."""
+
+    @property
+    def layout(self) -> Any: ...
+
+    def _asdict(self) -> Dict[str, Any]: ...
+
+    def checked(self, rank: int) -> Any:
+        """Returns the call with its arguments in canonical form, for so many axes."""
+
+    def lower(self, inputs: Inputs) -> Callable[..., Any]:
+        """Returns MXNet's operator for a checked call and its inputs."""
 
 
 class Inputs(NamedTuple):
@@ -24,37 +41,63 @@ class Inputs(NamedTuple):
 
     Parameters
     ----------
-    args : mxsame.tensors.operands.Operands
-        In the layout of the caller.
+    F
+        `mx.nd` or `mx.sym`.
     arrays
-        The same for MXNet's operator: a graph that was given its size refuses data of another.
-    layout : str
+        NDArrays or Symbols, the data first; None for one left out.
+    shapes
+        Of each array, with None for unknown lengths; None if even the rank is unknown.
+    names
+        Of the arguments.
+    restore
+        Returns an output in the kind in which the data came, classic or of mx.np.
+    target
+        What the operator is for.
+    layout
+        Of the data; empty until it is known, as are the shape and what follows from them.
     shape
-        That of the data, with channels first and None for unknown lengths.
+        Of the data, with channels first. The size is `input_size` if a Symbol does not show it.
     native_layout : bool
         Whether MXNet's operator runs this layout, channels last, on the data's device.
+    fixes_size : bool
+        Whether it is a Symbol that does not show its size.
     """
 
-    args: operands.Operands
+    F: Any
     arrays: Tuple[Any, ...]
-    layout: str
-    shape: Shape
-    native_layout: bool
+    shapes: Tuple[Any, ...]
+    names: Tuple[str, ...]
+    restore: Callable[[Any], Any]
+    target: Target
+    layout: str = ""
+    shape: Shape = ()
+    native_layout: bool = False
+    fixes_size: bool = False
+
+    @classmethod
+    def classic(cls, **named: Any) -> Inputs:
+        """Returns arrays of one kind, type and device in classic form. A bias, which may be None, is the last."""
+        (data_name, data), *_ = named.items()
+        for name, array in named.items():
+            if array is not None or name != "bias":
+                operands.check(name, array)
+                operands.check_together(name, array, data_name, data)
+        arrays, restore = tuple(named.values()), _AS_IT_IS
+        if isinstance(data, operands.NUMPY_KINDS):
+            arrays, restore = operands.as_classic(arrays), _AS_NUMPY_KIND
+        shapes = tuple(None if array is None else tensors.known_shape(array) for array in arrays)
+        F = mx.sym if isinstance(data, mx.sym.Symbol) else mx.nd
+        return cls(F, arrays, shapes, tuple(named), restore, target_of(data))
 
     @property
     def data(self) -> Any:
         """The first array."""
-        return self.args.arrays[0]
-
-    @property
-    def target(self) -> Target:
-        """What the operator is for."""
-        return self.args.target
+        return self.arrays[0]
 
     @property
     def in_graph(self) -> bool:
         """Whether the arrays are Symbols."""
-        return self.args.F is mx.sym
+        return self.F is mx.sym
 
     @property
     def size(self) -> Shape:
@@ -76,10 +119,11 @@ class Inputs(NamedTuple):
         """The first spatial axis of the data that MXNet's operator is given."""
         return 1 if self.keeps_layout else SPATIAL
 
-    @property
-    def transposes(self) -> bool:
-        """Whether the data has channels last, and MXNet's operator is given it with channels first."""
-        return self.channels_last and not self.keeps_layout
+    def rank(self, others: Mapping[str, Optional[int]]) -> int:
+        """Returns the number of spatial axes, on which the arrays and other sources must agree."""
+        shapes = {name: shape for name, shape in zip(self.names, self.shapes) if name != "bias"}
+        own = {f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()}
+        return validation.rank({**others, **own})
 
     def graph_channels(self) -> Optional[int]:
         """Returns the data's channels; if its shape does not have them, as the graph implies them."""
@@ -87,13 +131,20 @@ class Inputs(NamedTuple):
             return self.shape[1]
         return tensors.probe_channels(self.data, len(self.size), self.channels_last)
 
+    def fixed_arrays(self) -> Tuple[Any, ...]:
+        """Returns the arrays; in a graph that was given its size, data of another is then refused."""
+        if not self.fixes_size:
+            return self.arrays
+        fixed = (None, *self.size, None) if self.channels_last else (None, None, *self.size)
+        return (tensors.fix_lengths(self.data, fixed), *self.arrays[1:])
+
     def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Work:
         """Returns what an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Work`.
 
         Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic and
         there is no graph for every size, and for an array of more elements than MXNet can count.
         """
-        channels, bias = more.get("channels", self.shape[1]), self.args.shapes[-1]
+        channels, bias = more.get("channels", self.shape[1]), self.shapes[-1]
         if "groups" in more:
             validation.check_divisible("channels", channels, "groups", more["groups"])
             if bias is not None:
@@ -117,9 +168,9 @@ class Inputs(NamedTuple):
         and then those of the kernel; with channels last the second is last.
         """
         operands.forbid_float16_on_cpu("data", self.data)
-        name, (first, second) = self.args.names[1], axes
+        name, (first, second) = self.names[1], axes
         meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
-        given = self.args.weight_shape or (None,) * len(self.shape)
+        given = self.shapes[1] or (None,) * len(self.shape)
         shape = tensors.shape_channels_first(given) if self.channels_last else given
         for axis, (length, actual) in enumerate(zip(kernel_size or (), shape[2:])):
             validation.check_equal(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
@@ -131,34 +182,25 @@ class Inputs(NamedTuple):
         return size, shape[0], shape[1]
 
 
-def inputs_of(call: Any, args: operands.Operands) -> Inputs:
-    """Returns the inputs of a call; a graph that is given its `input_size` then refuses any other. Raises `ValueError`
-    unless all that shows the number of spatial axes agrees, and the data has that size."""
-    shape, weight_shape, fields = args.shapes[0], args.weight_shape, call._asdict()
+def inputs_of(call: Call, named: Mapping[str, Any]) -> Inputs:
+    """Returns the inputs of a call, from its arrays by name. Raises `ValueError` unless all that shows the number of
+    spatial axes agrees, and the data has the size that the call gives."""
+    inputs, fields = Inputs.classic(**named), call._asdict()
+    layout = None if call.layout is None else validation.rank_of_layout(call.layout)
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
-    rank = validation.rank(
-        {
-            "len(layout) - 2": None if call.layout is None else validation.rank_of_layout(call.layout),
-            "data.ndim - 2": None if shape is None else len(shape) - 2,
-            "weight.ndim - 2": len(weight_shape) - 2 if weight_shape else None,
-            **sizes,
-        }
-    )
-    layout = validation.layout(call.layout, rank)
-    channels_last = validation.has_channels_last(layout)
-    native_layout = channels_last and tensors.runs_channels_last(rank, args.target.device)
-    shape = tuple(shape or (None,) * (rank + 2))
-    shape = tensors.shape_channels_first(shape) if channels_last else shape
-    inputs = Inputs(args, args.arrays, layout, shape, native_layout)
+    rank = inputs.rank({"len(layout) - 2": layout, **sizes})
+    inputs = inputs._replace(layout=validation.layout(call.layout, rank))
+    shape = tuple(inputs.shapes[0] or (None,) * (rank + 2))
+    if inputs.channels_last:
+        native = tensors.runs_channels_last(rank, inputs.target.device)
+        inputs, shape = inputs._replace(native_layout=native), tensors.shape_channels_first(shape)
+    inputs = inputs._replace(shape=shape)
     if fields.get("input_size") is None:
         return inputs
-    size = validation.per_axis("input_size", call.input_size, rank, 1, LARGEST)
+    size = validation.per_axis("input_size", fields["input_size"], rank, 1, LARGEST)
     for axis, (length, actual) in enumerate(zip(size, inputs.size)):
         validation.check_equal(f"input_size[{axis}]", length, "the data's length", actual)
-    if None in inputs.size:
-        data = tensors.fix_lengths(inputs.data, (None, *size, None) if channels_last else (None, None, *size))
-        inputs = inputs._replace(arrays=(data, *args.arrays[1:]))
-    return inputs._replace(shape=shape[:2] + size)
+    return inputs._replace(shape=shape[:2] + size, fixes_size=None in inputs.size)
 
 
 Record = TypeVar("Record", bound=Any)

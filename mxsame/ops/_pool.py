@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame.ops._call import choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical
-from mxsame.ops._operator import Operator, arguments_of, windows_note
+from mxsame.ops._operator import Operator
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
@@ -182,39 +182,38 @@ class PoolCall(NamedTuple):
 
     def lower(self, inputs: Inputs) -> Pooling:
         """Returns MXNet's Pooling for a checked call and its inputs."""
-        kind, target = self.operator, inputs.target
+        operator, target = self.operator, inputs.target
         windows, pads = self.windows_and_pads(inputs.size)
         if pads:  # by MXNet's pad operator, which has channels first
-            kind, shape = "avg", inputs.shape[:2] + tuple(window.size for window in windows)
+            operator, shape = "avg", inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = inputs._replace(shape=shape, native_layout=False)
         # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
-        is_of_two = kind == "avg" and all(window.kernel_size <= 2 for window in windows)
-        fill = "edge" if kind == "max" or is_of_two else "zero"
+        is_of_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
+        fill = "edge" if operator == "max" or is_of_two else "zero"
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
-        doubles = kind == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
-        work = inputs.work(windows, kind, **_layouts(inputs, kind, doubles))
+        doubles = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
+        work = inputs.work(windows, operator, **_layouts(inputs, operator, doubles))
         setting = Setting(windows, work, inputs.spatial_axis, fill)
         plan = choose_plan(inputs, setting, _refused(inputs))
-        note = windows_note(inputs, plan, windows)
-        more: Dict[str, Any] = {"pool_type": kind.split()[0], "pooling_convention": plan.convention}
-        if kind == "lp":
+        more: Dict[str, Any] = {"pool_type": operator.split()[0], "pooling_convention": plan.convention}
+        if operator == "lp":
             more["p_value"] = self.p_value
-        if kind.startswith("avg"):
-            more["count_include_pad"] = kind == "avg with padding"
-        gradients, divisor = target.has_gradients, None
-        if kind == "avg" and fill == "zero" and plan.fills and note is None:
-            thin, ones = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
-            arguments = arguments_of("Pooling", inputs, ones, thin, **more)
-            divisor = Pooling(ones, thin, None, False, arguments, (), gradients, doubles)
-        arguments = arguments_of("Pooling", inputs, setting, plan, **more)
-        return Pooling(setting, plan, note, inputs.transposes, arguments, pads, gradients, doubles, divisor)
+        if operator.startswith("avg"):
+            more["count_include_pad"] = operator == "avg with padding"
+        own = {"copies": target.has_gradients, "doubles": doubles}
+        pooling: Pooling = Pooling.by_plan("Pooling", inputs, setting, plan, more, pads=pads, **own)
+        if operator != "avg" or fill != "zero" or not plan.fills or pooling.windows_note:
+            return pooling
+        thin, ones = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
+        divisor = Pooling.by_plan("Pooling", inputs, ones, thin, more, **own)
+        return replace(pooling, divisor=replace(divisor, transposes=False))
 
 
-def _layouts(inputs: Inputs, kind: str, doubles: bool) -> Dict[str, Any]:
-    """Returns the layout of the data, and those that it can have, if it is oneDNN that pools. Whether an NDArray is in
+def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:
+    """Returns the layout of the data, and those that it can have, if oneDNN runs the operator. Whether an NDArray is in
     oneDNN's blocks is not known."""
     rank, target = len(inputs.size), inputs.target
-    if doubles or rank == 3 or kind == "lp" or target.where != "cpu" or not tensors.has_onednn():
+    if doubles or rank == 3 or operator == "lp" or target.where != "cpu" or not tensors.has_onednn():
         return {}
     blocks = inputs.in_graph and _convolves(inputs, unknown_type=False)
     if rank == 2:
@@ -246,19 +245,19 @@ class Pooling(Operator):
 
     Parameters
     ----------
-    pads
-        Zeros that are data.
     copies : bool
         Whether pairs of channels are copied, for gradients.
     doubles : bool
         Whether it runs in float64, by MXNet's own code, which needs no workspace.
-    divisor
-        The same pooling of ones, what part of each window is data: sums are divided by it.
+    pads
+        Zeros that become data before it.
+    divisor : Pooling, optional
+        The same pooling of ones: the part of each window that is data, by which averages are divided.
     """
 
-    pads: Tuple[validation.Pair, ...]
     copies: bool
     doubles: bool
+    pads: Tuple[validation.Pair, ...] = ()
     divisor: Optional[Pooling] = None
 
     def __call__(self, F: Any, data: Any) -> Any:
@@ -283,5 +282,6 @@ class Pooling(Operator):
         if plan.blocks:
             ready = arrays.copy_to_blocks(F, ready, (self.setting.work.in_channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.arguments)
-        out = arrays.unpair_channels(F, out, copies=plan.blocks) if plan.pairs else out
+        if plan.pairs:
+            out = arrays.unpair_channels(F, out, copies=plan.blocks)
         return self.after(F, out, data)

@@ -1,56 +1,19 @@
-"""The array arguments of operators: checked before MXNet sees them, and brought into one form, classic NDArrays or
-Symbols."""
+"""The array arguments of operators and of nets: checked before MXNet sees them."""
 
 from __future__ import annotations
 
-import operator
 import sys
-from typing import Any, Callable, NamedTuple, Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.scope import Target, target_of
-from mxsame.tensors import known_shape
 
-_AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
 DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
-_NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
+NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
 _DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
 _STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
-
-
-class Operands(NamedTuple):
-    """An operator's array arguments in classic form."""
-
-    F: Any  # mx.nd or mx.sym
-    arrays: Tuple[Any, ...]  # data first; None for those left out
-    shapes: Tuple[Any, ...]  # of each array, with None for unknown lengths; None if even the rank is unknown
-    restore: Callable[[Any], Any]  # gives an output back in the kind in which the data came
-    target: Target
-    names: Tuple[str, ...] = ()
-
-    @property
-    def weight_shape(self) -> Any:
-        """The shape of the second array, None if it is unknown; () if there is only one array."""
-        return self.shapes[1] if len(self.shapes) > 1 else ()
-
-
-def classic(**named: Any) -> Operands:
-    """Check that all arrays are of one kind, type and device, and bring them into classic form. A bias, which may be
-    None, is the last."""
-    (data_name, data), *_ = named.items()
-    for name, array in named.items():
-        if array is not None or name != "bias":
-            check(name, array)
-            _check_together(name, array, data_name, data)
-    arrays, restore = tuple(named.values()), _AS_IT_IS
-    if isinstance(data, _NUMPY_KINDS):
-        arrays, restore = as_classic(arrays), _AS_NUMPY_KIND
-    shapes = tuple(None if array is None else known_shape(array) for array in arrays)
-    F = mx.sym if isinstance(data, mx.sym.Symbol) else mx.nd
-    return Operands(F, arrays, shapes, restore, target_of(data), tuple(named))
 
 
 def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
@@ -99,7 +62,7 @@ def are_cast(*arrays: Any) -> bool:
     return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in types for each in arrays)
 
 
-def _check_together(name: str, array: Any, data_name: str, data: Any) -> None:
+def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
     """Raises unless an array's kind, type and device are the data's."""
     kind = _kind(data)
     if _kind(array) != kind:
@@ -141,8 +104,8 @@ def forbid_float16_on_cpu(name: str, data: Any) -> None:
 
 def _kind(array: Any) -> str:
     if isinstance(array, mx.sym.Symbol):
-        return "an mx.np Symbol" if isinstance(array, _NUMPY_KINDS) else "a Symbol"
-    return "an mx.np.ndarray" if isinstance(array, _NUMPY_KINDS) else "an NDArray"
+        return "an mx.np Symbol" if isinstance(array, NUMPY_KINDS) else "a Symbol"
+    return "an mx.np.ndarray" if isinstance(array, NUMPY_KINDS) else "an NDArray"
 
 
 def check_array(name: str, array: Any) -> None:
