@@ -25,9 +25,10 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.cli import main
 from mxsame.export_keras import checking, export
-from mxsame.export_keras.rows import axes
+from mxsame.export_keras.rows import axes, elements
 from mxsame.export_keras.writer import ROWS
 from mxsame.port.reading import read
+from mxsame.port.table import OPERATORS
 
 nn, rnn, same = mx.gluon.nn, mx.gluon.rnn, mxsame.nn
 
@@ -146,6 +147,7 @@ def ported(F, x, conv, padded, sliced):
 
 
 IMAGE = (1, 3, 15, 12)
+FUNCTIONS = [kind for kind in operator_cases.CASES if kind in elements.OPERATORS]
 CASES = {
     "flattened": (chain(same.Conv2D(8, 3, strides=2), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(3, 2, 1),
                         nn.Flatten(), nn.Dropout(0.5), nn.Dense(7, activation="tanh"), nn.Dense(3)), [IMAGE], True),
@@ -183,6 +185,8 @@ CASES = {
                             [(1, 3, 7, 8)], True),
     "boxes": (Own(heads, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
     "ported": (Own(ported, nn.Conv2D(4, 3, 1, 1), nn.Conv2D(4, 3, 2), nn.Conv2D(5, 2, 1, 1)), [(1, 3, 16, 16)], True),
+    "functions": (Own(lambda F, x: [getattr(F, name)(x * x + int(name == "arccosh")) for name in FUNCTIONS]),
+                  [(2, 4)], False),
     "a layer for two": (Own(lambda F, x, y, dense: dense(x) - dense(y), nn.Dense(3, in_units=4)), [(2, 4)] * 2, True),
 }  # fmt: skip
 
@@ -464,7 +468,6 @@ def test_names_of_layers_may_be_paths(recorded, tmp_path):
 
 REFUSED = {
     "all at once": (Own(lambda F, x: F.shape_array(F.linalg.gemm2(x, x, transpose_b=True))), "gemm2.*\n.*shape_array"),
-    "what only Keras reads": (Own(lambda F, x: F.arctan(x)), "a Keras that loads the file must be installed.*Arctan"),
     "strides and dilation": (chain(same.Conv2DTranspose(2, 3, 2, dilation=2)), "not both be above 1.* Deconvolution"),
     "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
     "an attribute that no row reads": (Own(lambda F, x: F.take(F.ones((9, 2)), x, mode="wrap")), "be clip; .* take"),
@@ -479,6 +482,12 @@ def test_refused_by_name(case, tmp_path):
     with pytest.raises(ValueError, match=message):
         mxsame.to_keras(net, tmp_path / "net.keras", IMAGE)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_only_keras_reads_needs_keras(tmp_path, monkeypatch):
+    monkeypatch.delitem(OPERATORS, "arctan")
+    with pytest.raises(ValueError, match=r"a Keras that loads the file must be installed.*Arctan"):
+        mxsame.to_keras(ready(Own(lambda F, x: F.arctan(x)), IMAGE), tmp_path / "net.keras", IMAGE)
 
 
 def test_an_array_of_integers_is_refused(tmp_path):

@@ -72,6 +72,34 @@ def variance(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return F.mean(deviations * deviations, axis=axis, keepdims=keepdims)
 
 
+def deviation(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return F.sqrt(variance(F, x, axis, keepdims))
+
+
+def euclidean_norm(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    return F.sqrt(F.sum(F.square(x), axis=axis, keepdims=keepdims))
+
+
+def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
+    """Without overflow; infinities are no largest element to subtract."""
+    most = F.BlockGrad(F.max(x, axis=axis, keepdims=True))
+    most = F.where(F.abs(most) == math.inf, F.zeros_like(most), most)
+    sums = F.sum(F.exp(F.broadcast_sub(x, most)), axis=axis, keepdims=keepdims)
+    return F.log(sums) + (most if keepdims else F.reshape_like(most, sums))
+
+
+def rounded(F: Any, x: Any) -> Any:
+    """To the nearest integer, halves to the even one. MXNet's `rint` of halves is the one below."""
+    below = F.rint(x)
+    return F.where((x - below == 0.5) * (F.abs(below) % 2 == 1), below + 1, below)
+
+
+def rolled(F: Any, x: Any, axis: int, shift: int) -> Any:
+    """The last elements of an axis before the others."""
+    parts = (F.slice_axis(x, axis=axis, begin=-shift, end=None), F.slice_axis(x, axis=axis, begin=0, end=-shift))
+    return concatenate(F, *parts, axis=axis, copies=shift == 1)
+
+
 def sign(F: Any, x: Any) -> Any:
     """MXNet's sign of NaN is 0."""
     return F.where(x == x, F.sign(x), x)

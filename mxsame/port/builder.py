@@ -7,6 +7,7 @@ import itertools
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import progress, validation
+from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, leaves, mapped
 from mxsame.port.parameters import WeightError
@@ -145,7 +146,9 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
 def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "") -> str:
     """Why a layer is refused, by its name, and what helps."""
     text = " ".join(str(error).split("Stack trace")[0].split())
-    if not isinstance(error, (ValueError, TypeError)):
+    if isinstance(error, mx.base.MXNetError):
+        text = f"the shapes of its inputs must fit it; MXNet says: {text}"
+    elif not isinstance(error, (ValueError, TypeError)):
         text = f"its configuration must be as Keras writes it; received {type(error).__name__}: {text}"
     else:
         text += before

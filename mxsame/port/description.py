@@ -54,13 +54,16 @@ class Config(Dict[str, Any]):
     def refuse_unread(self, unread: str = "") -> None:
         """Refuse a key that was not read, unless it matches `unread`, or is off."""
         for name, value in self.items():
-            known = name in self.read or re.fullmatch(f"{MEANINGLESS}|{unread}", name)
-            is_float32 = name == "dtype" and type_name(value) == "float32"
-            if not (known or is_float32 or is_off(value)):
-                received = validation.received(**{name: type_name(value) if name == "dtype" else value})
-                if name == "dtype":  # the layer is no other in float32
-                    raise TypeError(f"dtype must be float32 (keras.models.clone_model makes such a model); {received}")
-                raise ValueError(f"{name} must not be given, or have its default; {received}")
+            known = name in self.read or re.fullmatch(f"{MEANINGLESS}|dtype|{unread}", name)
+            rule = f"{name} must not be given, or have its default"
+            validation.check(known or is_off(value), rule, **{name: value})
+
+    def refuse_type(self, unread: str = "") -> None:
+        """Refuse a layer of another type than float32, unless `unread` has its key: it is no other in float32."""
+        dtype = type_name(super().get("dtype"))
+        fits = dtype in (None, "float32") or re.fullmatch(unread, "dtype")
+        rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
+        validation.check_type(fits, rule, dtype=dtype)
 
 
 def is_off(value: Any) -> bool:
@@ -180,8 +183,11 @@ def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
 
 
 def type_name(policy: Any) -> Any:
-    """That of the `dtype` of a configuration."""
-    return policy.get("config", {}).get("name") if isinstance(policy, dict) else policy
+    """Returns that of the `dtype` of a configuration; of quantized weights the mode."""
+    if not isinstance(policy, dict):
+        return policy
+    config = policy.get("config") or {}
+    return config.get("name", config.get("mode", policy.get("class_name")))
 
 
 def function_name(spec: Any) -> Optional[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
-from typing import Any, Dict, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -39,25 +39,37 @@ def parse(equation: str, rank: int, second_rank: int) -> Einsum:
     Raises `ValueError` for what is no matrix product, for each entry of the axes that are shared.
 
     >>> parse("...x,xhy->...hy", 3, 3)
-    Einsum(first='ABx', second='xhy', output='ABhy')
+    Einsum(first='01x', second='xhy', output='01hy')
     >>> parsed = parse("bthd,bshd->bhts", 4, 4)
     >>> parsed.shared, parsed.contracted, parsed.free(0), parsed.free(1)
     ('bh', 'd', 't', 's')
     """
-    pattern = r"(\.{3})?([a-zA-Z]+)(\.{3})?,([a-zA-Z]+)->(\.{3})?([a-zA-Z]+)(\.{3})?"
-    parts = re.fullmatch(pattern, equation.replace(" ", ""))
-    letters = [] if parts is None else [letter for letter in string.ascii_uppercase if letter not in equation]
-    if parts is not None and len(letters) >= rank:
-        before, first, after, second, out_before, output, out_after = parts.groups()
-        more = "".join(letters[: max(rank - len(first), 0)]) if before or after else ""
-        first = more + first if before else first + more
-        output = (more if out_before else "") + output + (more if out_after else "")
-        einsum = Einsum(first, second, output)
-        once = all(len(set(each)) == len(each) for each in einsum)
-        alone = (set(first) ^ set(second)) ^ set(output)  # in one of the three, or in all
-        if once and alone == set(einsum.shared) and (len(first), len(second)) == (rank, second_rank):
-            return einsum
-    raise ValueError(f"equation must be a product of two arrays; {validation.received(equation=equation)}")
+    first, second, output = _letters(equation, rank) if equation.count(",") == 1 else ("", "", "")
+    einsum = Einsum(first, second, output)
+    once = all(len(set(each)) == len(each) for each in einsum)
+    alone = (set(first) ^ set(second)) ^ set(output)  # in one of the three, or in all
+    fits = once and alone == set(einsum.shared) and (len(first), len(second)) == (rank, second_rank)
+    validation.check(fits, "equation must be a product of two arrays", equation=equation)
+    return einsum
+
+
+def order(equation: str, rank: int) -> List[int]:
+    """The axes of one array in the order of the equation's output.
+
+    >>> order("b...x->bx...", 4)
+    [0, 3, 1, 2]
+    """
+    first, *_, output = _letters(equation, rank)
+    fits = len(set(first)) == rank and sorted(first) == sorted(output)
+    validation.check(fits, "equation of one array must be an order of its axes", equation=equation)
+    return [first.index(letter) for letter in output]
+
+
+def _letters(equation: str, rank: int) -> List[str]:
+    """The axes of the arrays and of the output, where those of an ellipsis are digits; the first array has `rank`."""
+    first, *others = re.split(",|->", equation.replace(" ", ""))
+    more = string.digits[: max(rank - len(first.replace("...", "")), 0)]
+    return [axes.replace("...", more) for axes in (first, *others)]
 
 
 def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:

@@ -218,7 +218,8 @@ def checked_array(dataset: Any) -> Any:
     """A dataset of numbers that the file really holds."""
     stored, size, dtype = dataset.id.get_storage_size(), _file_size(dataset), dataset.dtype
     is_number, is_elsewhere = dtype.kind in "fiub" and not dtype.hasobject, dataset.external or dataset.is_virtual
-    validation.check(is_number, f"{dataset.name} must be an array of numbers", dtype=dtype)
+    rule = f"{dataset.name} must be an array of numbers, of types that NumPy has (bfloat16 is none)"
+    validation.check(is_number, rule, dtype=dtype)
     rule = f"{dataset.name} must be stored in the file itself; received an array in other files"
     validation.check(not is_elsewhere, rule)
     validation.check(dataset.shape is not None, f"{dataset.name} must have a shape")

@@ -65,7 +65,9 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
     other is read, and is the layer's no more once it is in its parameter."""
     roles = layer.roles or []
     names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
-    validation.check(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays")
+    shared = "" if layer.weights else " (a file has those of a layer once, which must not be in several models)"
+    rule = f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}"
+    validation.check(fits, rule)
     for number, (role, array) in enumerate(zip(roles, layer.weights)):
         parameter = _parameter(block, role.parameter)
         if parameter is None:

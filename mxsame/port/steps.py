@@ -8,7 +8,7 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -35,20 +35,19 @@ class Steps(List[Step]):
         super().__init__()
         self._keys = itertools.count()
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
+        self._sources: Dict[int, FrozenSet[int]] = {}
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
 
-    def value(self, shape: Sequence[Size], transposed: bool = False) -> Value:
-        return Value(next(self._keys), tuple(shape), transposed)
+    def value(self, shape: Sequence[Size], transposed: bool = False, sources: Optional[FrozenSet[int]] = None) -> Value:
+        """A new value, by default an input of the network."""
+        key = next(self._keys)
+        self._sources[key] = frozenset({key}) if sources is None else sources
+        return Value(key, tuple(shape), transposed)
 
-    def sources(self, x: Value) -> Set[int]:
-        """The keys of the network's inputs from which a value is computed."""
-        keys = {x.key}
-        for step in reversed(self):
-            if keys.intersection(step.outputs):
-                keys.difference_update(step.outputs)
-                keys.update(step.inputs)
-        return keys
+    def sources(self, values: Iterable[Value]) -> FrozenSet[int]:
+        """The keys of the network's inputs from which these are computed."""
+        return frozenset().union(*(self._sources[x.key] for x in values))
 
     # -- blocks
 
@@ -58,10 +57,10 @@ class Steps(List[Step]):
         """The outputs of a step: `block` of the inputs. The order of axes is that of the first input unless given; the
         shapes, in Keras's order, are inferred unless that of a single output is given."""
         transposed = inputs[0].transposed if transposed is None else transposed
-        outputs = []
+        outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
             validation.check_element_count("the output", each)
-            outputs.append(self.value(each, transposed))
+            outputs.append(self.value(each, transposed, sources))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 

@@ -80,6 +80,8 @@ class Row:
         values = leaves(given, Value)
         cast, dtype = typed(site, self.types, values)
         inputs, named = mapped(given, Value, dict(zip(values, self.order(site, cast))).__getitem__)
+        if self.unread is not None:
+            site.config.refuse_type(self.unread)
         out = self.build(site, *inputs, **named)
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
         if self.unread is not None:
@@ -196,7 +198,11 @@ SYNONYMS = {
     "pow": "power",
     "concat": "concatenate",
     "abs": "absolute",
-    **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any")},
+    **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any", "all", "std", "logsumexp")},
+    **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "reduce_variance": "var",
+    "is_nan": "isnan",
+    "gather": "take",
     "clip_by_value": "clip",
     "pad_v2": "pad",
     "permute_dimensions": "transpose",

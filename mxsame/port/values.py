@@ -25,6 +25,9 @@ class Value(NamedTuple):
     mask: Any = None
     dtype: str = "float32"
 
+    def __repr__(self) -> str:
+        return f"a tensor of shape {self.shape}"
+
     @property
     def rank(self) -> int:
         return len(self.shape)

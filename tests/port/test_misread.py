@@ -124,6 +124,15 @@ EXACT = """
 5 3: 2 / (x + np.arange(20., 35.).reshape(5, 3))
 6: Dense(3, activation=LeakyReLU(0.4))(Dense(3, activation=tf.nn.leaky_relu)(x))
 5: tf.argmax(x, axis=1) / 2
+5: [f(x) for f in (tf.floor, tf.math.ceil, tf.math.expm1, tf.math.erf, tf.sin, tf.cos, tf.tan, tf.atan, tf.asinh)]
+5 3 wild: tf.round(x * 6)
+5 3 wild: tf.reduce_logsumexp(100 * x, axis=1)
+5 3 wild: tf.where(tf.math.logical_xor(tf.math.is_nan(x), x < 0.5), 0., x)
+5 3: [tf.math.reduce_std(x, 1), tf.norm(x, axis=[1, 2]), tf.reduce_all(x > 0, axis=1), *tf.unstack(x, axis=1)]
+5 3: tf.matmul(x, np.arange(6.).reshape(2, 3), transpose_b=True)
+4 5 3 & 4 3 5: tf.matmul(x, y, transpose_a=True, transpose_b=True)
+4 5 3: tf.roll(tf.gather(Conv2D(3, 1)(x), 1, axis=-1), [-1, 7], [1, 2])
+None 3: Rescaling(2., [[1.], [2.], [3.], [4.], [5.]])(x * np.ones((5, 1)))
 5: tf.one_hot(tf.cast(x * 4, "int32"), depth=3)
 5 3: tf.sign(tf.math.top_k(x, k=2)[0])
 5: Discretization([-0.5, 0., 0.25], output_mode="count")(x)
@@ -183,6 +192,7 @@ None 1 3: tf.squeeze(x)
 5 3: BatchNormalization()(x, training=True)
 5 3: CenterCrop(1, 3)(x)
 5 3: tf.einsum("abc,adc->abd", x, x)
+5 3: tf.norm(x, ord=1, axis=1)
 5 3: tf.reduce_sum(x)
 5 3: tf.reverse(x, [0])
 5 3: tf.reshape(x, [4, 15])

@@ -186,10 +186,15 @@ def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
-@pytest.mark.parametrize(("class_name", "dtype"), [("ReLU", "float64"), ("RandomFlip", POLICY)])
-def test_a_layer_of_another_type_is_refused_without_the_advice_to_replace_it(class_name, dtype):
-    config = {"mode": "horizontal"} if class_name == "RandomFlip" else {}
-    received = "float64" if dtype == "float64" else "mixed_float16"
+@pytest.mark.parametrize(
+    ("class_name", "config", "dtype", "received"),
+    [
+        ("ReLU", {}, "float64", "float64"),
+        ("RandomFlip", {"mode": "horizontal"}, POLICY, "mixed_float16"),
+        ("Softmax", {"axis": 7}, {**POLICY, "config": {"mode": "int8", "source_name": "float32"}}, "int8"),
+    ],
+)
+def test_a_layer_of_another_type_is_refused_without_the_advice_to_replace_it(class_name, config, dtype, received):
     with pytest.raises(ValueError, match=rf"dtype must be float32 .*clone_model.*; received dtype='{received}'$"):
         mxsame.from_keras(json.dumps(model_of(entry(class_name, config={**config, "dtype": dtype}))))
 
@@ -209,6 +214,11 @@ def test_inputs_may_be_given_by_their_name():
     x = {"class_name": "__keras_tensor__", "config": {"keras_history": ["data", 0, 0]}}
     model["config"]["layers"][1]["inbound_nodes"] = [{"args": [], "kwargs": {"inputs": x}}]
     assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 0.25
+
+
+def test_shapes_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"'one' \(Concatenate\): the shapes of its inputs must fit it; MXNet says"):
+        mxsame.from_keras(json.dumps(model_of(entry("Concatenate"), shapes=((5, 3), (4, 3)))))
 
 
 def test_sparse_inputs_are_refused():
@@ -262,8 +272,8 @@ def test_defaults_of_operators_are_tensorflow_s():
                 required = parameter.empty in (default, wanted)  # by TensorFlow, or refused here
                 if not required and wanted != default and (wanted is not False or default is not None):
                     different[operator, key] = default
-    for same in [("softmax", "axis"), ("log_softmax", "axis"), ("one_hot", "axis"), ("pad", "mode")]:
-        del different[same]  # None is -1, and CONSTANT is constant
+    for same in [("softmax", "axis"), ("log_softmax", "axis"), ("one_hot", "axis"), ("pad", "mode"), ("norm", "ord")]:
+        del different[same]  # None is -1 or "euclidean", CONSTANT is constant
     del different["pad", "constant_values"]
     assert seen > 70
     assert {at for at in different if at[1] not in ("name", "data_format")} <= TYPES

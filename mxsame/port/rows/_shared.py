@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks
-from mxsame.port.activations import ACTIVATIONS, arguments_of
+from mxsame.port.activations import ACTIVATIONS, arguments_of, identity
 from mxsame.port.builder import users_code
 from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
 from mxsame.port.table import LAYERS, Site, Value, in_place
@@ -107,14 +107,26 @@ def axes_after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> np.ndarray:
-    """An array of the configuration, to which x may be broadcast, with the axes of the array here."""
+def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
+    """Keras's axes in another order, the batch the first."""
+    fits = sorted(order) == list(range(x.rank)) and order[0] == 0
+    validation.check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
+    here = x.axes(order)
+    if here == tuple(range(x.rank)):
+        return site.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
+    return site.function("transpose", x, transposed=False, axes=here)
+
+
+def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> Tuple[Value, np.ndarray]:
+    """Returns x and an array of the configuration that broadcast together, with the axes of x. A dynamic length of x
+    is that of the array, or 1."""
     array = np.asarray(value, dtype)
     full = (1,) * (x.rank - array.ndim) + array.shape
     fits = len(full) == x.rank and full[0] == 1 and all(n in (1, None, m) or m == 1 for n, m in zip(x.shape, full))
     rule = f"{name} must broadcast with the data, and not over the batch"
     validation.check(fits, rule, shape=array.shape, **{"data.shape": x.shape})
-    return array.reshape(full).transpose(x.ordered(range(x.rank)))
+    known = x._replace(shape=tuple(m if n is None and m > 1 else n for n, m in zip(x.shape, full)))
+    return known, array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
 # -- windows
@@ -154,7 +166,7 @@ def merged(site: Site, name: str, inputs: Sequence[Value]) -> Value:
     inputs = agreeing(given)
     same = all(x.shape == inputs[0].shape for x in inputs)
     if same and any(None in x.shape[1:] for x in given):  # that of another input of the network may be 1
-        same = len(set().union(*map(site.steps.sources, inputs))) == 1
+        same = len(site.steps.sources(inputs)) == 1
     return site.function(blocks.ELEMENTWISE[name], *inputs, same=same)
 
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.port import blocks, types
-from mxsame.port.activations import identity
 from mxsame.port.description import listed
-from mxsame.port.rows._shared import axes_after_batch, axes_of
+from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
 from mxsame.port.table import KERAS, Operand, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
 from mxsame.port.values import BATCH, OpenLength
@@ -58,30 +57,22 @@ def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
 
 @layer("Permute", types=KEPT)
 def _permute(site: Site, x: Value) -> Value:
-    return _to_order(site, x, [0, *site.config["dims"]])
+    return to_order(site, x, [0, *site.config["dims"]])
 
 
 @operator("transpose", types=KEPT, names={"perm": "axes"})
 def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
-    return _to_order(site, x, axes)
+    return to_order(site, x, axes)
 
 
 @operator("swapaxes", types=KEPT)
 def _swap_axes(site: Site, x: Value, axis1: int, axis2: int) -> Value:
-    order = list(range(x.rank))
-    (first,), (second,) = (axes_after_batch(axis, x.rank) for axis in (axis1, axis2))
-    order[first], order[second] = second, first
-    return _to_order(site, x, order)
+    return to_order(site, x, np.swapaxes(np.empty(range(x.rank)), axis1, axis2).shape)
 
 
-def _to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
-    """Keras's axes in another order, the batch the first."""
-    fits = sorted(order) == list(range(x.rank)) and order[0] == 0
-    validation.check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
-    here = x.axes(order)
-    if here == tuple(range(x.rank)):
-        return site.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
-    return site.function("transpose", x, transposed=False, axes=here)
+@operator("moveaxis", types=KEPT)
+def _move_axes(site: Site, x: Value, source: Any, destination: Any) -> Value:
+    return to_order(site, x, np.moveaxis(np.empty(range(x.rank)), source, destination).shape)
 
 
 @operator("expand_dims", types=KEPT, order=KERAS)
@@ -156,13 +147,27 @@ def _flip(site: Site, x: Value, axis: Any = None) -> Value:
 
 
 @operator("take", types=KEPT_IN_FLOAT32)
-def _take(site: Site, x: Value, indices: Any, axis: Any = None) -> Value:
-    """Elements by constant indices; negative ones count from the end."""
+def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int = 0) -> Value:
+    """Elements by constant indices, or a single one without its axis; negative ones count from the end."""
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
-    length = x.shape[axis] or 0
-    fits = rows.ndim == 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
-    validation.check(fits, "indices must be a list of constants within a static length", indices=indices, length=length)
+    length = 0 if batch_dims else x.shape[axis] or 0
+    fits = rows.ndim <= 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
+    validation.check(fits, "indices must be constants within a static length", indices=indices, length=length)
+    if not rows.ndim:
+        return _entry(site, x, axis, int(rows))
     return site.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
+
+
+@operator("roll", types=KEPT)
+def _roll(site: Site, x: Value, shift: Any, axis: Any = None) -> Value:
+    shifts, axes = listed(shift), listed(axis)
+    validation.check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
+    for by, along in zip(shifts, axes):
+        (along,) = axes_after_batch(along, x.rank)
+        validation.check(x.shape[along], "the axis must have a static length", shape=x.shape)
+        by = validation.integer("shift", by, -validation.LARGEST) % x.shape[along]
+        x = site.function(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
+    return x
 
 
 MOST_PARTS = 10_000
@@ -191,6 +196,18 @@ def _split(
     fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
     validation.check(fits, "splits must be parts of all elements", splits=parts, length=length)
     return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
+
+
+@operator("unstack", types=KEPT)
+def _unstack(site: Site, x: Value, num: Optional[int] = None, axis: int = 0) -> List[Value]:
+    (axis,) = axes_after_batch(axis, x.rank)
+    length = validation.integer("the length", x.shape[axis] or 0, 1, MOST_PARTS)
+    return [_entry(site, x, axis, position) for position in range(length)]
+
+
+def _entry(site: Site, x: Value, axis: int, position: int) -> Value:
+    """One element of an axis, which it lacks."""
+    return _get_item(site, x, [*(dict(WHOLE) for _ in range(axis)), position])
 
 
 WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
@@ -249,19 +266,35 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
 
 # -- sums of them
 
+REDUCTIONS: Dict[str, Any] = {  # MXNet's names, or functions, where they are others
+    "any": "max",
+    "all": "min",
+    "var": blocks.variance,
+    "std": blocks.deviation,
+    "logsumexp": blocks.log_sum_exp,
+    "norm": blocks.euclidean_norm,
+}
+
+
+@operator("norm")
+def _norm(site: Site, x: Value, ord: Any = None, axis: Any = None, keepdims: Optional[bool] = None) -> Value:
+    fits = ord in (None, "euclidean") or (ord == 2 and len(listed(axis)) == 1)
+    validation.check(fits, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
+    return _reduction(site, x, axis, bool(keepdims))
+
 
 @operator("mean", names={"keep_dims": "keepdims"}, types=CAST_IN_KERAS[3])
 @operator("var")
 @operator("sum", names={"keep_dims": "keepdims"}, types=ARITHMETIC)
 @operator("max", "min", names={"keep_dims": "keepdims"}, types=KEPT)
-@operator("any", names={"keep_dims": "keepdims"}, types=OWN)
-@operator("prod", names={"keep_dims": "keepdims"})
+@operator("any", "all", names={"keep_dims": "keepdims"}, types=OWN)
+@operator("prod", "std", "logsumexp", names={"keep_dims": "keepdims"})
 def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
     axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.transposed and not keepdims and axes != list(range(1, x.rank - 1)):
         x = site.keras(x)
-    function: Any = {"any": "max", "var": blocks.variance}.get(site.row.name, site.row.name)
-    x = site.cast(x, "bool") if site.row.name == "any" else x
+    function = REDUCTIONS.get(site.row.name, site.row.name)
+    x = site.cast(x, "bool") if site.row.name in ("any", "all") else x
     out = site.function(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
     return out._replace(dtype=x.dtype)
 

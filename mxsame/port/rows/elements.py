@@ -146,23 +146,31 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
         return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
     validation.check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
-    arrays = {"array": broadcasting("array", array, data, stored)}
-    return site.constant(blocks.with_array, data, arrays, operator=name, reflected=reflected)
+    data, array = broadcasting("array", array, data, stored)
+    return site.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
 
 
 # -- one operand
 
 # MXNet's names, or functions, where they are others
 MXNET: Dict[str, Any] = {"absolute": "abs", "stop_gradient": "BlockGrad", "sign": blocks.sign}
+TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "cos", "tan") for h in ("", "h")]
 
 
 @operator("negative", "absolute", types=types.ARITHMETIC)
-@operator("sqrt", "log", "exp", types=types.CAST_IN_KERAS[3])
-@operator("square", "rsqrt", "reciprocal", "sign")
+@operator("sqrt", "log", "exp", "log1p", "expm1", "floor", "ceil", types=types.CAST_IN_KERAS[3])
+@operator(*(name for name in TRIGONOMETRY if name != "tanh"), types=types.CAST_IN_KERAS[3])
+@operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
 @operator("stop_gradient", types=types.KEPT)
 def _unary(site: Site, x: Value) -> Value:
     name = site.row.name
     return site.function(MXNET.get(name, name), x)
+
+
+@operator("round")
+def _round(site: Site, x: Value, decimals: int = 0) -> Value:
+    validation.check(decimals == 0, "decimals must be 0", decimals=decimals)
+    return site.function(blocks.rounded, x)
 
 
 @operator("zeros_like", "ones_like", types=types.KEPT)
@@ -190,17 +198,23 @@ def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
 # -- conditions
 
 
-@operator("logical_or", "logical_and", order=KERAS, types=types.OWN)
+LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # of ones and zeros
+
+
+@operator(*LOGICAL, order=KERAS, types=types.OWN)
 def _logical(site: Site, x: Value, y: Value) -> Value:
-    """Of ones and zeros."""
-    name = "maximum" if site.row.name == "logical_or" else "minimum"
-    return merged(site, name, [site.cast(each, "bool") for each in (x, y)])._replace(dtype="bool")
+    return merged(site, LOGICAL[site.row.name], [site.cast(each, "bool") for each in (x, y)])._replace(dtype="bool")
 
 
 @operator("logical_not", types=types.OWN)
 def _not(site: Site, x: Value) -> Value:
     out = site.function(blocks.scalar, site.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
     return out._replace(dtype="bool")
+
+
+@operator("isnan")
+def _is_nan(site: Site, x: Value) -> Value:
+    return site.function(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
 
 
 @operator("where", order=KERAS, types=types.OWN, names={"x1": "x", "x2": "y"})

@@ -158,8 +158,9 @@ def _normalization(site: Site, x: Value) -> Value:
 def _rescaling(site: Site, x: Value) -> Value:
     scale, offset = site.config["scale"], site.config.get("offset", 0.0)
     if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
-        arrays = {"gamma": broadcasting("scale", scale, x), "beta": broadcasting("offset", offset, x)}
-        return site.constant(blocks.scale_shift, x, arrays)
+        x, gamma = broadcasting("scale", scale, x)
+        x, beta = broadcasting("offset", offset, x)
+        return site.constant(blocks.scale_shift, x, {"gamma": gamma, "beta": beta})
     x = site.function(blocks.scalar, x, operator="multiply", value=site.number("scale"))
     return site.function(blocks.scalar, x, operator="add", value=site.number("offset")) if offset else x
 

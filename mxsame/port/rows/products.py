@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from mxsame import validation
-from mxsame.port import blocks
+from mxsame.port import blocks, einsum as sums
 from mxsame.port.description import Weight, leaves
-from mxsame.port.einsum import bias_axes_shape, einsum_dense, einsum_product, parse, weight_to_keras, weight_to_mxnet
 from mxsame.port.parameters import TRANSPOSED, Conversion
-from mxsame.port.rows._shared import BIAS, KERNEL, activated
+from mxsame.port.rows._shared import BIAS, KERNEL, activated, to_order
 from mxsame.port.table import KERAS, PASSES, SETTLED, Operand, Site, Value, layer, operator
 from mxsame.port.types import CAST
 
@@ -29,18 +30,18 @@ def _dense(site: Site, x: Value) -> Value:
        unread="output_shape")  # fmt: skip
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
-    einsum = parse(str(equation), x.rank, len(shape))
+    einsum = sums.parse(str(equation), x.rank, len(shape))
     validation.check(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
-    bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
+    bias = sums.bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
     kernel = Conversion(
-        lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
+        lambda array: sums.weight_to_mxnet(array, einsum), lambda array: sums.weight_to_keras(array, einsum, lengths)
     )
     made = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight, "bias": bias}
-    out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
+    out = site.weighted(sums.einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
     return activated(site, out)
 
 
@@ -56,21 +57,36 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
 
 
 @operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
-def _matmul(site: Site, x: Value, y: Value, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-    validation.check(x.rank == 3 and y.rank == 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
-    return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+def _matmul(site: Site, x: Value, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Value:
+    """For each entry of the batch, and of axes after it; by one constant matrix for all."""
+    if not isinstance(y, Value):
+        matrix = np.asarray(y, "float32")
+        fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
+        validation.check(fits, "a constant must be a matrix of a row for each element", shape=matrix.shape)
+        weight = matrix if transpose_b else matrix.T
+        return site.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
+    fits = x.rank == y.rank >= 3
+    validation.check(fits, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
+    if x.rank == 3:
+        return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+    first, second = "ji" if transpose_a else "ij", "kj" if transpose_b else "jk"
+    return _einsum(site, x, y, subscripts=f"...{first},...{second}->...ik")
 
 
 @operator("einsum", order=KERAS)
 def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
-    """Of two tensors, as a product of matrices for each entry of the axes that both and the output have."""
+    """Of two tensors, as a product of matrices for each entry of the axes that both and the output have; of one, in
+    another order of axes."""
     arrays = leaves(list(operands), Value)
-    two = len(arrays) == len(operands) == 2  # Keras 2 writes nothing but the equation
-    validation.check(two, f"einsum must be of an equation and two tensors; received {len(arrays)} tensors")
+    few = len(arrays) == len(operands) <= 2  # Keras 2 writes nothing but the equation
+    validation.check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
+    if len(arrays) == 1:
+        return to_order(site, arrays[0], sums.order(subscripts, arrays[0].rank))
     x, y = arrays
-    einsum = parse(subscripts, x.rank, y.rank)
+    einsum = sums.parse(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
-    validation.check(fits, "axes must be that of the batch, then static", shapes=[x.shape, y.shape])
-    return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)
+    fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
+    validation.check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
+    return site.function(sums.einsum_product, x, y, einsum=einsum, lengths=lengths)

@@ -121,6 +121,7 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]
     for _, config in directions:
+        config.refuse_type()
         config.refuse_unread(UNREAD)
     conversions = {
         f"{child}_{name}": conversion
