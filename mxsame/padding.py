@@ -15,9 +15,9 @@ from typing import Any, Sequence
 from mxsame import validation
 
 __all__ = [
-    "by_axis",
     "causal_pads",
     "effective_kernel_size",
+    "keeps_extra_output",
     "keras_mxnet_pads",
     "output_size",
     "resolve_pads",
@@ -30,11 +30,10 @@ __all__ = [
 KERAS_MXNET = "keras-mxnet"
 SIZE_DEPENDENT = ("same", KERAS_MXNET)  # paddings whose pads follow from the size, so that out = ceil(n/s)
 
-# Where keras-mxnet has one output too many (even ke, stride 1) it drops the last one, but not along these axes.
-_KEEPS_ALL_OUTPUTS: dict[str, dict[int, tuple[int, ...]]] = {
+# Where keras-mxnet has one output too many it drops the last one, but not along these axes, by the number of axes.
+_KEEPS_EXTRA_OUTPUT: dict[str, dict[int, tuple[int, ...]]] = {
     "conv": {1: (), 2: (), 3: (2,)},
     "pool": {1: (0,), 2: (0, 1), 3: (1, 2)},
-    "transposed": {1: (), 2: (), 3: ()},
 }
 
 
@@ -67,20 +66,24 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
     ((0, 1), (1, 1))
     """
-    size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
-    total = max(_beyond(size, kernel_size, stride, dilation), 0)
+    total = max(_beyond(*_checked(size, kernel_size, stride, dilation)), 0)
     return total // 2, total - total // 2
 
 
-def _beyond(size: int, kernel_size: int, stride: int, dilation: int) -> int:
-    """(out-1)s + ke - n for SAME: how far the last window reaches beyond the input; negative if it ends before."""
-    return high_pad(size, -(-size // stride), effective_kernel_size(kernel_size, dilation), stride)
+def _checked(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[int, int, int]:
+    """Returns (n, ke, s), checked."""
+    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
+    return validation.integer("size", size, 1), effective_kernel_size(kernel_size, dilation), stride
+
+
+def _beyond(size: int, effective: int, stride: int) -> int:
+    """Returns how far SAME's last window reaches beyond the input, (out-1)s + ke - n; negative if it ends before."""
+    return high_pad(size, -(-size // stride), effective, stride)
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
-    """The padding after the data that so many windows read, of this effective kernel size: (out-1)s + ke - n - low;
-    negative if they end before.
+    """Returns the padding after the data that so many windows of this effective kernel size read,
+    (out-1)s + ke - n - low; negative if they end before.
 
     >>> high_pad(8, 4, 3, 2), high_pad(8, 3, 2, 3, low=1)
     (1, -1)
@@ -93,8 +96,8 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     """Return the zeros that keras-mxnet's convolutions and pooling operators put before and after `size` elements.
 
     P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
-    (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many. :func:`by_axis` has the
-    axes where it does not.)
+    (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many.
+    :func:`keeps_extra_output` has the axes where it does not.)
 
     Raises `ValueError` if two or more elements are left after the last window: keras-mxnet then asks MXNet for a
     negative pad. Other errors are those of `same_pads`.
@@ -105,55 +108,49 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     high, low = same_pads(size, kernel_size, stride, dilation)
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
-    validation.check(_beyond(**given) >= -1, rule, **given)
+    validation.check(_beyond(*_checked(**given)) >= -1, rule, **given)
     return low, high
 
 
 @validation.check_arguments
-def by_axis(
-    padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
-) -> tuple[Any, ...]:
-    """Return a word or (low, high) pair for each axis of a convolution ("conv", "transposed") or of pooling ("pool").
+def keeps_extra_output(
+    operator: str, rank: int, axis: int, kernel_size: int, stride: int = 1, dilation: int = 1
+) -> bool:
+    """Return whether keras-mxnet has n + 1 outputs along this axis of a convolution ("conv") or of pooling ("pool").
 
-    With "keras-mxnet" the axes of an operator differ. It pads both ends by ceil(P/2), which gives n + 1 outputs for an
-    even ke and stride 1. Convolutions drop the last one, except along the third axis in 3-D; pooling drops it only
-    along the first axis in 3-D. If it is kept, the entry is a pair. Keras's static shape still has n outputs.
+    It pads both ends by ceil(P/2), which gives one output too many for an even ke and stride 1. Convolutions drop it,
+    except along the third axis in 3-D; pooling drops it only along the first axis in 3-D. Keras's static shape has n
+    outputs all the same.
 
-    Raises `ValueError` for a transposed convolution of keras-mxnet with strides and dilation: MXNet's operator then
-    computes wrong values on the CPU.
-
-    >>> by_axis("same", "pool", (2, 2), (1, 2), (1, 1))
-    ('same', 'same')
-    >>> by_axis("keras-mxnet", "pool", (2, 2), (1, 2), (1, 1))
-    ((1, 1), 'keras-mxnet')
-    >>> by_axis("keras-mxnet", "conv", (2, 2), (1, 2), (1, 1))
-    ('keras-mxnet', 'keras-mxnet')
+    >>> keeps_extra_output("pool", 2, axis=0, kernel_size=2), keeps_extra_output("conv", 2, axis=0, kernel_size=2)
+    (True, False)
     """
-    rank = len(kernel_size)
-    entries: list[Any] = [padding] * rank if isinstance(padding, str) else list(padding)
-    if padding == KERAS_MXNET:
-        is_right = operator != "transposed" or max(strides) == 1 or max(dilation) == 1
-        rule = "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet computes"
-        validation.check(is_right, f"{rule} wrong values", strides=tuple(strides), dilation=tuple(dilation))
-        for axis in _KEEPS_ALL_OUTPUTS[operator][rank]:
-            effective = effective_kernel_size(kernel_size[axis], dilation[axis])
-            if strides[axis] == 1 and effective % 2 == 0:
-                entries[axis] = (effective // 2,) * 2
-    return tuple(entries)
+    is_even = effective_kernel_size(kernel_size, dilation) % 2 == 0
+    return is_even and stride == 1 and axis in _KEEPS_EXTRA_OUTPUT[operator][rank]
 
 
-def check_outputs(
+def check_keras_mxnet(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Raises `ValueError` if keras-mxnet has n + 1 outputs along an axis: the layers after it are computed from n,
-    which they cannot see.
+    """Raises `ValueError` if padding="keras-mxnet" is not for this operator, "conv", "transposed" or "pool".
 
-    >>> check_outputs("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
-    >>> check_outputs("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
+    MXNet's transposed convolution with strides and dilation computes wrong values on the CPU. Where keras-mxnet has
+    n + 1 outputs, the layers after it are computed from n, which they cannot see.
+
+    >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
+    >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
     Traceback (most recent call last):
     ValueError: padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for ...
     """
-    fits = padding != KERAS_MXNET or set(by_axis(padding, operator, kernel_size, strides, dilation)) == {KERAS_MXNET}
+    if padding != KERAS_MXNET:
+        return
+    if operator == "transposed":
+        rule = "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet computes"
+        is_right = max(strides) == 1 or max(dilation) == 1
+        validation.check(is_right, f"{rule} wrong values", strides=tuple(strides), dilation=tuple(dilation))
+        return
+    axes = enumerate(zip(kernel_size, strides, dilation))
+    fits = not any(keeps_extra_output(operator, len(kernel_size), axis, *window) for axis, window in axes)
     rule = (
         'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even kernel '
         "of stride 1, which its later layers do not count; give this layer explicit pads, ke//2 at both ends"
@@ -182,15 +179,14 @@ def resolve_pads(
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
     """
-    same = same_pads(size, kernel_size, stride, dilation)
+    _, effective, _ = _checked(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
     word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET))
-    if word == "same":
-        return same
-    if word == KERAS_MXNET:
-        return keras_mxnet_pads(size, kernel_size, stride, dilation)
-    return causal_pads(kernel_size, dilation) if word == "causal" else (0, 0)
+    if word in SIZE_DEPENDENT:
+        rule = same_pads if word == "same" else keras_mxnet_pads
+        return rule(size, kernel_size, stride, dilation)
+    return (effective - 1, 0) if word == "causal" else (0, 0)
 
 
 @validation.check_arguments
@@ -205,9 +201,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     >>> output_size(15, 2, stride=2), output_size(15, 2, stride=2, padding="valid")
     (8, 7)
     """
-    size = validation.integer("size", size, 1)
-    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
-    effective = effective_kernel_size(kernel_size, dilation)
+    size, effective, stride = _checked(size, kernel_size, stride, dilation)
     low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
     padded, most, given = size + low + high, validation.LARGEST, {"size": size, "padding": padding}
     validation.check(padded <= most, f"the padded input must be at most {most} long", **given)
@@ -264,7 +258,7 @@ def transposed_crops(
 
 
 def _cropped_by_keras(effective: int, stride: int, word: str, output_padding: int | None) -> int:
-    """How many elements of (n-1)s + ke Keras crops; a negative number is added."""
+    """Returns how many elements of (n-1)s + ke Keras crops; a negative number is added."""
     if word == "valid":
         return -max(stride - effective, 0) if output_padding is None else -output_padding
     return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
@@ -273,7 +267,7 @@ def _cropped_by_keras(effective: int, stride: int, word: str, output_padding: in
 def keras_transposed_size(
     size: int, kernel_size: int, stride: int, dilation: int, padding: str, output_padding: int | None = None
 ) -> int:
-    """The static shape of Keras's transposed convolution for "same" and "valid", whether a backend can run it or not.
+    """Returns the static length of Keras's transposed convolution for "same" and "valid", whether it can run or not.
 
     >>> keras_transposed_size(4, 3, 2, 1, "same"), keras_transposed_size(4, 4, 2, 1, "same", 0)
     (8, 6)
@@ -306,13 +300,13 @@ def transposed_crops_to(
     return size, (start, end - (length - reached))
 
 
-def split_crops(cuts: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Crops (start, end) of each axis as explicit pads and output padding; a negative end is output padding.
+def split_crops(crops: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Returns crops (start, end) of each axis as explicit pads and output padding; a negative end is output padding.
 
     >>> split_crops([(0, 1), (0, -1)])
     (((0, 1), (0, 0)), (0, 1))
     """
-    return tuple((start, max(end, 0)) for start, end in cuts), tuple(max(-end, 0) for _, end in cuts)
+    return tuple((start, max(end, 0)) for start, end in crops), tuple(max(-end, 0) for _, end in crops)
 
 
 @validation.check_arguments

@@ -168,6 +168,12 @@ def test_pads_numbers(arguments, first):
     assert result.output.splitlines()[0] == first
 
 
+def test_pads_where_keras_mxnet_has_one_output_more():
+    result = run("pads", "--size", "4,5,6", "--kernel", 2, "--padding", "keras-mxnet")
+    headings = [line for line in result.output.splitlines() if line.startswith("axis")]
+    assert headings[1:] == ["axis 1: pads (1, 0), output size 5", "axis 2: pads (1, 1), output size 7"]
+
+
 def test_what_cannot_be_drawn_has_numbers():
     result = run("pads", "--size", 900, "--kernel", 3, "--dilation", 20)
     assert result.output == "pads (20, 20), output size 900\n  (wider than the terminal)\n\n"

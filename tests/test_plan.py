@@ -14,7 +14,7 @@ import pytest
 from cases import Case
 
 from mxsame import plan as planning
-from mxsame.padding import by_axis
+from mxsame.padding import keeps_extra_output
 from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, strategies_for
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
@@ -36,7 +36,8 @@ def windows_of(operator, padding, ceil_mode, sizes):
     for k, s, d in itertools.product(KERNELS, STRIDES, (1,) if pool else DILATIONS):
         pads = {"valid": (0, 0), "causal": ((k - 1) * d, 0)}.get(padding, padding)
         if padding == "keras-mxnet":
-            (pads,) = by_axis(padding, "pool" if pool else "conv", (k,), (s,), (d,))
+            if keeps_extra_output("pool" if pool else "conv", 1, 0, k, s, d):
+                pads = (k // 2, k // 2)
             if sizes == [None] and s > (k - 1) * d + 2:
                 continue  # keras-mxnet has no pads for some sizes, so there is no graph for all
         if not pool or isinstance(pads, str) or max(pads) < k:

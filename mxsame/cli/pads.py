@@ -66,7 +66,7 @@ def command(
         given: Any = [entry if isinstance(entry, str) else spread(entry, 2) for entry in spread(padding, rank)]
         given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
         given = validation.padding(given, rank, causal=True)
-        given = arithmetic.by_axis(given, "transposed" if transposed else "conv", *each)
+        given = by_axis(given, transposed, *each)
         axes = [PaddedAxis.of(*row, transposed, output_padding) for row in zip(size, *each, given)]
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
@@ -79,14 +79,27 @@ def command(
         click.echo()
 
 
+def by_axis(padding: Any, transposed: bool, *window: tuple[int, ...]) -> list[Any]:
+    """Returns a word or (low, high) pair for each axis: where keras-mxnet has an output too many, the pads of that."""
+    rank = len(window[0])
+    entries = [padding] * rank if isinstance(padding, str) else list(padding)
+    if transposed:
+        arithmetic.check_keras_mxnet(padding, "transposed", *window)
+    elif padding == arithmetic.KERAS_MXNET:
+        for axis, (kernel, stride, dilation) in enumerate(zip(*window)):
+            if arithmetic.keeps_extra_output("conv", rank, axis, kernel, stride, dilation):
+                entries[axis] = (arithmetic.effective_kernel_size(kernel, dilation) // 2,) * 2
+    return entries
+
+
 def spread(values: tuple, count: int) -> tuple:
-    """One value for each axis, if one for all is given."""
+    """Returns one value for each axis, if one for all is given."""
     return values * count if len(values) == 1 else values
 
 
 def drawing(axis: PaddedAxis, width: int) -> list[str]:
-    """Windows over elements, one line each: the windows of outputs over the input, or transposed, of inputs over the
-    output."""
+    """Returns windows over elements, one line each: those of outputs over the input, or transposed, those of inputs
+    over the output."""
     name, legend = "output", "each line: the elements one output reads; # data, o padding, . skipped by dilation"
     if axis.transposed:
         name = "input"
@@ -110,7 +123,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
 
 
 def heading(axis: PaddedAxis, columns: list[range], row: int, digits: int) -> dict[int, str]:
-    """One digit of the index of each element, and the padding around them."""
+    """Returns one digit of the index of each element, and the padding around them, by position."""
     marks = {}
     for position in (position for span in columns for position in span):
         if axis.kind(position) == DATA:

@@ -159,9 +159,8 @@ def make_windows(
     lengths = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
     validation.check(len(set(map(len, lengths.values()))) == 1, "all must have one entry per axis", **lengths)
     windows = []
-    operator = "pool" if pool else "conv"
-    arithmetic.check_outputs(padding, operator, kernel_size, strides, dilation)
-    paddings = arithmetic.by_axis(padding, operator, kernel_size, strides, dilation)
+    arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
+    paddings = (padding,) * len(size) if isinstance(padding, str) else padding
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, paddings):
         arithmetic.effective_kernel_size(k, d)
         if pads not in arithmetic.SIZE_DEPENDENT:
@@ -272,7 +271,8 @@ def make_transposed_windows(
     (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
     """
     windows = []
-    paddings = arithmetic.by_axis(padding, "transposed", kernel_size, strides, dilation)
+    arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
+    paddings = (padding,) * len(size) if isinstance(padding, str) else padding
     for n, k, s, d, pads, extra in zip(
         size, kernel_size, strides, dilation, paddings, output_padding or (None,) * len(size)
     ):
