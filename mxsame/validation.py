@@ -170,11 +170,11 @@ def per_axis(
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
-def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
-    """Returns in lower case a word that must be one of the `allowed` ones, in any case."""
+def one_of(name: str, value: Any, allowed: Sequence[str], among: str = "") -> str:
+    """Returns in lower case a word that must be one of the `allowed` ones, in any case; `among` is for the message."""
     if isinstance(value, str) and value.lower() in allowed:
         return value.lower()
-    rule = f"{name} as a word must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
+    rule = f"{name}{among} must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
     error = ValueError if isinstance(value, str) else TypeError
     raise error(f"{rule}; {received(**{name: value})}")
 
@@ -195,7 +195,7 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
         words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
         is_possible = value.lower() != "causal" or "causal" in words
         check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
-        return one_of("padding", value, words)
+        return one_of("padding", value, words, " as a word")
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (bytes, dict, set))
         check_type(is_number, "padding must be a string, an integer or a sequence", padding=value)

@@ -96,9 +96,9 @@ MORE = [
     (lambda: ops.conv(X, ones((2, 4, 5))), r"inputs\.ndim - 2=2, kernel\.ndim - 2=1"),
     (lambda: backend.conv1d(X, ones((2, 4, 5))), r"num_spatial_dims=1, x\.ndim - 2=2"),
     (lambda: ops.max_pool(X, (2, 2, 2)), r"len\(pool_size\)=3, inputs\.ndim - 2=2"),
-    (lambda: backend.conv2d(X, KERNEL, data_format="NHWC"), 'data_format as a word must be one of "channels_first"'),
+    (lambda: backend.conv2d(X, KERNEL, data_format="NHWC"), 'data_format must be one of "channels_first"'),
     (lambda: backend.conv2d(X, KERNEL, stride=2), "^stride must be given as strides; received stride=2$"),
-    (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode as a word must be one of "max"'),
+    (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode must be one of "max"'),
     (lambda: ops.conv_transpose(X, TRANSPOSED, 2, "same", 2), "output_padding must be less than the stride"),
     (
         lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 5, 10, 8)),
@@ -118,7 +118,7 @@ MORE = [
         for shape in (4, (2, 10, 8), (2, 0, 8, 5), (True, 10, 8, 5), (2.0, 10, 8, 5), (2, UNKNOWN, 8, 5), "abcd")
     ),
     (lambda: backend.conv2d_transpose(X, TRANSPOSED, nd.array([2, 10, 8, 5])), "output_shape"),
-    (lambda: backend.set_image_data_format(None), "data_format as a word must be one of"),
+    (lambda: backend.set_image_data_format(None), "data_format must be one of"),
 ]
 
 

@@ -111,8 +111,8 @@ KERNEL = np.zeros((3, 3, 4, 2), np.float32)
 WEIGHT = np.zeros((8, 1, 3, 3), np.float32)
 
 BAD = [
-    (lambda: layouts.to_mxnet(KERNEL, None), 'kind as a word must be one of "conv", "depthwise"'),
-    (lambda: layouts.to_keras(WEIGHT, "separable"), "kind as a word must be one of"),
+    (lambda: layouts.to_mxnet(KERNEL, None), 'kind must be one of "conv", "depthwise"'),
+    (lambda: layouts.to_keras(WEIGHT, "separable"), "kind must be one of"),
     (lambda: layouts.to_mxnet(KERNEL, "conv", "channels_last"), "layout must be one of"),
     (lambda: layouts.to_mxnet(KERNEL, "conv", "NWC"), r"len\(layout\) - 2=1, kernel\.ndim - 2=2"),
     (lambda: layouts.to_keras(nd.ones((1,) * 6), "conv"), r"weight\.ndim - 2=4"),

@@ -76,9 +76,10 @@ REFUSED = {  # what -> shape, function, message
         SHAPE, lambda F, x: F.norm(x, out_dtype="float64"),
         "out_dtype must be None; received out_dtype='float64'; in .* norm",
     ),
+    "bounds in another order": (SHAPE, lambda F, x: F.clip(x, a_min=0, a_max=-1), "a_min must be at most a_max"),
     "pads of another convention": (
         (2, 3, 9), lambda F, x: F.Pooling(x, kernel=(3,), stride=(2,), pad=(0, 0, 0), pooling_convention="same"),
-        "pooling_convention as a word must be .*; received pooling_convention='same'",
+        "pooling_convention must be .*; received pooling_convention='same'",
     ),
     "broadcast to the batch": (
         (2, 4), lambda F, x: F.broadcast_like(F.sum(x, axis=0, keepdims=True), x, lhs_axes=(0,), rhs_axes=(0,)),

@@ -23,15 +23,15 @@ STACK, HEAP = 2**23, 2**26  # address space that each thread reserves: its stack
 TEAMS = 2  # of OpenMP threads: that of MXNet's engine, and that of the thread that calls MXNet
 
 
-def run_in_child(function: Callable[..., int], files: Sequence[str], options: dict) -> int:
+def run_in_child(function: Callable[..., int], files: Sequence[str], argument: Any) -> int:
     """Runs a function that reads files in another process, which ends if reading takes too long: libhdf5 follows some
     lists of damaged files without end, and then only a process can be stopped. Returns its exit code.
 
-    Called with the options and with `limits`, a context manager in which it reads."""
+    Called with the argument and with `limits`, a context manager in which it reads."""
     size = sum(map(os.path.getsize, files))
     seconds = round(SECONDS + size / BYTES_PER_SECOND)
     new = multiprocessing.get_context("spawn")
-    process = new.Process(target=child, args=(function, seconds, MEMORY + 3 * size, options))
+    process = new.Process(target=child, args=(function, seconds, MEMORY + 3 * size, argument))
     process.start()
     try:
         process.join()
@@ -47,7 +47,7 @@ def run_in_child(function: Callable[..., int], files: Sequence[str], options: di
     return code
 
 
-def child(function: Callable[..., int], seconds: int, memory: int, options: dict) -> None:
+def child(function: Callable[..., int], seconds: int, memory: int, argument: Any) -> None:
     """In the other process: calls the function, and ends without MXNet's own cleanup, which waits for its threads.
 
     The alarm has no handler, so it ends the process whatever that does, and even if the first process is gone."""
@@ -57,7 +57,7 @@ def child(function: Callable[..., int], seconds: int, memory: int, options: dict
     code = 1
     try:
         with flushed_output():
-            code = function(**options, limits=partial(reading_limits, memory))
+            code = function(argument, limits=partial(reading_limits, memory))
     except click.ClickException as error:
         error.show()
         code = error.exit_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Callable, Iterator
 
@@ -27,46 +28,54 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
             click.echo("\r\033[K", nl=False, err=True)
 
 
-def print_result(
-    file: str, net: Any, rows: list, written: list, checked: list | None, differing: list, as_json: bool
-) -> None:
-    """Prints the table of layers, what was written, and how the layers compare with Keras's."""
-    from mxsame.graphs import tracing
+@dataclass
+class Result:
+    """What became of a model: its network, a row for each layer, how these compare with Keras's, and the files."""
 
-    names = tracing.input_names(net, len(net.inputs))
-    inputs = {name: tensor.layer for name, tensor in zip(names, net.description.inputs)}
-    if as_json:
-        compared = checked and [  # JSON has no infinity
-            {**row._asdict(), "difference": row.difference if isfinite(row.difference) else None} for row in checked
+    file: str
+    net: Any = None
+    rows: list = field(default_factory=list)
+    compared: list | None = None
+    differing: list = field(default_factory=list)
+    written: list = field(default_factory=list)
+
+    def inputs(self) -> dict[str, str]:
+        """The names of the inputs in the files, and Keras's."""
+        from mxsame.graphs import tracing
+
+        names = tracing.input_names(self.net, len(self.net.inputs))
+        return {name: tensor.layer for name, tensor in zip(names, self.net.description.inputs)}
+
+    def print_json(self) -> None:
+        compared = self.compared and [  # JSON has no infinity
+            {**row._asdict(), "difference": row.difference if isfinite(row.difference) else None}
+            for row in self.compared
         ]
-        summary = {"file": file, "written": written or None, "inputs": inputs, "transpositions": net.transpositions}
-        print_json({**summary, "layers": [row._asdict() for row in rows], "check": compared})
-        return
-    print_layers(rows, net.transpositions)
-    if len(inputs) > 1:
-        click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in inputs.items())}")
-    if differing:
-        first = differing[0]
-        click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
-        click.echo("nothing written")
-        return
-    if checked is not None:
-        largest = max(row.difference for row in checked)
-        click.echo(f"{len(checked)} layers equal Keras's: the largest difference is {largest:.1e}")
-    for name in written:
-        click.echo(f"written: {name}")
-    if not written:
-        click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")
+        summary = {"file": self.file, "written": self.written or None, "inputs": self.inputs()}
+        layers = [row._asdict() for row in self.rows]
+        print_json({**summary, "transpositions": self.net.transpositions, "layers": layers, "check": compared})
 
-
-def print_layers(rows: list, transpositions: int) -> None:
-    """The table of layers, and their sums."""
-    lines = [("layer", "class", "operators", "output", "parameters", "padding")]
-    for row in rows:
-        shape = "x".join(map(str, row.output_shape[1:]))
-        texts = (row.layer, row.class_name, ", ".join(row.operators), shape, f"{row.parameters:,}", row.padding or "")
-        lines.append(texts)
-    print_table(lines)
-    total = sum(row.parameters for row in rows)
-    times = f"{transpositions} transposition{'' if transpositions == 1 else 's'}"
-    click.echo(f"{len(rows)} layers, {total:,} parameters, {times} of data")
+    def print(self) -> None:
+        """The table of layers and their sums, how they compare with Keras's, and what was written."""
+        lines = [("layer", "class", "operators", "output", "parameters", "padding")]
+        for row in self.rows:
+            shape = "x".join(map(str, row.output_shape[1:]))
+            numbers = shape, f"{row.parameters:,}", row.padding or ""
+            lines.append((row.layer, row.class_name, ", ".join(row.operators), *numbers))
+        print_table(lines)
+        total, count = sum(row.parameters for row in self.rows), self.net.transpositions
+        times = f"{count} transposition{'' if count == 1 else 's'}"
+        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} of data")
+        if len(self.net.inputs) > 1:
+            click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in self.inputs().items())}")
+        if self.differing:
+            first = self.differing[0]
+            click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
+            click.echo("nothing written")
+        elif self.compared:
+            largest = max(row.difference for row in self.compared)
+            click.echo(f"{len(self.compared)} layers equal Keras's: the largest difference is {largest:.1e}")
+        for name in self.written:
+            click.echo(f"written: {name}")
+        if not self.written and not self.differing:
+            click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable
 
 from mxsame import validation
 from mxsame.cli._child import run_in_child
 from mxsame.cli._keras import imported_dict, imported_keras, loaded
-from mxsame.cli._printing import print_result, stages
+from mxsame.cli._printing import Result, stages
 from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, refusals
 from mxsame.data import sample
 
@@ -92,18 +93,17 @@ def command(context: click.Context, **options: Any) -> None:
     layer that differs from Keras's.
     """
     need("h5py", "mxsame convert")
-    options["onnx"] = onnx_arguments(options["output"], options.pop("opset"), options.pop("dynamic_size"))
-    if options["file"].endswith("-symbol.json"):
-        if any(options[name] for name in ("weights", "padding", "custom", "check", "custom_objects")):
+    asked = SimpleNamespace(**options)
+    asked.onnx = onnx_arguments(asked.output, asked.opset, asked.dynamic_size)
+    if asked.file.endswith("-symbol.json"):
+        if asked.weights or asked.padding or asked.custom or asked.check or asked.custom_objects:
             raise click.UsageError("a -symbol.json file takes -o, --shape, --layout, --json and ONNX's options only.")
-        names = ("file", "output", "shapes", "layout", "onnx", "as_json")
-        write_network(**{name: options[name] for name in names})
+        write_network(asked)
     else:
-        if options["check"] and options["padding"] is not None:
+        if asked.check and asked.padding is not None:
             raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-        check_suffix(options["output"])
-        files = [options[name] for name in ("file", "weights") if options[name] is not None]
-        context.exit(run_in_child(convert_file, files, options))
+        check_suffix(asked.output)
+        context.exit(run_in_child(convert_file, [file for file in (asked.file, asked.weights) if file], asked))
 
 
 def check_suffix(output: Path | None) -> None:
@@ -129,13 +129,11 @@ def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict 
     return None
 
 
-def write_network(
-    file: str, output: Path | None, shapes: tuple, layout: str | None, onnx: dict | None, as_json: bool
-) -> None:
+def write_network(asked: SimpleNamespace) -> None:
     """Writes an MXNet network as a Keras model or an ONNX file."""
-    if output is None or output.suffix not in (".keras", ".h5", ".onnx") or not shapes:
+    if asked.output is None or asked.output.suffix not in (".keras", ".h5", ".onnx") or not asked.shapes:
         raise click.UsageError("a -symbol.json file needs -o NAME.keras, NAME.h5 or NAME.onnx, and --shape.")
-    if onnx is not None and layout is not None:
+    if asked.onnx is not None and asked.layout is not None:
         raise click.UsageError("--layout must not be given for an ONNX file of an MXNet network: it keeps its own.")
     need_mxnet()
     from mxsame import _gluon, export_onnx, to_keras
@@ -143,83 +141,81 @@ def write_network(
     from mxsame.graphs.tracing import flatten
 
     with refusals(), stages() as stage:
-        net = imported(file)
-        sizes = in_order(shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
-        if onnx is None:
-            result = to_keras(net, output, sizes, layout=layout or "NHWC", progress=stage)._asdict()
+        net = imported(asked.file)
+        sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
+        if asked.onnx is None:
+            result = to_keras(net, asked.output, sizes, layout=asked.layout or "NHWC", progress=stage)._asdict()
         else:
-            result = {"path": export_onnx(net, output, sizes, **onnx, progress=stage)}
-    if as_json:
+            result = {"path": export_onnx(net, asked.output, sizes, **asked.onnx, progress=stage)}
+    if asked.as_json:
         print_json(result)
         return
-    if onnx is None:
+    if asked.onnx is None:
         click.echo("{layers} layers, {parameters:,} parameters, compared by {compared_by}".format(**result))
     click.echo(f"written: {result['path']}")
 
 
-def convert_file(
-    file: str, weights: str | None, output: Path | None, shapes: tuple, onnx: dict | None, layout: str | None,
-    padding: str | None, custom: str | None, custom_objects: str | None, check: bool, as_json: bool,
-    limits: Callable[[], Any] = contextlib.nullcontext,
-) -> int:  # fmt: skip
+def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.nullcontext) -> int:
     """Reads, compares, writes and prints, in this process; the exit code."""
     need_mxnet()
-    keras = imported_keras() if check else None
-    blocks, objects = imported_dict("--custom", custom), imported_dict("--custom-objects", custom_objects)
+    keras = imported_keras() if asked.check else None
+    custom = imported_dict("--custom", asked.custom)
+    objects = imported_dict("--custom-objects", asked.custom_objects)
     from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
     from mxsame.graphs.tracing import explain_errors
-    from mxsame.onnx.export import has_fixed_size
     from mxsame.port import convert, report
 
-    written, checked = [], None
+    result = Result(asked.file)
     with refusals(), stages() as stage, warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
+        given = {"layout": asked.layout, "padding": asked.padding, "custom": custom, "progress": stage}
         try:
             with limits():
-                net = convert.from_keras(file, weights, layout=layout, custom=blocks, padding=padding, progress=stage)
+                result.net = net = convert.from_keras(asked.file, asked.weights, **given)
                 mx.nd.waitall()
         except (MemoryError, mx.base.MXNetError) as error:
             reason = f"it takes more memory than its size allows ({type(error).__name__})"
-            raise click.ClickException(f"{file} must be a whole model file: {reason}.") from error
-        sizes = input_shapes(net, shapes)
-        if onnx is not None and onnx["dynamic_size"] and has_fixed_size(net):
-            rule = "--dynamic-size needs a model whose input declares None for its size, as Input((None, None, 3)) does"
-            raise click.UsageError(f"{rule}; received one for {', '.join(map(str, sizes))}.")
+            raise click.ClickException(f"{asked.file} must be a whole model file: {reason}.") from error
+        sizes = input_shapes(net, asked)
         stage("running the network", 0, 1)
         with explain_errors(shapes=sizes):
-            rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
+            result.rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
-            model = loaded(keras, file, weights, objects, blocks)  # after mxsame has refused files with code
+            model = loaded(keras, asked.file, asked.weights, objects, custom)  # mxsame has refused files with code
             stage("comparing with Keras", 0, 1)
-            checked = compare(net, model, report.random_inputs(net, sizes))
-        differing = [row for row in checked or () if row.difference > TOLERANCE]
-        if output is not None and not differing:
-            target = str(output / Path(file).stem if output.is_dir() else output)
+            result.compared = compare(net, model, report.random_inputs(net, sizes))
+            result.differing = [row for row in result.compared if row.difference > TOLERANCE]
+        if asked.output is not None and not result.differing:
+            target = str(asked.output / Path(asked.file).stem if asked.output.is_dir() else asked.output)
             stage("writing", 0, 1)
-            if onnx is None:
-                written = list(export(net, target, sizes))
+            if asked.onnx is None:
+                result.written = list(export(net, target, sizes))
             else:
-                written = [export_onnx(net, target, sizes, **onnx, progress=stage)]
-    print_result(file, net, rows, written, checked, differing, as_json)
-    return DIFFERS if differing else 0
+                result.written = [export_onnx(net, target, sizes, **asked.onnx, progress=stage)]
+    (result.print_json if asked.as_json else result.print)()
+    return DIFFERS if result.differing else 0
 
 
-def input_shapes(net: Any, given: tuple) -> list:
-    """A shape for each input: as given, or the model's own."""
+def input_shapes(net: Any, asked: SimpleNamespace) -> list:
+    """A shape for each input: as asked for, or the model's own."""
+    from mxsame.onnx.export import has_fixed_size
+
     own = [tuple(value.ordered(value.shape)) for value in net.inputs]
-    if not given:
-        if any(None in shape[1:] for shape in own):
-            known = ", ".join(map(str, own))
-            raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")
-        return [(1, *shape[1:]) for shape in own]
-    sizes = in_order(given, [tensor.layer for tensor in net.description.inputs])
-    for size, shape in zip(sizes, own):
-        if len(size) != len(shape):
-            raise click.UsageError(f"--shape must have {len(shape)} lengths, as {shape} has; received {size}.")
-    return sizes
+    known = ", ".join(map(str, own))
+    if asked.dynamic_size and has_fixed_size(net):
+        rule = "--dynamic-size needs a model whose input declares None for its size, as Input((None, None, 3)) does"
+        raise click.UsageError(f"{rule}; the model takes {known}.")
+    if asked.shapes:
+        sizes = in_order(asked.shapes, [tensor.layer for tensor in net.description.inputs])
+        if list(map(len, sizes)) != list(map(len, own)):
+            raise click.UsageError(f"--shape must have as many lengths as the model takes, {known}; received {sizes}.")
+        return sizes
+    if any(None in shape[1:] for shape in own):
+        raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")
+    return [(1, *shape[1:]) for shape in own]
 
 
 def in_order(given: tuple, inputs: list[str]) -> list:

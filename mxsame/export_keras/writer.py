@@ -132,7 +132,7 @@ class Writer(Walk):
         """An input layer's value; a parameter is its own output, whose array a row looks up."""
         return self._inputs.get(node.name, Output(node))
 
-    def refuse(self, node: Node, reason: str) -> None:
+    def refuse(self, node: Node, reason: str, rule: str = "") -> None:
         """Collect the reason, so that one error lists them all; a value of the right shape replaces the output."""
         self.refusals.append(reason)
         for output in self.outputs_of(node):

@@ -6,6 +6,7 @@ the node's output, or a list of such. An attribute that it does not read must ha
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -122,9 +123,9 @@ class Walk:
         """What represents an input of the graph, or a parameter."""
         raise NotImplementedError
 
-    def refuse(self, node: Node, reason: str) -> None:
-        """Called with why a node cannot be written."""
-        raise ValueError(reason) from None
+    def refuse(self, node: Node, reason: str, rule: str = "") -> None:
+        """Called with why a node cannot be written, and the rule, if the reason does not name it."""
+        raise ValueError(rule + reason) from None
 
     def write_all(self) -> List[Any]:
         """Write every node; returns what represents the graph's outputs."""
@@ -145,8 +146,8 @@ class Walk:
 
     def _write(self, node: Node) -> None:
         if node.kind not in self.rows:
-            reason = f"net must have operators that {self.format} has; received {self.path_to(node)}"
-            self.refuse(node, reason + WITHOUT_LOOP * (node.op == LOOP))
+            reason = f"received {self.path_to(node)}{WITHOUT_LOOP * (node.op == LOOP)}"
+            self.refuse(node, reason, f"net must have operators that {self.format} has; ")
             return
         self.node = node
         for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
@@ -231,6 +232,13 @@ def axis_of(w: Walk, node: Node) -> int:
     axis = node.attr("axis")
     check(axis is not None, f"axis must be given, as {w.format} flattens nothing", axis=None)
     return int(axis) % ndim_of(w, node)
+
+
+def bounds_of(node: Node) -> Tuple[float, float]:
+    """The bounds of a clip. Where the lower one is above the other, MXNet gives either, and others another one."""
+    low, high = (float(node.attr(name, bound)) for name, bound in (("a_min", -math.inf), ("a_max", math.inf)))
+    check(low <= high, "a_min must be at most a_max", a_min=low, a_max=high)
+    return low, high
 
 
 class Ranked(NamedTuple):

@@ -10,14 +10,7 @@ from importlib.machinery import PathFinder
 from typing import Any, Dict, Iterable, List, Optional
 
 from mxsame.installation import cuda
-from mxsame.installation.requirements import (
-    MXNET_CUDA_WHEEL,
-    MXNET_VERSION,
-    NEWEST_NUMPY,
-    NEWEST_PYTHON,
-    TESTED,
-    pins,
-)
+from mxsame.installation.requirements import MXNET_CUDA_WHEEL, MXNET_VERSION, NEWEST_NUMPY, NEWEST_PYTHON, TESTED, pins
 
 MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of them own the same folder, mxnet/
 IN_VENV = ".venv-3.11/bin/python -m pip install"

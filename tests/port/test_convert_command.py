@@ -32,7 +32,7 @@ def folder(recorded):
 def run(*arguments):
     """The command in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "run_in_child", lambda function, files, options: function(**options))
+        patch.setattr(command, "run_in_child", lambda function, files, asked: function(asked))
         return CliRunner().invoke(main, ["convert", *map(str, arguments)])
 
 
@@ -47,22 +47,22 @@ def test_another_process_does_it(folder, tmp_path):
         assert done.returncode == code and stdout in done.stdout and stderr in done.stderr, done
 
 
-def _fails(limits):
+def _fails(_, limits):
     raise RuntimeError("of the library")
 
 
-def _waits(limits):
+def _waits(_, limits):
     with limits():
         signal.pause()
 
 
-def _dies_before_its_child(limits):
+def _dies_before_its_child(_, limits):
     if os.fork() == 0:
         time.sleep(5)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _has_many_threads(limits):
+def _has_many_threads(_, limits):
     with limits():
         nd.array(np.ones(2**21)).wait_to_read()
     return 5
@@ -84,7 +84,7 @@ def test_another_process_always_ends(tmp_path, monkeypatch, function, outcome):
     (tmp_path / "file").touch()
     began = time.monotonic()
     try:
-        assert _child.run_in_child(function, [str(tmp_path / "file")], {}) == outcome
+        assert _child.run_in_child(function, [str(tmp_path / "file")], None) == outcome
     except click.ClickException as error:
         assert outcome in error.message
     assert time.monotonic() - began < 60
@@ -176,7 +176,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "--custom", "mxsame"), 2, "--custom must be MODULE:NAME, as in .*; received 'mxsame'."),
         (("unet.h5", "--custom", "mxsame:none"), 2, "--custom must name a dict of a module that Python finds: module"),
         (("unet.h5", "--custom", "json:loads"), 2, "--custom must name a dict; json:loads is a function."),
-        (("unet.h5", "--shape", "1,8,8"), 2, "--shape must have 4 lengths, as "),
+        (("unet.h5", "--shape", "1,8,8"), 2, "--shape must have as many lengths as the model takes, ("),
         (("unet.h5", "--shape", "1,0,8,3"), 2, "'1,0,8,3' must be lengths of at least 1."),
         (("unet.h5", "-o", "net.onnx", "--opset", "7"), 2, "7 is not in the range x>=13"),
         (("sequential.h5", "--shape", "1,99,98,3"), 1, "received data.shape=(1, 99, 98, 3)"),

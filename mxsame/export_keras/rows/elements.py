@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame.export_keras.writer import Value, Writer, writes
 from mxsame.exporting.elementwise import COMPARISONS, KERAS, OF_ONE, OF_TWO, forms, of_two
-from mxsame.exporting.walk import axis_of
+from mxsame.exporting.walk import axis_of, bounds_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check, one_of
 
@@ -81,7 +81,7 @@ def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None
 
 @writes("clip")
 def _clip(w: Writer, node: Node, x: Value) -> Value:
-    return bounded(w, x, float(node.attr("a_min")), float(node.attr("a_max")))
+    return bounded(w, x, *bounds_of(node))
 
 
 @writes("Dropout")

@@ -8,7 +8,7 @@ from typing import Dict, Optional
 import numpy as np
 
 from mxsame.exporting.elementwise import COMPARISONS, OF_ONE, OF_TWO, ONNX, forms, of_two
-from mxsame.exporting.walk import axis_of, ndim_of
+from mxsame.exporting.walk import axis_of, bounds_of, ndim_of
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import one_of
@@ -38,10 +38,7 @@ ATTRIBUTES: Dict[str, tuple] = {  # kind -> ONNX's operator, and its attributes:
     "space_to_depth": ("SpaceToDepth", {"blocksize": ("block_size", 1)}),
     "hard_sigmoid": ("HardSigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
     "InstanceNorm": ("InstanceNormalization", {"epsilon": ("eps", 1e-3)}),
-    "LRN": (
-        "LRN",
-        {"size": ("nsize", 1), "alpha": ("alpha", 1e-4), "beta": ("beta", 0.75), "bias": ("knorm", 2.0)},
-    ),
+    "LRN": ("LRN", {"size": ("nsize", 1), "alpha": ("alpha", 1e-4), "beta": ("beta", 0.75), "bias": ("knorm", 2.0)}),
 }
 
 
@@ -103,7 +100,7 @@ def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
 
 @writes("clip")
 def clip(w: Writer, node: Node, x: str) -> str:
-    low, high = (float(node.attr(name, bound)) for name, bound in (("a_min", -math.inf), ("a_max", math.inf)))
+    low, high = bounds_of(node)
     if (low, high) == (0, math.inf):
         return w.add("Relu", x)
     return w.add("Clip", x, *(None if math.isinf(bound) else w.scalar(bound, node.inputs[0]) for bound in (low, high)))
