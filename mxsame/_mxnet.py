@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mxnet.gluon import Block, HybridBlock as HybridBlock
     from mxnet.ndarray import NDArray
     from mxnet.numpy import ndarray
-    from mxnet.symbol import Symbol
+    from mxnet.symbol import Symbol as Symbol
 
     Array = TypeVar("Array", NDArray, Symbol, ndarray)  # what comes in one kind goes out in it
     AnyBlock = TypeVar("AnyBlock", bound=Block)

@@ -19,7 +19,7 @@ from cases import Case
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.graphs.hybridize import Kind
+from mxsame.graphs.hybridize import CallFamily
 from mxsame.graphs.tracing import Call, group
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # rounding is less, wrong results differ by 0.09 and more
@@ -354,11 +354,11 @@ def graphs_by_signature(net, shapes, target) -> dict:
     build the same for both."""
     arrays, graphs = [mx.nd.zeros(shape) for shape in shapes], {}
     calls = [Call.of((array,), [array])._replace(target=target) for array in arrays]
-    kind = Kind(net, calls[0])
+    family = CallFamily(net, calls[0])
     for call in calls:
-        lowered = nodes(group(call.lower(net, kind.trace).outputs))
+        lowered = nodes(group(call.lower(net, family.trace).outputs))
         graph = [(node["op"], node.get("attrs")) for node in lowered]
-        assert graphs.setdefault(kind.signature(call), graph) == graph, call.shapes
+        assert graphs.setdefault(family.signature(call), graph) == graph, call.shapes
     return graphs
 
 

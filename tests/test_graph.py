@@ -580,6 +580,13 @@ def test_amp_converts_a_net():
     running.assert_equal(net(images(31, 33)), want)
 
 
+def test_tools_find_a_graph_of_several_inputs():
+    net, args = two(False)
+    want = mxsame.hybridize(net)(*args)
+    inputs, symbol = net._cached_graph  # as mxnet.contrib.amp takes it
+    running.assert_alike(mx.gluon.SymbolBlock(symbol, inputs, net.collect_params())(*args), want, 1e-5)
+
+
 def test_a_hook_hears_of_every_operator():
     net, heard = mxsame.hybridize(small_network_called()), []
     net(images(31, 33))

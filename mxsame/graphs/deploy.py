@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from mxsame.scope import Target
 from mxsame.tensors import operands
 
 if TYPE_CHECKING:
-    from mxsame._mxnet import HybridBlock
+    from mxsame._mxnet import HybridBlock, Symbol
 
 SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
@@ -30,9 +29,7 @@ SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 ROUNDING = 2e-5
 COARSE = 0.25  # the same in bfloat16: 0.5 to 8 % in these networks with random weights; all, if it is wrong
-DTYPES: Tuple[np.dtype[Any], ...] = tuple(
-    map(np.dtype, ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool"))
-)
+DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool")
 
 
 @validation.check_arguments
@@ -100,7 +97,9 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     with tracing.explain_errors(input_shape=input_shape):
         types = dict.fromkeys(inputs.shapes, own)
         graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
-        candidates = sorted(DTYPES, key=lambda each: own is not None and each != own)
+        candidates: list[np.dtype[Any]] = sorted(
+            map(np.dtype, DTYPES), key=lambda each: own is not None and each != own
+        )
         dtypes = {name: graph.accepted_dtypes(name, candidates) for name in inputs.shapes}
         fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         simplify(graph, fuses)
@@ -120,10 +119,10 @@ class Signature:
     structure: Any
 
     def check(self, args: Sequence[Any], contexts: Sequence[Any]) -> None:
-        """Raise what is wrong with the arrays of a call."""
+        """Raise an error for arrays that the net cannot be called with."""
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for (name, shape), array in zip(self.shapes.items(), args):
-            if type(array) is not kind:  # of which sparse arrays are subclasses
+            if type(array) is not kind:  # sparse arrays are subclasses
                 raise TypeError(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
             fits = len(array.shape) == len(shape) and array.shape[1:] == shape[1:] and array.shape[0] > 0
             rule = f"{name} must have the shape that the net was deployed for, {_describe(shape)}"
@@ -131,12 +130,10 @@ class Signature:
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
-        """Returns data to try a graph with, of the first types. The user's own random numbers stay as they were."""
+        """Returns data of the first types, to try a graph with. The user's own random numbers stay as they were."""
         random, array = np.random.RandomState(0), (mx.np if mx.util.is_np_array() else mx.nd).array
-        return [
-            array(random.uniform(-1, 1, shape), ctx=context, dtype=self.dtypes[name][0])
-            for name, shape in self.shapes.items()
-        ]
+        numbers = {name: random.uniform(-1, 1, shape) for name, shape in self.shapes.items()}
+        return [array(value, ctx=context, dtype=self.dtypes[name][0]) for name, value in numbers.items()]
 
 
 class _Fixed(mx.gluon.Parameter):
@@ -153,10 +150,8 @@ class _Fixed(mx.gluon.Parameter):
 
     def set_data(self, data: Any) -> None:
         """Raises `TypeError`: the values and the type of a deployed net are fixed."""
-        raise TypeError(
-            f"parameters of a deployed net must stay as they are: change the net and deploy it again; received a "
-            f"{type(data).__name__} for {self.name}"
-        )
+        rule = "parameters of a deployed net must stay as they are: change the net and deploy it again"
+        raise TypeError(f"{rule}; received a {type(data).__name__} for {self.name}")
 
     cast = set_data
 
@@ -183,21 +178,19 @@ class Deployed(mx.gluon.SymbolBlock):
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(tracing.in_mode(self.graph), variables, parameters)
         self._makes_floats = any(node.op == tensors.TO_FLOATS for node in graph.nodes())
+        self._plain = self._runner(self.graph)
         self._fused: Optional[tracing.Runner] = None
         if fused_dtype:
             with contextlib.suppress(mx.base.MXNetError):
                 self._fused = self._runner(fuse(graph, fused_dtype))
-        self._last: Tuple[Any, Any] = None, None  # what is seen of the last call, its runner
+        self._last: dict[Any, tracing.Runner] = {}  # by the facts of the last call, if another one may be like it
         for context in contexts:
             self.self_check(context)
         rule = "net must run in bfloat16 and give nearly the same"
         validation.check(self._fused or fused_dtype != bfloat16.NAME, rule, dtype=fused_dtype)
 
-    @functools.cached_property
-    def _plain(self) -> tracing.Runner:
-        return self._runner(self.graph)
-
-    def _runner(self, symbol: Any) -> tracing.Runner:
+    def _runner(self, symbol: Symbol) -> tracing.Runner:
+        """Returns a graph over the parameters, and over copies of them in bfloat16."""
         flags = {} if tracing.has_loop(symbol) else dict.fromkeys(tracing.STATIC, True)
         outputs = tracing.regroup(self.signature.structure, iter(_split_outputs(symbol)))
         parameters = dict(self.params.items())
@@ -215,8 +208,9 @@ class Deployed(mx.gluon.SymbolBlock):
     def forward(self, *args: Any) -> Any:
         """Returns the outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other
         sizes as well."""
-        seen, (last, runner) = tracing.call_facts(args), self._last
-        if runner is None or seen != last:
+        facts = tracing.call_facts(args)
+        runner = self._last.get(facts)
+        if runner is None:
             args = tuple(tracing.flatten(args))
             rule = f"a deployed net must be called with {', '.join(self.signature.shapes)}"
             validation.check_type(len(args) == len(self._used), rule, inputs=len(args))
@@ -225,8 +219,8 @@ class Deployed(mx.gluon.SymbolBlock):
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
             fits = not self._makes_floats or all(np.dtype(arg.dtype).kind == "f" for arg in args)
             runner = self._fused if self._fused and fits and _is_cpu(args[0].ctx) else self._plain
-            self._last = seen, (runner if seen else None)
-        if seen and not any(seen[:2]):  # nothing is recorded
+            self._last = {facts: runner} if facts else {}
+        if facts and not any(facts[:2]):  # nothing is recorded
             return runner(*self.used(args))
         with mx.autograd.pause(train_mode=False):
             return runner(*self.used(args))
@@ -248,8 +242,8 @@ class Deployed(mx.gluon.SymbolBlock):
         return _split_outputs(whole)
 
     def self_check(self, context: Any) -> None:
-        """Run once, so that MXNet refuses now what it would refuse later; and stay fused only if that runs, and the
-        plain graph gives the same up to rounding."""
+        """Run once, so that MXNet refuses now what it would refuse later. Drop the fused graph unless it runs and gives
+        the same as the plain one up to rounding."""
         data = self.used(self.signature.random(context))
 
         def outputs(runner: tracing.Runner) -> list:
@@ -261,11 +255,12 @@ class Deployed(mx.gluon.SymbolBlock):
             tolerance = COARSE if self._is_narrow() else ROUNDING
             with contextlib.suppress(mx.base.MXNetError):
                 if all(_alike(*pair, tolerance) for pair in zip(outputs(self._fused), plain)):
-                    del self._plain  # and its memory
+                    self._plain = self._runner(self.graph)  # without the memory that the other one has taken
                     return
             self._fused = None
 
     def _is_narrow(self) -> bool:
+        """Returns whether layers run in bfloat16."""
         return self._fused is not None and any(map(bfloat16.is_copy, self._fused.symbol.list_inputs()))
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
@@ -308,10 +303,9 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     try:
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs
-    except (AttributeError, NotImplementedError) as error:  # what a Symbol does not have, or a Block without a graph
-        raise TypeError(
-            f"net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols; received {error}"
-        ) from error
+    except (AttributeError, NotImplementedError) as error:  # of Symbols, which lack it, or of a Block without a graph
+        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols"
+        raise TypeError(f"{rule}; received {error}") from error
     parameters = net.collect_params()
     context = tracing.contexts(parameters)[0]
     graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context, casts=False)
@@ -341,11 +335,9 @@ def _check_contexts(ctx: Any) -> list:
     contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
     are_contexts = contexts and all(isinstance(context, mx.Context) for context in contexts)
     validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of such", ctx=ctx)
-    for context in contexts:
-        if not _is_cpu(context) and context.device_id >= mx.context.num_gpus():
-            raise ValueError(
-                f"ctx must be a device that there is; {validation.received(ctx=context, GPUs=mx.context.num_gpus())}"
-            )
+    for context in itertools.filterfalse(_is_cpu, contexts):
+        count = mx.context.num_gpus()
+        validation.check(context.device_id < count, "ctx must be a device that there is", ctx=context, GPUs=count)
     return contexts
 
 
@@ -354,16 +346,15 @@ def _check_narrow(dtype: Any, own: Any, devices: Sequence[Any]) -> None:
     lacks = [] if costs.has_avx512("_bf16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
     is_single = (own is None or own == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
-    validation.check(
-        dtype == bfloat16.NAME and is_single and not lacks,
-        "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN",
-        **{"dtype": dtype, "net": str(own), "devices": list(devices), "lacks": lacks},
-    )
+    fits = dtype == bfloat16.NAME and is_single and not lacks
+    rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"
+    validation.check(fits, rule, dtype=dtype, net=str(own), devices=list(devices), lacks=lacks)
 
 
-def _alike(got: np.ndarray, want: np.ndarray, tolerance: float) -> bool:
-    scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
-    return bool(np.allclose(got, want, rtol=0, atol=tolerance * float(scale), equal_nan=True))
+def _alike(got: np.ndarray, expected: np.ndarray, tolerance: float) -> bool:
+    """Returns whether arrays differ by no more than a part of the largest element."""
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    return bool(np.allclose(got, expected, rtol=0, atol=tolerance * float(scale), equal_nan=True))
 
 
 def _is_cpu(context: Any) -> bool:

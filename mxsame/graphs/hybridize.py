@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.plan.choice import Decision
 from mxsame.tensors import operands
 
 if TYPE_CHECKING:
@@ -119,12 +118,13 @@ class Specialised:
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
         self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps what it takes
         self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
-        self._kinds: dict[Hashable, Kind] = {}  # by the kind of a call
-        self._last: tuple[Any, Optional[tracing.NetGraph]] = None, None  # what is seen of the last call, its graph
+        self._families: dict[Hashable, CallFamily] = {}  # by what calls have in common that differ only in sizes
+        self._last: dict[Any, tracing.NetGraph] = {}  # by the facts of the last call, if another one may be like it
 
     def __call__(self, *args: Any) -> Any:
-        seen, (last, graph), arrays = tracing.call_facts(args), self._last, args
-        if graph is None or seen != last:
+        facts, arrays = tracing.call_facts(args), args
+        graph = self._last.get(facts)
+        if graph is None:
             arrays = tuple(tracing.flatten(args))
             for array in arrays:
                 operands.check_array("data", array)
@@ -135,7 +135,7 @@ class Specialised:
                 self._net.check(*args)
             with self._lock:
                 graph = self._graph_for(tracing.Call.of(args, arrays))
-                self._last = seen, (graph if seen and graph in self.graphs.values() else None)
+                self._last = {facts: graph} if facts and graph in self.graphs.values() else {}
         _gluon.attach_op_hook(self._net, graph.operator)
         try:
             return graph(*arrays)
@@ -150,45 +150,44 @@ class Specialised:
     def clear(self) -> None:
         """Forget all graphs: the net has changed."""
         with self._lock:
-            for table in (self.graphs, self._first, self._others, self._kinds):
+            for table in (self.graphs, self._first, self._others, self._families, self._last):
                 table.clear()
-            self._last = None, None
 
     def _graph_for(self, call: tracing.Call) -> tracing.NetGraph:
         """Returns the graph for a call."""
-        kind = self._kinds.get(call.kind)
-        is_new = kind is None or call.shapes not in kind.signatures
+        family = self._families.get(call.family)
+        is_new = family is None or call.shapes not in family.signatures
         if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
             for shape in call.shapes:
                 validation.check_not_empty("data", shape)
-        if kind is None:
-            kind = Kind(self._net, call)
-            graph = self._compile(call, kind.signature(call), kind.first.outputs)
-            self._kinds[call.kind] = kind
+        if family is None:
+            family = CallFamily(self._net, call)
+            graph = self._compile(call, family.signature(call), family.first.outputs)
+            self._families[call.family] = family
             return graph
-        signature = kind.signature(call)
+        signature = family.signature(call)
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
-        calls = kind.waiting.pop(signature, 0) + 1
+        calls = family.waiting.pop(signature, 0) + 1
         if calls < self.PATIENCE and call.strategy is None:
-            shared = self._for_any_size(call, kind)
+            shared = self._for_any_size(call, family)
             if shared and (calls > 1 or shared.takes(call.shapes)):
-                _keep(kind.waiting, signature, calls, MOST_SHAPES)
+                _keep(family.waiting, signature, calls, MOST_SHAPES)
                 return shared
-        return self._compile(call, signature, call.lower(self._net, kind.trace).outputs)
+        return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
 
-    def _for_any_size(self, call: tracing.Call, kind: Kind) -> Any:
+    def _for_any_size(self, call: tracing.Call, family: CallFamily) -> Any:
         """Returns the graph for any size; False if there is none."""
-        if kind.shared is None:
+        if family.shared is None:
             try:
-                kind.shared = self._make_graph(call, call.lower(self._net, kind.trace, static=False).outputs)
+                family.shared = self._make_graph(call, call.lower(self._net, family.trace, static=False).outputs)
             except (TypeError, ValueError):
-                kind.shared = False
-        return kind.shared
+                family.shared = False
+        return family.shared
 
     def _make_graph(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
-        """Returns a graph; with static_alloc it keeps memory as far as there is some left."""
+        """Returns a graph of these outputs; with static_alloc it keeps memory as far as there is some left."""
         purpose, room = call.target.purpose, self.MOST_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
         graph = tracing.NetGraph(self._net, call, outputs, self._flags, math.inf if is_first else room)
@@ -199,6 +198,7 @@ class Specialised:
         return graph
 
     def _compile(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
+        """Returns a new graph of these outputs, and keeps it for the signature."""
         graph = self._make_graph(call, outputs)
         _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
         _keep(self.graphs, signature, graph, self._max_graphs)
@@ -333,8 +333,8 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
 
 
 class _GraphForTools:
-    """What MXNet's tools take for Gluon's graph of a net, a pair of its inputs and a Symbol: the graph for every size,
-    traced when one of them looks."""
+    """A pair of a net's inputs and its Symbol for every size, which MXNet's tools take for the graph that Gluon keeps.
+    The net is traced when a tool reads the pair."""
 
     def __init__(self, net: Any):
         self._net = net
@@ -346,9 +346,6 @@ class _GraphForTools:
         lowered = tracing.trace_net(self._net, inputs.structure).lower(variables, inputs.shapes.values())
         return variables, tracing.group(lowered.outputs)
 
-    def __len__(self) -> int:
-        return 2
-
     def __getitem__(self, index: Any) -> Any:
         return self._graph[index]
 
@@ -357,8 +354,11 @@ class _GraphForTools:
         return tuple, ()
 
 
-class Kind:
-    """The trace of a net for calls that differ from this one in sizes only, and the signatures of their graphs."""
+class CallFamily:
+    """All calls of a net that differ only in sizes: the trace of the net for them, and the signatures of their graphs.
+
+    The signature of a call has the plans of all operators for its shapes, so calls of one signature share a graph.
+    """
 
     shared: Any = None  # the graph for any size, False if there is none
 
@@ -367,23 +367,21 @@ class Kind:
         self.waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
         self.trace = call.trace(net)
         self.first = call.lower(net, self.trace)
-        # None for an operator on other data than it is given, whose shape does not follow from what was decided.
-        self._decisions = [
-            None if decisions and data and None not in data and not _are_of(decisions, data, out) else decisions
-            for decisions, (data, out) in zip(self.first.decisions, self.first.shapes)
-        ]
+        # None for a function whose operators run on other data than it is given: its output's shape does not follow
+        # from the decisions.
+        self._decisions = [None if _is_on_other_data(call) else call.decisions for call in self.first.calls]
 
     def signature(self, call: tracing.Call) -> Hashable:
-        """Returns the plans of all operators for these shapes, which identify a graph; if the shapes are wrong, the
-        shapes themselves, and building the graph raises the error."""
+        """Returns the signature of a call. It has the shapes themselves if they are wrong: then building the graph
+        raises the error."""
         if call.shapes not in self.signatures:
             plans = self._plans(call.shapes)
-            _keep(self.signatures, call.shapes, (call.kind, call.shapes if plans is None else plans), MOST_SHAPES)
+            _keep(self.signatures, call.shapes, (call.family, call.shapes if plans is None else plans), MOST_SHAPES)
         return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
-        """Returns what each operator's graph depends on; of data whose shape is unknown until the graph runs, what is
-        known of it."""
+        """Returns the plan of each operator for these shapes, or the shape that is known if the whole shape is unknown
+        until the graph runs; None for shapes that an operator does not take."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
@@ -410,13 +408,16 @@ class Kind:
         return tuple(plans)
 
 
-def _are_of(decisions: Sequence[Decision], data: tuple, out: Optional[tuple]) -> bool:
-    """Returns whether these operators are of this data, one after the other, and give this output."""
-    for decision in decisions:
-        if tuple(window.size for window in decision.windows) != (data[1:-1] if decision.channels_last else data[2:]):
-            return False
-        data = decision.output_shape(data)
-    return data == out
+def _is_on_other_data(call: tracing.LoweredCall) -> bool:
+    """Returns whether operators have not run on the data of the call, one after the other, to give its output."""
+    shape = call.data_shape
+    if not call.decisions or not shape or None in shape:
+        return False
+    for decision in call.decisions:
+        if tuple(window.size for window in decision.windows) != (shape[1:-1] if decision.channels_last else shape[2:]):
+            return True
+        shape = decision.output_shape(shape)
+    return shape != call.output_shape
 
 
 def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:

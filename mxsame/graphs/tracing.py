@@ -46,14 +46,14 @@ def check_ready(net: Any) -> None:
 
 
 class Traceable(mx.gluon.HybridBlock):
-    """A block whose own `forward` gives on Symbols what Gluon's does: it traces `hybrid_forward`."""
+    """A block with a `forward` of its own, which on Symbols traces `hybrid_forward`, as Gluon's does."""
 
 
 class Checked(Traceable):
     """A block that checks its input first."""
 
     def check(self, *args: Any) -> None:
-        """Raise what is wrong with arrays that a graph is about to be given."""
+        """Raise an error for arrays that the block's graph cannot be given."""
         raise NotImplementedError
 
 
@@ -64,16 +64,23 @@ def is_traceable(net: Any) -> bool:
     return isinstance(net, Traceable) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
 
 
+class LoweredCall(NamedTuple):
+    """What is known of the function of a placeholder: how its operators run, and the shapes of its data and output."""
+
+    decisions: list[Decision]
+    data_shape: Optional[tuple]
+    output_shape: Optional[tuple]
+
+
 class Lowered(NamedTuple):
-    """A trace whose operators are lowered."""
+    """The graph of a net for some shapes, made of a trace."""
 
     outputs: Any  # Symbols of one output each, nested as the net nests them
-    decisions: list[list[Decision]]  # what was decided for each placeholder
-    shapes: list[tuple[Optional[tuple], Optional[tuple]]]  # of its data and of its output
+    calls: list[LoweredCall]  # of the placeholders
 
 
 class Trace(NamedTuple):
-    """What a net is as a graph, for any size: with variables in place of the operators that are lowered later."""
+    """The graph of a net for any shapes. Variables replace the operators that are lowered later, for known shapes."""
 
     inputs: list[Any]  # variables
     placeholders: list[Placeholder]
@@ -82,30 +89,31 @@ class Trace(NamedTuple):
     target: Target
 
     def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
-        """Returns the graph of these Symbols, of these shapes, None for an unknown one.
+        """Returns the graph for these Symbols as inputs, of these shapes, None for an unknown one.
 
-        One operator after the other is lowered. The variables in whose place they are, in a copy of the trace, have as
-        attributes what is known of their outputs so far; at the end the outputs replace them.
+        One operator after the other is lowered. In a copy of the trace, the placeholders' variables carry what is known
+        of their outputs as attributes; at the end the outputs replace them.
         """
-        copied, lowered, known = self._copied(), {}, []
-        decisions: list[list[Decision]] = [[] for _ in self.placeholders]
+        copied, lowered, calls = self._copied(), {}, []
         given: dict[str, tuple] = {}
         for symbol, shape, variable in zip(inputs, shapes, copied):
             tensors.describe(variable, symbol, self.target.purpose, shape)
             given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
             lowered[variable.name] = symbol.as_nd_ndarray()
-        for placeholder, decided in zip(self.placeholders, decisions):
+        for placeholder in self.placeholders:
+            decisions: list[Decision] = []
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
-            with building(self.target, decisions=decided):
+            with building(self.target, decisions=decisions):
                 output = placeholder.lower(symbols).as_nd_ndarray()
-            known.append((tensors.known_shape(symbols[0]), tensors.describe(variable, output, self.target.purpose)))
+            shape = tensors.describe(variable, output, self.target.purpose)
+            calls.append(LoweredCall(decisions, tensors.known_shape(symbols[0]), shape))
             lowered[variable.name] = _resolve(output, lowered)
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
         graph = prepare(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
         outputs = [as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
-        return Lowered(regroup(self.outputs, iter(outputs)), decisions, known)
+        return Lowered(regroup(self.outputs, iter(outputs)), calls)
 
     def _copied(self) -> Iterator[Any]:
         """Returns copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable
@@ -118,8 +126,8 @@ class Trace(NamedTuple):
 
 
 def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
-    """Put these Symbols in place of variables of the same names that operators take; without operators MXNet would make
-    an operator of a variable."""
+    """Let operators take these Symbols instead of variables of the same names. A graph without operators stays as it
+    is, since MXNet would make an operator of its variable."""
     if whole.get_children() is not None:
         names = set(whole.list_inputs())
         whole._compose(**{name: symbol for name, symbol in replacements.items() if name in names})
@@ -159,9 +167,8 @@ def check_inputs(net: Any, args: Any) -> None:
         if isinstance(net, mx.gluon.SymbolBlock) and len(flatten(args)) != len(_gluon.graph_inputs(net)):
             raise TypeError(f"its graph has {len(_gluon.graph_inputs(net))}")
     except TypeError as error:
-        raise TypeError(
-            f"net must be given all of its inputs and no more, one array or shape each; received {len(args)}: {error}"
-        ) from None
+        rule = "net must be given all of its inputs and no more, one array or shape each"
+        raise TypeError(f"{rule}; received {len(args)}: {error}") from None
 
 
 def _split_output(output: Any) -> Any:
@@ -195,7 +202,7 @@ def fix_shape(variable: Any, shape: tuple) -> Any:
 class NetInputs(NamedTuple):
     """How a net is called."""
 
-    structure: tuple  # the arguments, with True in place of each array
+    structure: tuple  # the arguments, with True for each array
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
     types: dict[str, Any]  # of the arrays that were given instead of shapes, else None
 
@@ -262,7 +269,7 @@ def reason(error: Exception) -> str:
     if axes:
         return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    source = "MXNet says: " if isinstance(error, mx.base.MXNetError) else ""
+    source = "MXNet reports: " if isinstance(error, mx.base.MXNetError) else ""
     return source + (lines[-1][:200] if lines else "nothing")
 
 
@@ -272,9 +279,8 @@ def explain_errors(**given: Any) -> Iterator[None]:
     try:
         yield
     except mx.base.MXNetError as error:
-        raise ValueError(
-            f"net must run on data of this shape; {validation.received(**given)}; {reason(error)}"
-        ) from None
+        rule = "net must run on data of this shape"
+        raise ValueError(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
 
 
 # -- a call, and the graph for it
@@ -295,7 +301,7 @@ def call_facts(args: tuple) -> Any:
 class Call(NamedTuple):
     """What a net is called with, and what for: all that its graph may depend on."""
 
-    structure: Any  # the arguments, with True in place of each array
+    structure: Any  # the arguments, with True for each array
     leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array
     target: Target
     strategy: Optional[str]  # of `mxsame.plan.force`
@@ -312,8 +318,8 @@ class Call(NamedTuple):
         return tuple(shape for _, shape, _ in self.leaves)
 
     @property
-    def kind(self) -> Hashable:
-        """What calls have in common that differ in sizes only."""
+    def family(self) -> Hashable:
+        """What calls have in common that differ only in sizes."""
         arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
         return (repr(self.structure), arrays, *self[2:])
 
@@ -364,9 +370,7 @@ class Runner:
             context = arrays[0].ctx
         try:
             with TURN, context:
-                inputs = [
-                    arrays[source] if isinstance(source, int) else source.data(context) for source in self._sources
-                ]
+                inputs = [arrays[each] if isinstance(each, int) else each.data(context) for each in self._sources]
                 outputs = self.operator(*inputs)
         except RuntimeError as error:
             self._explain(arrays, error)
@@ -374,14 +378,14 @@ class Runner:
         return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
-        """Raise what is wrong with an array that MXNet has refused; nothing if it is something else."""
+        """Raise an error that names the array for which MXNet has failed, if it was one."""
         devices, dtype = contexts(self._parameters), float_dtype(self._parameters)
         if not self._parameters or arrays[0].ctx in devices:
             devices = [arrays[0].ctx]
         for name, array in zip(self._names, arrays):
             given = np.dtype(array.dtype)
-            wanted = given if dtype is None or given.kind != "f" else dtype
-            operands.check_fits(name, array, "the parameters", [wanted], devices)
+            expected = given if dtype is None or given.kind != "f" else dtype
+            operands.check_fits(name, array, "the parameters", [expected], devices)
         if tensors.FIXED in str(error):
             shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
             raise ValueError(f"net must be given data that it takes; {validation.received(**shapes)}; {reason(error)}")
