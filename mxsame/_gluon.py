@@ -42,7 +42,7 @@ def is_deferred(parameter: Any) -> bool:
 
 
 def initialize_deferred(parameter: Any, shape: tuple) -> None:
-    """Give a deferred parameter its shape and its values."""
+    """Gives a deferred parameter its shape and its values."""
     parameter.shape = shape
     parameter._finish_deferred_init()
 
@@ -76,7 +76,7 @@ class LateGradient(mx.gluon.Parameter):
 
 
 def initialize_with(parameter: Any, array: Any) -> None:
-    """Make an array the data of a parameter, without the copies that Gluon makes of it, and its gradient a late one."""
+    """Makes an array the data of a parameter, without the copies that Gluon makes, and its gradient a late one."""
     parameter.__class__ = LateGradient
     parameter.shape = array.shape
     parameter._init_impl(array[:1], [array.context])
@@ -84,7 +84,7 @@ def initialize_with(parameter: Any, array: Any) -> None:
 
 
 def attach_op_hook(block: Any, operator: Any) -> None:
-    """Let a CachedOp call the hook that was registered with the block's `register_op_hook`."""
+    """Makes a CachedOp call the hook that was registered with the block's `register_op_hook`."""
     if block._callback:
         operator._register_op_hook(block._callback, block._monitor_all)
 
@@ -100,15 +100,15 @@ def graph_inputs(block: Any) -> Sequence[Any]:
 
 
 def show_graph(block: Any, graph: Any, structure: Any) -> None:
-    """Let MXNet's tools, which ask a hybridized block for its graph, find this pair of inputs and Symbol, unless it has
-    one; and how the block was called."""
+    """Gives a block this pair of inputs and Symbol as its graph, unless it has one, for MXNet's tools that ask for it;
+    and how the block was called."""
     if not block._cached_graph:
         block._cached_graph, block._in_format = graph, _mapped(structure, {None: -1}, 0)
 
 
 def input_structure(block: Any) -> Optional[list]:
-    """Returns how the arguments of the last call as a graph were nested, with True in place of each array; None before
-    the first."""
+    """Returns how the arguments of the last call as a graph were nested, with True for each array; None before the
+    first."""
     kept = block._in_format
     return None if kept is None else _mapped(kept if isinstance(kept, list) else [kept], {-1: None}, True)
 
@@ -121,7 +121,7 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
 
 
 def drop_graph(block: Any) -> None:
-    """Tell a block that it changed: it drops its graph."""
+    """Makes a block drop its graph, since it has changed."""
     block._clear_cached_op()
 
 
@@ -129,6 +129,7 @@ class NotifiesChanges(mx.gluon.HybridBlock):
     """A block whose method `changed` is called when it gets another child, type or flag."""
 
     def changed(self) -> None:
+        """Reacts to the change."""
         raise NotImplementedError
 
     def _clear_cached_op(self) -> None:

@@ -1,4 +1,4 @@
-"""MXNet. All other files of the package write ``from mxsame._mxnet import mx``; none says ``import mxnet``.
+"""MXNet. All other files of the package write ``from mxsame._mxnet import mx``; none writes ``import mxnet``.
 
 For type checkers and editors, there are the names of its types, which MXNet itself does not declare.
 """

@@ -78,7 +78,7 @@ class Audit:
         return tuple(layer for layer in self.layers if layer.status in WRONG)
 
     def fixed_symbol(self) -> Any:
-        """The network with exact SAME in place of the wrong layers, for this input size; its parameters stay the same.
+        """Returns the network with exact SAME instead of the wrong layers, for this input size, and its parameters.
 
         >>> from mxnet import gluon, sym
         >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)

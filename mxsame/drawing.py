@@ -61,7 +61,7 @@ class PaddedAxis:
         transposed: bool = False,
         output_padding: int | None = None,
     ) -> PaddedAxis:
-        """The axis of a layer; `padding` is "symmetric" too."""
+        """Returns the axis of a layer; `padding` may be "symmetric", too."""
         fits = output_padding is None or transposed
         validation.check(fits, "output_padding must be of a transposed convolution", output_padding=output_padding)
         name = padding.lower() if isinstance(padding, str) else "explicit"
@@ -78,11 +78,12 @@ class PaddedAxis:
 
     @property
     def reach(self) -> int:
+        """The effective kernel size."""
         return arithmetic.effective_kernel_size(self.kernel_size, self.dilation)
 
     @property
     def first(self) -> int:
-        """The first position; `stop` is after the last."""
+        """The first position that is drawn; `stop` is after the last."""
         return min(-self.low, 0)
 
     @property
@@ -90,16 +91,17 @@ class PaddedAxis:
         return max(self.elements + max(self.high, 0), self.start(self.windows - 1) + self.reach)
 
     def start(self, window: int) -> int:
+        """Returns the first position of a window."""
         return window * self.stride - self.low
 
     def kind(self, position: int) -> str | None:
-        """DATA, PADDING, or None of what is beyond the padding."""
+        """Returns DATA, PADDING, or None for a position beyond the padding."""
         if 0 <= position < self.elements:
             return DATA
         return PADDING if -self.low <= position < self.elements + self.high else None
 
     def reads(self, window: int) -> dict[int, str]:
-        """The positions of a window: DATA, PADDING, or SKIPPED by dilation.
+        """Returns what is at each position of a window: DATA, PADDING, or SKIPPED by dilation.
 
         >>> PaddedAxis.of(4, 2, stride=2, dilation=2).reads(1)
         {2: 'data', 3: 'skipped', 4: 'padding'}
@@ -119,7 +121,7 @@ class PaddedAxis:
 
 
 def shown(axes: Sequence[PaddedAxis]) -> list[range]:
-    """The positions that the windows at the two ends of all axes take, or all positions.
+    """Returns the positions that the windows at the two ends of all axes take, or all positions.
 
     >>> shown([PaddedAxis.of(100, 3, stride=2)])
     [range(0, 7), range(94, 101)]
@@ -131,7 +133,7 @@ def shown(axes: Sequence[PaddedAxis]) -> list[range]:
 
 
 def title(axis: PaddedAxis, compared_with: PaddedAxis) -> str:
-    """The numbers of an axis, and how it differs from another."""
+    """Returns the numbers of an axis, and how it differs from another, in words."""
     words = [f"{axis.name}: {'crops' if axis.transposed else 'pads'} {axis.low, axis.high}"]
     ours, theirs = (each.elements if each.transposed else each.windows for each in (axis, compared_with))
     words.append(f"{ours} output{'s' * (ours != 1)}{f' instead of {theirs}' * (ours != theirs)}")
@@ -235,13 +237,13 @@ class _Picture:
         self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends) for panel in panels]
 
     def x(self, position: int) -> float:
-        """The left edge of an element: after what is left out, elements move up."""
+        """Returns the left edge of an element: those after a gap follow it at once."""
         if len(self.columns) == 1 or position < self.columns[1].start:
             return position
         return position - self.columns[1].start + self.columns[0].stop + GAP
 
     def own_axes(self, figure: Any) -> Axes:
-        """The figure's axes, in fitting size."""
+        """Gives a figure its size, and returns axes that fill it."""
         unit = min(0.42, 13 / self.width)  # inches of an element
         height = sum(self.heights) * unit + LEGEND
         figure.set_size_inches(self.width * unit, height)
@@ -264,7 +266,7 @@ class _Picture:
         return ax
 
     def _text(self, x: float, y: float, text: str, size: float, **options: Any) -> None:
-        """Letters of this size, in elements."""
+        """Writes letters of this size, in elements."""
         self.ax.text(x, y, text, size=min(10.5, size * self.points), va="center", **options)
 
     def _box(self, x: float, y: float, width: float, height: float, **options: Any) -> None:
@@ -273,7 +275,7 @@ class _Picture:
         self.ax.add_patch(Rectangle((x, y), width, height, **options))
 
     def _elements(self, panel: PaddedAxis, colour: str, top: float) -> None:
-        """The elements in a row: those of the data with their number, the others dashed."""
+        """Draws the elements in a row: those of the data with their number, the others dashed."""
         word, line = "crop" if panel.transposed else "pad", min(1.0, self.points / 18)
         for position in (position for span in self.columns for position in span):
             kind, left = panel.kind(position), self.x(position)
@@ -286,7 +288,7 @@ class _Picture:
             self._text(self.columns[0].stop + GAP / 2, top + 1.6, "...", 1.0, color=INK, ha="center")
 
     def _windows(self, panel: PaddedAxis, colour: str, top: float) -> None:
-        """One line for each: its kernel elements, full on data and hollow elsewhere."""
+        """Draws the windows below each other."""
         left, name = self.x(panel.first) - 0.3, "input" if panel.transposed else "output"
         for number, span in enumerate(panel.ends):
             if number:
@@ -298,6 +300,7 @@ class _Picture:
                 top += PITCH
 
     def _window(self, panel: PaddedAxis, window: int, colour: str, top: float) -> None:
+        """Draws the kernel elements of a window, full on data and hollow elsewhere."""
         start, look = panel.start(window), {"edgecolor": colour, "linewidth": 1.2, "zorder": 2}
         left, middle = self.x(start), top + HEIGHT / 2
         self.ax.plot((left + 0.1, left + panel.reach - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)

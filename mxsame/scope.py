@@ -102,7 +102,8 @@ def scope() -> Scope:
 def building(
     target: Target, placeholders: Optional[List[Any]] = None, decisions: Optional[List[Any]] = None
 ) -> Iterator[None]:
-    """Within the `with` block, in this thread, operators on Symbols are for this target, and append to these lists.
+    """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
+    lists.
 
     >>> with building(Target("training")):
     ...     scope().target.purpose

@@ -107,7 +107,7 @@ def chosen() -> Optional[int]:
 
 @contextlib.contextmanager
 def given_to_mxnet() -> Iterator[None]:
-    """While MXNet is imported within the `with` block, its variable has the number of threads.
+    """Gives MXNet's variable the number of threads within the `with` block, in which MXNet is imported.
 
     MXNet reads the variable once. It is taken back then: a child process may have other cores.
     """
@@ -126,7 +126,7 @@ def given_to_mxnet() -> Iterator[None]:
 
 
 def _library() -> Any:
-    """MXNet's library; None if it is not loaded."""
+    """Returns MXNet's library; None if it is not loaded."""
     return getattr(sys.modules.get("mxnet.base"), "_LIB", None)
 
 
@@ -152,7 +152,7 @@ def keep_awake() -> None:
 
 
 def _pause() -> Any:
-    """libgomp's own function; None if MXNet's OpenMP is another, in which it would end the teams of all threads.
+    """Returns libgomp's own function; None if MXNet's OpenMP is another, in which it would end all threads' teams.
 
     A look-up in MXNet's library finds what MXNet was linked with, and no copy that another package brings.
     """
@@ -186,7 +186,7 @@ def _nothing(kind: int) -> None:
 
 
 def _forked() -> None:
-    """In a child, whose only thread is to have one OpenMP thread, as that of MXNet's engine has there."""
+    """Gives the only thread of a child process one OpenMP thread, as MXNet gives that of its engine there."""
     global _end_team
     _end_team = _nothing
     _library().MXSetNumOMPThreads(1)

@@ -100,7 +100,7 @@ class KerasCall:
     # ---- operators
 
     def conv(self, strides: Any, padding: Any, dilation_rate: Any, paddings: Sequence[str] = SAME_OR_VALID) -> Any:
-        """Convolution, in as many groups as the kernel's input channels fit into the data's."""
+        """Returns a convolution, in as many groups as the kernel's input channels fit into the data's."""
         weight, kernel_size, share, channels = self._weight(1, "conv", None, None)
         in_channels, groups = self.channels, 1
         if share and in_channels is None:  # the graph may fix them
@@ -116,7 +116,7 @@ class KerasCall:
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
 
     def depthwise_conv(self, strides: Any, padding: Any, dilation_rate: Any) -> Any:
-        """Depthwise convolution; with a third array, the pointwise kernel, a separable one."""
+        """Returns a depthwise convolution; with a third array, the pointwise kernel, a separable one."""
         weight, kernel_size, in_channels, multiplier = self._weight(1, "depthwise", self.channels, None)
         arguments = self._window(strides, padding, dilation_rate)
         arguments.update(kernel_size=kernel_size, in_channels=in_channels, depth_multiplier=multiplier)
@@ -128,7 +128,7 @@ class KerasCall:
     def conv_transpose(
         self, strides: Any, padding: Any, dilation_rate: Any = 1, output_padding: Any = None, output_shape: Any = None
     ) -> Any:
-        """Transposed convolution: Keras 3 and Keras's layers give the output padding, Keras 2 the output shape."""
+        """Returns a transposed convolution. Keras 3 and layers give an output padding, Keras 2 gives an output shape."""
         weight, kernel_size, channels, _ = self._weight(1, "transposed", None, self.channels)
         window = {"kernel_size": kernel_size, **self._window(strides, padding, dilation_rate)}
         if output_shape is not None:
@@ -136,7 +136,7 @@ class KerasCall:
         return self._run(ops.conv_transpose, weight, channels=channels, output_padding=output_padding, **window)
 
     def pool(self, pool_size: Any, strides: Any, padding: Any, pool_mode: Any) -> Any:
-        """Pooling; `pool_mode` is "max" or "avg"."""
+        """Returns the maximum or the mean over windows; `pool_mode` is "max" or "avg"."""
         function = {"max": ops.max_pool, "avg": ops.avg_pool}[validation.one_of("pool_mode", pool_mode, ("max", "avg"))]
         pool_size = validation.per_axis("pool_size", pool_size, self.rank, 1)
         padding = validation.one_of("padding", padding, SAME_OR_VALID)

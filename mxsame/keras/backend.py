@@ -46,7 +46,7 @@ def conv1d(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """1-D convolution.
+    """Compute a 1-D convolution.
 
     Arguments are those of :func:`conv2d`; `padding` may also be "causal": (k-1)*d zeros before the data, none after it.
 
@@ -72,7 +72,7 @@ def conv2d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
+    """Compute a 2-D convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
 
     It computes what :func:`mxsame.ops.conv` does.
 
@@ -115,7 +115,7 @@ def conv3d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1, 1),
 ) -> Any:
-    """3-D convolution; arguments are those of :func:`conv2d`.
+    """Compute a 3-D convolution; arguments are those of :func:`conv2d`.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def conv2d_transpose(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D transposed convolution: the gradient of the convolution that turns an output of this shape into the data.
+    """Compute a 2-D transposed convolution: the gradient of the convolution from an output of this shape to the data.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def conv3d_transpose(
     padding: str = "valid",
     data_format: Optional[str] = None,
 ) -> Any:
-    """3-D transposed convolution; arguments are those of :func:`conv2d_transpose`.
+    """Compute a 3-D transposed convolution; arguments are those of :func:`conv2d_transpose`.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def depthwise_conv2d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D depthwise convolution: channel c has m kernels of its own and gives the output channels c*m .. c*m + m - 1.
+    """Compute a 2-D depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
     Arguments are those of :func:`conv2d`, except:
 
@@ -233,7 +233,7 @@ def separable_conv1d(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """1-D separable convolution; arguments are those of :func:`separable_conv2d`.
+    """Compute a 1-D separable convolution; arguments are those of :func:`separable_conv2d`.
 
     Examples
     --------
@@ -257,7 +257,7 @@ def separable_conv2d(
     data_format: Optional[str] = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
-    """2-D depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
+    """Compute a 2-D depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
     Arguments are those of :func:`conv2d`, except:
 
@@ -289,7 +289,7 @@ def pool2d(
     data_format: Optional[str] = None,
     pool_mode: str = "max",
 ) -> Any:
-    """2-D pooling; padding is never the maximum, and does not count in the mean.
+    """Compute 2-D pooling; padding is never the maximum, and does not count in the mean.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def pool3d(
     data_format: Optional[str] = None,
     pool_mode: str = "max",
 ) -> Any:
-    """3-D pooling; arguments are those of :func:`pool2d`.
+    """Compute 3-D pooling; arguments are those of :func:`pool2d`.
 
     Examples
     --------

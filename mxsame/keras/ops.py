@@ -38,7 +38,7 @@ def conv(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
+    """Compute a convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
 
     It computes what :func:`mxsame.ops.conv` does.
 
@@ -81,7 +81,7 @@ def depthwise_conv(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Depthwise convolution: channel c has m kernels of its own and gives the output channels c*m .. c*m + m - 1.
+    """Compute a depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
     Arguments are those of :func:`conv`, except:
 
@@ -110,7 +110,7 @@ def separable_conv(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """A depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
+    """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
     Arguments are those of :func:`conv`, except:
 
@@ -143,7 +143,7 @@ def conv_transpose(
     data_format: Optional[str] = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Transposed convolution.
+    """Compute a transposed convolution.
 
     :func:`mxsame.ops.conv_transpose` has the number of outputs, without and with `output_padding`.
 
@@ -179,7 +179,7 @@ def conv_transpose(
 def max_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:
-    """The maximum over windows of the data; padding is never the maximum.
+    """Compute the maximum over windows of the data; padding is never the maximum.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def max_pool(
 def average_pool(
     inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
 ) -> Any:
-    """The mean of the elements of the data in each window; arguments are those of :func:`max_pool`.
+    """Compute the mean of the elements of the data in each window; arguments are those of :func:`max_pool`.
 
     Examples
     --------

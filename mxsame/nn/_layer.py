@@ -25,9 +25,11 @@ class Layer(Checked, HybridBlock):
     act: Any = None  # the block of the activation
     _call: Any  # the record of its arguments, checked
 
-    def __init_subclass__(cls) -> None:
-        """`{shared}` in a docstring becomes that of the first base; arguments under other names are refused."""
+    def __init_subclass__(cls, num_spatial_dims: Optional[int] = None) -> None:
+        """Puts the docstring of the first base in the place of `{shared}`, and refuses arguments under other names."""
         super().__init_subclass__()
+        if num_spatial_dims is not None:
+            cls.num_spatial_dims = num_spatial_dims
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
         if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes

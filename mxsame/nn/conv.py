@@ -98,7 +98,7 @@ class _Conv(ConvolutionLayer):
         return share * self._call.groups if share > 0 else None
 
 
-class Conv1D(_Conv, mx.gluon.nn.Conv1D):
+class Conv1D(_Conv, mx.gluon.nn.Conv1D, num_spatial_dims=1):
     """1-D convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2D`, and padding="causal".
 
     >>> import mxsame
@@ -106,10 +106,8 @@ class Conv1D(_Conv, mx.gluon.nn.Conv1D):
     Conv1D(None -> 8, kernel_size=(3,), strides=(2,), padding='causal')
     """
 
-    num_spatial_dims = 1
 
-
-class Conv2D(_Conv, mx.gluon.nn.Conv2D):
+class Conv2D(_Conv, mx.gluon.nn.Conv2D, num_spatial_dims=2):
     """2-D convolution: (N, C, H, W) -> (N, channels, H', W').
 
     {shared}
@@ -124,15 +122,11 @@ class Conv2D(_Conv, mx.gluon.nn.Conv2D):
     (1, 64, 112, 112)
     """
 
-    num_spatial_dims = 2
 
-
-class Conv3D(_Conv, mx.gluon.nn.Conv3D):
+class Conv3D(_Conv, mx.gluon.nn.Conv3D, num_spatial_dims=3):
     """3-D convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2D`.
 
     >>> import mxsame
     >>> mxsame.nn.Conv3D(8, (1, 3, 3), groups=2, in_channels=4)
     Conv3D(4 -> 8, kernel_size=(1, 3, 3), strides=(1, 1, 1), padding='same', groups=2)
     """
-
-    num_spatial_dims = 3

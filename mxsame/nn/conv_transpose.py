@@ -78,7 +78,7 @@ class _ConvTranspose(ConvolutionLayer):
         return {**own, **super()._repr_arguments()}
 
 
-class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose):
+class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose, num_spatial_dims=1):
     """1-D transposed convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2DTranspose`.
 
     >>> import mxsame
@@ -86,10 +86,8 @@ class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose):
     Conv1DTranspose(None -> 8, kernel_size=(4,), strides=(2,), padding='same')
     """
 
-    num_spatial_dims = 1
 
-
-class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose):
+class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose, num_spatial_dims=2):
     """2-D transposed convolution: (N, C, H, W) -> (N, channels, H', W').
 
     {shared}
@@ -104,15 +102,11 @@ class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose):
     (1, 8, 14, 10)
     """
 
-    num_spatial_dims = 2
 
-
-class Conv3DTranspose(_ConvTranspose, mx.gluon.nn.Conv3DTranspose):
+class Conv3DTranspose(_ConvTranspose, mx.gluon.nn.Conv3DTranspose, num_spatial_dims=3):
     """3-D transposed convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2DTranspose`.
 
     >>> import mxsame
     >>> mxsame.nn.Conv3DTranspose(8, 3, strides=2, output_padding=1)
     Conv3DTranspose(None -> 8, kernel_size=(3, 3, 3), strides=(2, 2, 2), padding='same', output_padding=(1, 1, 1))
     """
-
-    num_spatial_dims = 3

@@ -95,7 +95,7 @@ class _SeparableConv(_Depthwise):
     depth_multiplier : int
         Outputs of each channel between the two convolutions; 1 by default.
     depthwise_initializer, pointwise_initializer : str or mx.init.Initializer, optional
-        In place of `weight_initializer`, for `depthwise_weight` and `pointwise_weight`; by default what `initialize` is
+        Instead of `weight_initializer`, for `depthwise_weight` and `pointwise_weight`; by default what `initialize` is
         given.
     in_channels : int
         As for :class:`mxsame.nn.DepthwiseConv2D`.
@@ -155,7 +155,7 @@ class _SeparableConv(_Depthwise):
         return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._pointwise.channels, depth_channels)}
 
 
-class DepthwiseConv1D(_DepthwiseConv):
+class DepthwiseConv1D(_DepthwiseConv, num_spatial_dims=1):
     """1-D depthwise convolution: (N, C, W) -> (N, C*m, W'); arguments as :class:`DepthwiseConv2D`.
 
     >>> import mxsame
@@ -163,10 +163,8 @@ class DepthwiseConv1D(_DepthwiseConv):
     DepthwiseConv1D(4 -> 8, kernel_size=(3,), strides=(1,), padding='same', depth_multiplier=2)
     """
 
-    num_spatial_dims = 1
 
-
-class DepthwiseConv2D(_DepthwiseConv):
+class DepthwiseConv2D(_DepthwiseConv, num_spatial_dims=2):
     """2-D depthwise convolution: (N, C, H, W) -> (N, C*m, H', W').
 
     {shared}
@@ -181,10 +179,8 @@ class DepthwiseConv2D(_DepthwiseConv):
     (1, 8, 8, 8)
     """
 
-    num_spatial_dims = 2
 
-
-class DepthwiseConv3D(_DepthwiseConv):
+class DepthwiseConv3D(_DepthwiseConv, num_spatial_dims=3):
     """3-D depthwise convolution: (N, C, D, H, W) -> (N, C*m, D', H', W'); arguments as :class:`DepthwiseConv2D`.
 
     >>> import mxsame
@@ -192,10 +188,8 @@ class DepthwiseConv3D(_DepthwiseConv):
     DepthwiseConv3D(None -> None, kernel_size=(1, 3, 3), ..., depth_multiplier=1, use_bias=False)
     """
 
-    num_spatial_dims = 3
 
-
-class SeparableConv1D(_SeparableConv):
+class SeparableConv1D(_SeparableConv, num_spatial_dims=1):
     """1-D separable convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`SeparableConv2D`.
 
     >>> import mxsame
@@ -203,10 +197,8 @@ class SeparableConv1D(_SeparableConv):
     SeparableConv1D(4 -> 8, kernel_size=(3,), strides=(1,), padding='causal', depth_multiplier=1)
     """
 
-    num_spatial_dims = 1
 
-
-class SeparableConv2D(_SeparableConv):
+class SeparableConv2D(_SeparableConv, num_spatial_dims=2):
     """2-D separable convolution: (N, C, H, W) -> (N, channels, H', W').
 
     {shared}
@@ -221,15 +213,11 @@ class SeparableConv2D(_SeparableConv):
     (1, 16, 8, 8)
     """
 
-    num_spatial_dims = 2
 
-
-class SeparableConv3D(_SeparableConv):
+class SeparableConv3D(_SeparableConv, num_spatial_dims=3):
     """3-D separable convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`SeparableConv2D`.
 
     >>> import mxsame
     >>> mxsame.nn.SeparableConv3D(8, 3, in_channels=2)
     SeparableConv3D(2 -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding='same', depth_multiplier=1)
     """
-
-    num_spatial_dims = 3

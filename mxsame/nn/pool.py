@@ -140,7 +140,7 @@ class _LpPool(_Pool):
         return {"p_value": self._call.p_value}
 
 
-class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):
+class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D, num_spatial_dims=1):
     """1-D max pooling: (N, C, W) -> (N, C, W'); arguments as :class:`MaxPool2D`.
 
     >>> import mxsame
@@ -148,10 +148,8 @@ class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D):
     MaxPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False)
     """
 
-    num_spatial_dims = 1
 
-
-class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D):
+class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D, num_spatial_dims=2):
     """2-D max pooling: (N, C, H, W) -> (N, C, H', W').
 
     {shared}
@@ -164,10 +162,8 @@ class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D):
     (1, 8, 4, 4)
     """
 
-    num_spatial_dims = 2
 
-
-class MaxPool3D(_MaxPool, mx.gluon.nn.MaxPool3D):
+class MaxPool3D(_MaxPool, mx.gluon.nn.MaxPool3D, num_spatial_dims=3):
     """3-D max pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`MaxPool2D`.
 
     >>> import mxsame
@@ -175,10 +171,8 @@ class MaxPool3D(_MaxPool, mx.gluon.nn.MaxPool3D):
     MaxPool3D(pool_size=(1, 2, 2), strides=(1, 2, 2), padding='same', layout=NCDHW, ceil_mode=False)
     """
 
-    num_spatial_dims = 3
 
-
-class AvgPool1D(_AvgPool, mx.gluon.nn.AvgPool1D):
+class AvgPool1D(_AvgPool, mx.gluon.nn.AvgPool1D, num_spatial_dims=1):
     """1-D average pooling: (N, C, W) -> (N, C, W'); arguments as :class:`AvgPool2D`.
 
     >>> import mxsame
@@ -186,10 +180,8 @@ class AvgPool1D(_AvgPool, mx.gluon.nn.AvgPool1D):
     AvgPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False, count_include_pad=False)
     """
 
-    num_spatial_dims = 1
 
-
-class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D):
+class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D, num_spatial_dims=2):
     """2-D average pooling: (N, C, H, W) -> (N, C, H', W').
 
     {shared}
@@ -202,10 +194,8 @@ class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D):
     [[[[1.5, 3.0]]]]
     """
 
-    num_spatial_dims = 2
 
-
-class AvgPool3D(_AvgPool, mx.gluon.nn.AvgPool3D):
+class AvgPool3D(_AvgPool, mx.gluon.nn.AvgPool3D, num_spatial_dims=3):
     """3-D average pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`AvgPool2D`.
 
     >>> import mxsame
@@ -213,10 +203,8 @@ class AvgPool3D(_AvgPool, mx.gluon.nn.AvgPool3D):
     AvgPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, count_include_pad=False)
     """
 
-    num_spatial_dims = 3
 
-
-class LpPool1D(_LpPool):
+class LpPool1D(_LpPool, num_spatial_dims=1):
     """1-D Lp pooling: (N, C, W) -> (N, C, W'); arguments as :class:`LpPool2D`.
 
     >>> import mxsame
@@ -224,10 +212,8 @@ class LpPool1D(_LpPool):
     LpPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False, p_value=1)
     """
 
-    num_spatial_dims = 1
 
-
-class LpPool2D(_LpPool):
+class LpPool2D(_LpPool, num_spatial_dims=2):
     """2-D Lp pooling: (N, C, H, W) -> (N, C, H', W').
 
     {shared}
@@ -240,15 +226,11 @@ class LpPool2D(_LpPool):
     [[[[5.0, 5.0]]]]
     """
 
-    num_spatial_dims = 2
 
-
-class LpPool3D(_LpPool):
+class LpPool3D(_LpPool, num_spatial_dims=3):
     """3-D Lp pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`LpPool2D`.
 
     >>> import mxsame
     >>> mxsame.nn.LpPool3D(2, layout="NDHWC")
     LpPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, p_value=2)
     """
-
-    num_spatial_dims = 3

@@ -34,7 +34,7 @@ def conv(
     layout: Optional[str] = None,
     input_size: Any = None,
 ) -> Array:
-    """Convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
+    """Compute a convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     For "same", per axis: out = ceil(n/s), and P = max((out-1)s + ke - n, 0) zeros are added, P//2 before the data and
     the rest, which has the extra padding element, after it; :func:`mxsame.padding.same_pads` has the source.
@@ -94,7 +94,7 @@ def depthwise_conv(
     layout: Optional[str] = None,
     input_size: Any = None,
 ) -> Array:
-    """Depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+    """Compute a depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
 
     Arguments are those of :func:`conv`, except:
 
@@ -148,7 +148,7 @@ def separable_conv(
     layout: Optional[str] = None,
     input_size: Any = None,
 ) -> Array:
-    """A depthwise convolution with the strides, padding and dilation, then a 1x1 convolution with the bias.
+    """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution with the bias.
 
     Arguments are those of :func:`depthwise_conv`, except:
 

@@ -37,7 +37,7 @@ def conv_transpose(
     groups: int = 1,
     layout: Optional[str] = None,
 ) -> Array:
-    """Transposed convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
+    """Compute a transposed convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     Per axis, the full extent is (n-1)s + ke. The number of outputs, without and with `output_padding`:
 

@@ -30,7 +30,7 @@ def max_pool(
     *,
     ceil_mode: bool = False,
 ) -> Array:
-    """The maximum over windows of the data; padding never wins.
+    """Compute the maximum over windows of the data; padding never wins.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def avg_pool(
     *,
     ceil_mode: bool = False,
 ) -> Array:
-    """The mean over windows of the data; padding does not count, as in TensorFlow.
+    """Compute the mean over windows of the data; padding does not count, as in TensorFlow.
 
     Arguments are those of :func:`max_pool`, and:
 
@@ -121,7 +121,7 @@ def lp_pool(
     *,
     ceil_mode: bool = False,
 ) -> Array:
-    """The root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
+    """Compute the root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
 
     Powers are of signed values, as in MXNet's Pooling: the result is the Lp norm for p = 2, and for data that is not
     negative. The gradient is not defined for a window with only zeros.

@@ -37,10 +37,8 @@ def _unknown_length() -> int:
 
 
 def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
-    """Returns the channels of a Symbol as its graph fixes them, whatever is fed to it.
-
-    Variables without a shape are taken for arrays of as many axes.
-    """
+    """Returns the channels that a Symbol has whatever its graph is given, or None. Variables without a shape are taken
+    for arrays of as many axes."""
     ndim, axis = num_spatial_dims + 2, num_spatial_dims + 1 if channels_last else 1
     attributes = symbol.attr_dict()
     unshaped = [name for name in symbol.list_arguments() if "__shape__" not in attributes.get(name, {})]
@@ -53,9 +51,9 @@ def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> O
 
 
 def probe_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Optional[tuple[Optional[int], ...]]:
-    """Returns the shape of a Symbol, None for lengths that follow from the lengths that its inputs leave open: they are
-    of one size and then another, by `shapes`, since MXNet infers nothing through pooling of dynamic shape. None if
-    there is no such shape."""
+    """Returns the shape of a Symbol, with None for lengths that depend on open lengths of its inputs, or None if there
+    is no such shape. Its inputs get one size and then another, by `shapes`, since MXNet infers nothing through pooling
+    of dynamic shape."""
     # Larger than what networks reduce to nothing; inference allocates no memory.
     one, other = (_infer_shape(symbol, shapes(size)) for size in (509, 1021))
     if one is None or other is None or len(one) != len(other):
@@ -64,8 +62,8 @@ def probe_shape(symbol: Any, shapes: Callable[[int], Mapping[str, tuple]]) -> Op
 
 
 def infer_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
-    """Returns the shapes of a graph's outputs as MXNet infers them from those of its inputs, which may be more than it
-    has.
+    """Returns the shapes of a graph's outputs as MXNet infers them from those of its inputs, by name; other names are
+    ignored.
 
     Returns None if an operator cannot infer from unknown lengths, and for a graph that contradicts itself or these
     shapes.
@@ -87,8 +85,8 @@ def _infer_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Opt
 
 
 def is_input(array: Any) -> bool:
-    """Returns whether data is what a graph is fed, or that reshaped or transposed or such, rather than made by a layer,
-    one without weights included."""
+    """Returns whether data is an input of the graph, perhaps reshaped or transposed, and not the output of a layer,
+    which may have no weights."""
     while isinstance(array, mx.sym.Symbol):
         if array.attr("pool_type") is not None:
             return False
@@ -156,8 +154,8 @@ def dtype_attribute(dtype: Any) -> str:
 
 
 def update_variable(parameter: Any) -> None:
-    """Gluon makes a parameter's variable once and leaves it the type that it had before a cast, and the shape that it
-    had before its first input."""
+    """Gives a parameter's variable the type and the shape that the parameter has now. Gluon makes it once, and leaves
+    it the type from before a cast, and the shape from before the first input."""
     known = {"__dtype__": dtype_attribute(parameter.dtype)}
     if parameter.shape is not None:
         known["__shape__"] = str(tuple(parameter.shape))
@@ -165,7 +163,7 @@ def update_variable(parameter: Any) -> None:
 
 
 def describe(variable: Any, output: Any, purpose: Optional[str], shape: Optional[tuple] = None) -> Optional[tuple]:
-    """Give a variable, as attributes, the facts about the output that it replaces: its shape, which is returned, its
+    """Gives a variable, as attributes, the facts about the output that it replaces: its shape, which is returned, its
     type, whether it is sparse, whether a layer computed it, and whether it is in oneDNN's blocks."""
     shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
     facts = {"__made__": str(not is_input(output))}
@@ -219,12 +217,12 @@ def runs_channels_last(num_spatial_dims: int, device: Optional[str]) -> bool:
 
 
 def channels_first(F: Any, array: Any, ndim: int) -> Any:
-    """(N, *size, C) -> (N, C, *size); a convolution's weight (O, *k, I) -> (O, I, *k) likewise."""
+    """Transposes (N, *size, C) -> (N, C, *size), and a convolution's weight (O, *k, I) -> (O, I, *k)."""
     return F.transpose(array, axes=(0, ndim - 1, *range(1, ndim - 1)))
 
 
 def channels_last(F: Any, array: Any, ndim: int) -> Any:
-    """(N, C, *size) -> (N, *size, C)."""
+    """Transposes (N, C, *size) -> (N, *size, C)."""
     return F.transpose(array, axes=(0, *range(2, ndim), 1))
 
 
