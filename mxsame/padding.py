@@ -67,7 +67,11 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
     ((0, 1), (1, 1))
     """
-    total = max(_beyond(*_checked(size, kernel_size, stride, dilation)), 0)
+    return _same_pads(*_checked(size, kernel_size, stride, dilation))
+
+
+def _same_pads(size: int, effective: int, stride: int) -> tuple[int, int]:
+    total = max(_beyond(size, effective, stride), 0)
     return total // 2, total - total // 2
 
 
@@ -106,10 +110,11 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
     ((1, 1), (1, 0), (2, 1))
     """
-    high, low = same_pads(size, kernel_size, stride, dilation)
+    axis = _checked(size, kernel_size, stride, dilation)
+    high, low = _same_pads(*axis)
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
-    validation.check(_beyond(*_checked(**given)) >= -1, rule, **given)
+    validation.check(_beyond(*axis) >= -1, rule, **given)
     return low, high
 
 
@@ -180,13 +185,14 @@ def resolve_pads(
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
     """
-    _, effective, _ = _checked(size, kernel_size, stride, dilation)
+    size, effective, stride = _checked(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
     word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), AS_A_WORD)
-    if word in SIZE_DEPENDENT:
-        rule = same_pads if word == "same" else keras_mxnet_pads
-        return rule(size, kernel_size, stride, dilation)
+    if word == "same":
+        return _same_pads(size, effective, stride)
+    if word == KERAS_MXNET:
+        return keras_mxnet_pads(size, kernel_size, stride, dilation)
     return (effective - 1, 0) if word == "causal" else (0, 0)
 
 

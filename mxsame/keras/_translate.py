@@ -128,7 +128,7 @@ class KerasCall:
     def conv_transpose(
         self, strides: Any, padding: Any, dilation_rate: Any = 1, output_padding: Any = None, output_shape: Any = None
     ) -> Any:
-        """Returns a transposed convolution. Keras 3 and layers give an output padding, Keras 2 gives an output shape."""
+        """Returns a transposed convolution. Keras 3 and layers give an output padding, Keras 2 an output shape."""
         weight, kernel_size, channels, _ = self._weight(1, "transposed", None, self.channels)
         window = {"kernel_size": kernel_size, **self._window(strides, padding, dilation_rate)}
         if output_shape is not None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import choose_plan, run
+from mxsame.ops._call import Operator, choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical
-from mxsame.ops._operator import Operator
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
