@@ -12,7 +12,7 @@ from typing import Any, Iterable, List, Optional, Tuple
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.export_keras.writer import Made
+from mxsame.export_keras.draft import Made
 from mxsame.exporting.comparing import Arrays, Sampled, compare as compared
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
@@ -47,9 +47,8 @@ def compare(file: str, made: Made, source: Source) -> str:
         nonlocal by
         given = [[array.transpose(order) for array, order in zip(arrays, made.orders)] for arrays in samples]
         by, outputs = by_keras(file, given) or (by, read_back(file, given))
-        return [
-            [array.transpose(np.argsort(order)) for array, order in zip(each, made.output_orders)] for each in outputs
-        ]
+        back = [np.argsort(order) for order in made.output_orders]
+        return [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
 
     data = [_indices(made.model, tensor, made.shapes[name]) for tensor, name in zip(made.model.inputs, made.shapes)]
     compared(source, Sampled(made.shapes, data), "Keras, or else mxsame.from_keras,", run)
@@ -61,9 +60,8 @@ def _indices(model: Model, tensor: Tensor, shape: Any) -> Optional[np.ndarray]:
     that becomes ones, those before the first and after the last among them."""
     bounds = [Tensor(layer.name) for layer in model.layers if layer.class_name == "ReLU" and layer.takes(tensor)]
     entries = next(filter(None, map(model.entries, [tensor, *bounds])), None)
-    ones = (
-        layer.config["num_classes"] for layer in model.layers if layer.class_name == "OneHot" and layer.takes(tensor)
-    )
+    hot = (layer for layer in model.layers if layer.class_name == "OneHot" and layer.takes(tensor))
+    ones = (layer.config["num_classes"] for layer in hot)
     low, high = (0, entries) if entries else (-1, 1 + max(ones, default=-1))
     return np.random.default_rng(0).integers(low, high, size=[n.traced for n in shape]) if high else None
 
@@ -74,9 +72,8 @@ def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Array
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder, "arrays")
         arrays.write_bytes(pickle.dumps(samples, protocol=4))
-        ended = subprocess.run(
-            [sys.executable, "-c", SCRIPT, file, arrays], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-c", SCRIPT, file, str(arrays)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode == CANNOT_LOAD:
             return None
         reason = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, files as writing, rows  # noqa: F401 - the rows register themselves
-from mxsame.export_keras.writer import Made, Value, Writer, batch_first, channels_last
+from mxsame.export_keras.draft import Made, Order, Value, batch_first, channels_last
+from mxsame.export_keras.writer import Writer
 from mxsame.exporting.lowering import lower, without_losses
-from mxsame.exporting.shapes import Length, Shapes, batch_axes
+from mxsame.exporting.shapes import Length, Serves, Shapes, batch_axes
 from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.port.network import Network
@@ -108,7 +109,7 @@ def to_keras(
     types = {str(dtype) for dtype in (source.dtype, *(() if is_as_read else source.types.values()))}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
     with tracing.explain_errors(input_shape=input_shape):
-        made = _as_read(net, source.inputs) if is_as_read else _from_graph(source, not path.endswith(".h5"), is_first)
+        made = _as_read(net, source.inputs) if is_as_read else _from_graph(source, path.endswith(".h5"), is_first)
     with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         writing.save(file, made)
         compared_by = checking.compare(file, made, source)
@@ -138,9 +139,7 @@ def _is_as_read(net: Any, path: str) -> bool:
 
 def _as_read(net: Network, inputs: tracing.NetInputs) -> Made:
     mx.nd.waitall()
-    shapes = {
-        name: tuple(Length(n, n + (axis == 0)) for axis, n in enumerate(shape)) for name, shape in inputs.shapes.items()
-    }
+    shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
     return Made(net.description, arrays_of, {}, shapes, orders, output_orders)
 
@@ -148,29 +147,27 @@ def _as_read(net: Network, inputs: tracing.NetInputs) -> Made:
 # -- any other network
 
 
-def _from_graph(source: Source, operators: bool, is_first: bool) -> Made:
-    """Written once to see which inputs have channels that a layer takes last, and once more with these last."""
+def _from_graph(source: Source, is_h5: bool, is_first: bool) -> Made:
+    """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
     graph = graph_of(source, trained=True)
     batches = batch_axes(graph)
-    shapes = Shapes(graph, dynamic_batch=True, dynamic_size=False, batches=batches)
+    shapes = Shapes(graph, Serves(batch=True, size=False, batches=batches))
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: batch_first(len(shape), batches[name]) for name, shape in shapes.inputs.items()}
-    writer = Writer(graph, shapes, orders, trained, operators)
+    writer = Writer(graph, shapes, orders, trained, is_h5)
     values = _written(writer)
-    takes_last = writer.takes_last if not is_first else {}
-    if takes_last:
-        orders.update(takes_last)
-        writer = Writer(graph, shapes, orders, trained, operators)
+    last = {} if is_first else writer.needs_last
+    if last:
+        orders.update(last)
+        writer = Writer(graph, shapes, orders, trained, is_h5)
         values = _written(writer)
-    outputs = [writer.arranged(x, _order(x, bool(takes_last))) for x in values]
-    writer.finish(outputs)
-    used = {layer.name for layer in writer.model.layers} & {tensor.layer for tensor in writer.model.inputs}
+    outputs = [writer.arranged(x, _order(x, bool(last))) for x in values]
+    draft = writer.draft
+    draft.finish([x.tensor for x in outputs])
+    used = {layer.name for layer in draft.model.layers} & {tensor.layer for tensor in draft.model.inputs}
     check(len(used) == len(shapes.inputs), "net must use the values of all of its inputs", used=sorted(used))
-    arrays, output_orders = writer.arrays, [x.order for x in outputs]
-    tensors = writer.shapes_of_tensors
-    return Made(
-        writer.model, lambda layer: arrays[layer.name], tensors, shapes.inputs, [*orders.values()], output_orders
-    )
+    output_orders = [x.order for x in outputs]
+    return Made(draft.model, draft.arrays, draft.shapes, shapes.inputs, [*orders.values()], output_orders)
 
 
 def _written(writer: Writer) -> List[Value]:
@@ -184,10 +181,10 @@ def _written(writer: Writer) -> List[Value]:
     return values
 
 
-def _order(x: Value, takes_last: bool) -> Tuple[int, ...]:
+def _order(x: Value, is_last: bool) -> Order:
     """The axes of an output in the file: channels last, if inputs have them so and a sequence has them so already."""
     order, as_it_is = channels_last(x.rank), tuple(range(x.rank))
-    order = order if takes_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else as_it_is
+    order = order if is_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else as_it_is
     return order if x.order[0] == order[0] else x.order
 
 

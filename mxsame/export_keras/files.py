@@ -8,7 +8,7 @@ import json
 import zipfile
 from typing import Any, Dict, List, Mapping
 
-from mxsame.export_keras.writer import Made
+from mxsame.export_keras.draft import Made
 from mxsame.port import files, weights
 from mxsame.port.description import LayerCall, Model, Tensor, mapped
 
@@ -54,12 +54,8 @@ def _newer(model: Model, shapes: Mapping[Tensor, tuple]) -> Dict[str, Any]:
         entry = {"module": module, "class_name": layer.class_name, "config": layer.config, "name": layer.name}
         entry["registered_name"] = None if layer.operator is None else layer.class_name
         layers.append({**entry, "inbound_nodes": [call(each) for each in layer.calls if each.args]})
-    return {
-        "module": "keras.src.models.functional",
-        "class_name": "Functional",
-        "registered_name": "Functional",
-        "config": _config(model, layers),
-    }
+    names = {"module": "keras.src.models.functional", "registered_name": "Functional"}
+    return {**names, "class_name": "Functional", "config": _config(model, layers)}
 
 
 def _older(model: Model) -> Dict[str, Any]:

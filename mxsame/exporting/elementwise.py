@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 from mxsame.rewriting.graph import Node
+from mxsame.validation import one_of
 
 ONNX, KERAS = 0, 1  # the columns
-SAME_NAME = ("sqrt", "reciprocal", "log", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh")
+ACTIVATIONS: Dict[str, Tuple[str, ...]] = {  # which are an `activation` in Keras
+    **{name: (name.capitalize(), name) for name in ("relu", "sigmoid", "tanh", "softsign")},
+    "exp": ("Exp", "exponential"),
+}
+OF_TYPE = {**ACTIVATIONS, "softrelu": ("Softplus", "softplus"), "selu": ("Selu", "selu")}  # of an attribute `act_type`
 OF_ONE: Dict[str, Tuple[str, ...]] = {
-    **{name: (name.capitalize(),) * 2 for name in SAME_NAME},
+    **{name: (name.capitalize(),) * 2 for name in ("sqrt", "reciprocal", "log", "floor", "ceil", "sin", "cos", "tan")},
+    **{name: (name.capitalize(),) * 2 for name in ("sinh", "cosh")},
     **{f"arc{name}": (f"A{name}", f"Arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "abs": ("Abs", "Absolute"),
+    **{"abs": ("Abs", "Absolute"), "erf": ("Erf", "math.Erf")},
 }
 ARITHMETIC = {
     "add": ("Add", "Add"),
@@ -30,6 +36,11 @@ COMPARISONS = {
     "lesser_equal": ("LessOrEqual", "LessEqual"),
 }
 OF_TWO = {**ARITHMETIC, **COMPARISONS}
+
+
+def act_type(node: Node, *allowed: str) -> str:
+    """The function of an activation, which must be one of these; by default one of those without a parameter."""
+    return one_of("act_type", node.attr("act_type"), allowed or ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
 
 
 def forms(*kinds: str) -> List[str]:

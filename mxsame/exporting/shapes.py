@@ -27,23 +27,24 @@ Shape = Tuple[Length, ...]
 MOST_INPUTS = 6  # of which each may have its batch on another axis
 
 
+class Serves(NamedTuple):
+    """What a file serves: any batch or not, any size or not. `declared` are shapes of the inputs, with None for lengths
+    that may differ, of a net that has such; `batches` are the axes of inputs whose batch is not the first."""
+
+    batch: bool
+    size: bool
+    declared: Sequence[tuple] = ()
+    batches: Mapping[str, int] = {}
+
+
 class Shapes:
     """The shape of every output.
 
-    The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic. `declared` are shapes
-    of the inputs, with None for lengths that may differ, of a net that has such; `batches` are the axes of inputs whose
-    batch is not the first.
+    The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        dynamic_batch: bool,
-        dynamic_size: bool,
-        declared: Sequence[tuple] = (),
-        batches: Mapping[str, int] = {},
-    ):
-        self.others = _others(graph, dynamic_batch, dynamic_size, declared, batches)
+    def __init__(self, graph: Graph, serves: Serves):
+        self.others = _others(graph, serves)
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
         self.infer(graph)
 
@@ -85,13 +86,11 @@ def _longer(shape: tuple, axis: int) -> tuple:
     return tuple(length + (number == axis) for number, length in enumerate(shape))
 
 
-def _others(
-    graph: Graph, dynamic_batch: bool, dynamic_size: bool, declared: Sequence[tuple], batches: Mapping[str, int]
-) -> Dict[str, tuple]:
+def _others(graph: Graph, serves: Serves) -> Dict[str, tuple]:
     """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
     axis by a different amount, since axes that have one length here may differ in another call."""
-    added, reasons = _reach(graph) if dynamic_size else 0, []
-    dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in declared]
+    added, reasons = _reach(graph) if serves.size else 0, []
+    dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in serves.declared]
     orders: Dict[str, Callable] = {
         "with channels first": lambda position, rank: range(2, rank),
         "with channels last": lambda position, rank: range(1, rank - 1),
@@ -102,19 +101,18 @@ def _others(
         inputs = {}
         for position, (name, shape) in enumerate(graph.inputs.items()):
             growth = {axis: added * count for count, axis in enumerate(axes(position, len(shape)), 1)}
-            growth[batches.get(name, 0)] = int(dynamic_batch)
+            growth[serves.batches.get(name, 0)] = int(serves.batch)
             inputs[name] = tuple(length + growth.get(axis, 0) for axis, length in enumerate(shape))
         try:
             _check_fits(graph, inputs)
         except ValueError as error:
-            if not dynamic_size:
+            if not serves.size:
                 raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
             reasons.append(f"{order}, {error}")
         else:
             return inputs
-    raise ValueError(
-        "net must take data of every size, and no layer may fix one; received dynamic_size=True: " + "; ".join(reasons)
-    )
+    rule = "net must take data of every size, and no layer may fix one"
+    raise ValueError(f"{rule}; received dynamic_size=True: {'; '.join(reasons)}")
 
 
 def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:

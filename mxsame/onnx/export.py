@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.comparing import Sampled
-from mxsame.exporting.shapes import Shapes
+from mxsame.exporting.shapes import Serves, Shapes
 from mxsame.exporting.walk import Source, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import freeze
@@ -135,7 +135,7 @@ def export_onnx(
         graph = graph_of(source, dynamic_size)
         if fold:
             simplify(graph, fuses=False)
-        inferred = Shapes(graph, *dynamic, declared)
+        inferred = Shapes(graph, Serves(*dynamic, declared))
         if dynamic_size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)

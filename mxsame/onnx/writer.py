@@ -52,6 +52,7 @@ class Writer(Walk):
         self._taken = {*self._inputs.values(), *self._outputs}
         self._parameters = {name: self._unique(name) for name in graph.values}  # inputs may have the same names
         self._constants: Dict[tuple, str] = {}
+        self._lengths: Dict[Length, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
 
     # -- the whole
@@ -60,15 +61,9 @@ class Writer(Walk):
         """The graph as an `onnx.ModelProto`."""
         lower(self)
         self._rename(self.write_all(), self._outputs)
-        names: Dict[Length, str] = {}  # of dynamic lengths; equal ones share a name
-        inputs = [
-            self._described(name, self.shapes.inputs[key], self._types[key], names)
-            for key, name in self._inputs.items()
-        ]
-        outputs = [
-            self._described(name, self.shape(output), self.dtype(output), names)
-            for name, output in zip(self._outputs, self.graph.outputs)
-        ]
+        inputs = [self._described(name, self.shapes.inputs[x], self._types[x]) for x, name in self._inputs.items()]
+        named = zip(self._outputs, self.graph.outputs)
+        outputs = [self._described(name, self.shape(output), self.dtype(output)) for name, output in named]
         helper, used = self._onnx.helper, self._drop_unused()
         tensor = self._onnx.numpy_helper.from_array
         arrays = [tensor(array, name) for name, array in self._arrays.items() if name in used]
@@ -77,9 +72,9 @@ class Writer(Walk):
         about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
         return helper.make_model(graph, opset_imports=opsets, **about)
 
-    def _described(self, name: str, shape: Shape, dtype: Any, names: Dict[Length, str]) -> Any:
-        """The description of an input or an output."""
-        lengths: List[Any] = []
+    def _described(self, name: str, shape: Shape, dtype: Any) -> Any:
+        """The description of an input or an output, whose dynamic lengths have names; equal ones share a name."""
+        lengths, names = [], self._lengths
         for axis, length in enumerate(shape):
             default = "N" if axis == 0 and "N" not in names.values() else f"{name}_{axis}"
             lengths.append(length.traced if length.is_static else names.setdefault(length, default))

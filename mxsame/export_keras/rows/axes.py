@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
+from mxsame.export_keras.draft import Value
 from mxsame.export_keras.rows.elements import affine, bounded
-from mxsame.export_keras.writer import Value, Writer, writes
+from mxsame.export_keras.writer import Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranked
 from mxsame.rewriting.graph import Node, Output, entries, slice_ranges
 from mxsame.validation import check, one_of
@@ -49,7 +50,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     """A layer of `ALONG_AXES` by an entry for each of MXNet's axes. Keras's layers leave the last axis as it is, and
     have at most three before it; so axes that stay as they are are merged, and one of them or of length 1 is the last,
     if need be."""
-    (argument, neutral, length), here = ALONG_AXES[name], x.along(given)
+    (argument, neutral, length), here = ALONG_AXES[name], x.permuted(given)
     if all(each == neutral for each in here):
         return x
     check(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
@@ -72,7 +73,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
     if len(merged) > 4:
         free = [axis for axis in x.order[1:] if given[axis] == neutral]
         check(len(free) > 0, f"{name} must be along three axes at most")
-        x = w.arranged(x, [*(axis for axis in x.order if axis != free[0]), free[0]])
+        x = w.arranged(x, x.order_with_last(free[0]))
         return along_axes(w, x, name, given, part)
     flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
     out = along_axes(w, flat, name, [neutral, *(each for _, each in merged)], part)
@@ -100,7 +101,7 @@ def _pad(w: Writer, node: Node, x: Value) -> Value:
 
 def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
     """By the operator of Keras, whose pads are those of any axis."""
-    here = x.along(pairs)
+    here = x.permuted(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
     call = {} if word == "reflect" else {"constant_values": value}
     return w.operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=word)
@@ -110,8 +111,8 @@ def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
 def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
     if len(xs) == 1:
         return xs[0]
-    first, *rest = w.alike(*xs)
-    shape = w.value(first.tensor, Output(node), first.order).shape
+    first, *rest = w.in_one_order(*xs)
+    shape = w.lengths(Output(node), first.order)
     return w.layer("Concatenate", {"axis": first.axis(node.attr("dim"))}, first, *rest, shape=shape)
 
 
@@ -160,9 +161,9 @@ def _one_hot(w: Writer, node: Node, x: Value) -> Value:
 def _topk(w: Writer, node: Node, x: Value) -> Any:
     """MXNet chooses freely among equal elements, Keras takes the first."""
     axis, count, largest, gives = ranked(w, node)
-    x = affine(w, w.arranged(x, [*(each for each in x.order if each != axis), axis]), 1.0 if largest else -1.0)
+    x = affine(w, w.arranged(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
     values = w.operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
-    positions = w.further(values, 1, values.shape, values.order)
+    positions = w.output(values, 1, values.shape, values.order)
     if gives == "mask":
         lengths, order = (*positions.shape, x.shape[-1]), (*positions.order, x.rank)
         hot = w.operator("nn.OneHot", positions, shape=lengths, num_classes=x.shape[-1])._replace(order=order)
@@ -188,7 +189,7 @@ def _by_operator(w: Writer, node: Node, x: Value) -> Value:
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept = [axis for axis in x.order if keepdims or axis not in axes]
     order = tuple(sorted(kept).index(axis) for axis in kept)
-    shape, here = w.value(x.tensor, Output(node), order).shape, [x.axis(axis) for axis in axes]
+    shape, here = w.lengths(Output(node), order), [x.axis(axis) for axis in axes]
     if node.kind == "prod":
         return w.operator("Prod", x, shape=shape, axis=here, keepdims=keepdims)._replace(order=order)
     x = w.operator("Where", w.operator("Equal", x, 0.0), 0.0, x)

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import numpy as np
 
-from mxsame.export_keras.writer import Value, Writer, writes
-from mxsame.exporting.elementwise import COMPARISONS, KERAS, OF_ONE, OF_TWO, forms, of_two
+from mxsame.export_keras.draft import Value
+from mxsame.export_keras.writer import Writer, writes
+from mxsame.exporting import elementwise as tables
 from mxsame.exporting.walk import axis_of, bounds_of
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import check, one_of
+from mxsame.validation import check
 
 # ---- of one array: kind of node, or type of an activation -> its layer, or its operator ------------------------------
 
-LAYERS: Dict[str, tuple] = {
-    **{name: ("Activation", {"activation": name}) for name in ("relu", "sigmoid", "tanh", "softsign", "gelu", "selu")},
-    "softrelu": ("Activation", {"activation": "softplus"}),
-    "exp": ("Activation", {"activation": "exponential"}),
-    "negative": ("Rescaling", {"scale": -1.0, "offset": 0.0}),
-}
+LAYERS = {kind: names[tables.KERAS] for kind, names in tables.OF_TYPE.items()}
 OPERATORS = {
-    **{kind: operators[KERAS] for kind, operators in OF_ONE.items()},
-    **{"log1p": "Log1p", "expm1": "Expm1", "fix": "Trunc", "trunc": "Trunc", "erf": "math.Erf"},
+    **{kind: names[tables.KERAS] for kind, names in tables.OF_ONE.items()},
+    **{"log1p": "Log1p", "expm1": "Expm1", "fix": "Trunc", "trunc": "Trunc"},
     **{"zeros_like": "ZerosLike", "ones_like": "OnesLike"},
 }
 
 
 def function(w: Writer, name: str, x: Value) -> Value:
-    return w.layer(*LAYERS[name], x) if name in LAYERS else w.operator(OPERATORS[name], x)
+    return w.operator(OPERATORS[name], x) if name in OPERATORS else activated(w, LAYERS[name], x)
+
+
+def activated(w: Writer, name: str, x: Value) -> Value:
+    """By a function of Keras's own."""
+    return w.layer("Activation", {"activation": name}, x)
 
 
 def affine(w: Writer, x: Value, scale: Any = 1.0, offset: Any = 0.0, part: str = "") -> Value:
@@ -52,22 +53,26 @@ def bounded(w: Writer, x: Value, low: float, high: float, part: str = "") -> Val
     return w.operator("Clip", x, x_min=low, x_max=high)
 
 
-@writes("relu", "sigmoid", "tanh", "softsign", "exp", "negative", *OPERATORS)
+@writes(*tables.ACTIVATIONS, *OPERATORS)
 def _function(w: Writer, node: Node, x: Value) -> Value:
     return function(w, node.kind, x)
 
 
+@writes("negative")
+def _negative(w: Writer, node: Node, x: Value) -> Value:
+    return affine(w, x, -1.0)
+
+
 @writes("Activation")
 def _activation(w: Writer, node: Node, x: Value) -> Value:
-    kinds = ("relu", "sigmoid", "tanh", "softsign", "softrelu")
-    return function(w, one_of("act_type", node.attr("act_type"), kinds), x)
+    return function(w, tables.act_type(node), x)
 
 
 @writes("LeakyReLU", unread="slope|.*_bound")
 def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None) -> Value:
-    kind = one_of("act_type", node.attr("act_type"), ("leaky", "elu", "selu", "gelu", "prelu"))
-    if kind in LAYERS:
-        return function(w, kind, x)
+    kind = tables.act_type(node, "leaky", "elu", "selu", "gelu", "prelu")
+    if kind in ("selu", "gelu"):
+        return activated(w, kind, x)
     if kind == "prelu":
         alpha, channel = w.weight(slopes), x.axis(1)
         count = alpha.array.size
@@ -98,8 +103,8 @@ def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     x = affine(w, x, 1.0 / temperature, part="temperature")
     if node.kind == "softmax":
         return w.layer("Softmax", {"axis": x.axis(axis)}, x)
-    x = w.arranged(x, [*(each for each in x.order if each != axis), axis])
-    return w.layer("Activation", {"activation": "log_softmax"}, x)
+    x = w.arranged(x, x.order_with_last(axis))
+    return activated(w, "log_softmax", x)
 
 
 @writes("identity", "Cast", unread="dtype")
@@ -114,16 +119,16 @@ MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # which layers 
 
 @writes("add_n")
 def _sum(w: Writer, node: Node, *xs: Value) -> Value:
-    return w.layer("Add", {}, *w.alike(*xs))
+    return w.layer("Add", {}, *w.in_one_order(*xs))
 
 
-@writes(*forms(*OF_TWO, "not_equal"))
+@writes(*tables.forms(*tables.OF_TWO, "not_equal"))
 def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
     """Two arrays, or one and a constant."""
-    kind, c, reverses = of_two(node)
-    name = "NotEqual" if kind == "not_equal" else OF_TWO[kind][KERAS]
+    kind, c, reverses = tables.of_two(node)
+    name = "NotEqual" if kind == "not_equal" else tables.OF_TWO[kind][tables.KERAS]
     if isinstance(x, Value) and isinstance(y, Value):
-        x, y = w.alike(x, y)
+        x, y = w.in_one_order(x, y)
         shape = tuple(n if m == 1 else m for n, m in zip(x.shape, y.shape))
         if kind in MERGING:
             return w.layer(name, {}, x, y, shape=shape)
@@ -131,7 +136,7 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
     if isinstance(x, Output):
         x, y, reverses = y, x, True
     c = w.constant(y, x) if c is None else c
-    fits = x.shape == w.value(x.tensor, Output(node), x.order).shape
+    fits = x.shape == w.lengths(Output(node), x.order)
     check(fits, "a constant must not have more elements than the data")
     if kind in ("multiply", "divide"):
         x = function(w, "reciprocal", x) if reverses and kind == "divide" else x
@@ -149,10 +154,10 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
 
 def _number(w: Writer, kind: str, x: Value) -> Value:
     """A comparison as 0 and 1, as MXNet has it."""
-    return w.operator("Where", x, 1.0, 0.0) if kind in (*COMPARISONS, "not_equal") else x
+    return w.operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 
 @writes("where")
 def _where(w: Writer, node: Node, *xs: Any) -> Value:
-    condition, x, y = w.alike(*xs)
+    condition, x, y = w.in_one_order(*xs)
     return w.operator("Where", condition, x, y)

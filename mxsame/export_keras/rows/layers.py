@@ -7,8 +7,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from mxsame.export_keras.draft import Value
 from mxsame.export_keras.rows.axes import along_axes
-from mxsame.export_keras.writer import Value, Weighted, Writer, writes
+from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
@@ -23,7 +24,7 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
     shape = w.shape(node.inputs[0])
     if node.attr("flatten") and x.rank != 2:
         x = w.reshaped(x, shape, (shape[0], shape[0]._make([math.prod(n.traced for n in shape[1:])] * 2)), lazy=True)
-    x = w.arranged(x, [*(axis for axis in x.order if axis != x.rank - 1), x.rank - 1])
+    x = w.arranged(x, x.order_with_last(-1))
     weight = w.weight(node.inputs[1])
     kernel = TRANSPOSED.to_keras(weight.array)
     weights = {"kernel": weight._replace(array=kernel if x.features is None else kernel[x.features])}
@@ -40,7 +41,7 @@ def _batch_dot(w: Writer, node: Node, x: Value, y: Any) -> Value:
     fits = isinstance(y, Value) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
     check(fits, "data must be matrices of a batch")
     config = {"axes": [x.axis(axes[0]), y.axis(axes[1])], "normalize": False}
-    return w.layer("Dot", config, x, y, shape=w.value(x.tensor, Output(node), (0, 1, 2)).shape, order=(0, 1, 2))
+    return w.layer("Dot", config, x, y, shape=w.lengths(Output(node), (0, 1, 2)), order=(0, 1, 2))
 
 
 # ---- norms -----------------------------------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
         call, shape = {"initial_state": starts} if given else {}, (None, x.shape[1], directions * size)
         x = w.layer(wrapper, whole, x, shape=shape, weights=weights, part=part, call=call)
         for position in range(len(own) * len(states) * returns):
-            end = w.further(x, position + 1, (None, size), (1, 2))
+            end = w.output(x, position + 1, (None, size), (1, 2))
             ends[position % len(states)].append(w.in_shape(end, (None, 1, size), (1, 0, 2), part="end"))
     whole_state = (None, count * directions, size)
     return [x, *(_joined(w, each, whole_state) for each in ends if returns)]

@@ -9,9 +9,10 @@ import numpy as np
 
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
+from mxsame.export_keras.draft import Value
 from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
-from mxsame.export_keras.writer import Value, Weighted, Writer, writes
+from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_attribute, nearest_scale, rescaled_averages, windows_at
 from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of

@@ -7,20 +7,16 @@ from typing import Dict, Optional
 
 import numpy as np
 
-from mxsame.exporting.elementwise import COMPARISONS, OF_ONE, OF_TWO, ONNX, forms, of_two
+from mxsame.exporting import elementwise as tables
 from mxsame.exporting.walk import axis_of, bounds_of, ndim_of
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output
-from mxsame.validation import one_of
 
 # ---- the same inputs, and no attributes ------------------------------------------------------------------------------
 
 PLAIN = {
-    **{kind: operators[ONNX] for kind, operators in OF_ONE.items()},
-    **{name: name.capitalize() for name in ("relu", "sigmoid", "tanh", "softsign", "identity", "exp", "erf")},
-    "negative": "Neg",
-    "Flatten": "Flatten",
-    "add_n": "Sum",
+    **{kind: operators[tables.ONNX] for kind, operators in {**tables.OF_ONE, **tables.ACTIVATIONS}.items()},
+    **{"identity": "Identity", "negative": "Neg", "Flatten": "Flatten", "add_n": "Sum"},
 }
 
 
@@ -51,16 +47,16 @@ def with_attributes(w: Writer, node: Node, *xs: str) -> str:
 # ---- two arrays, or one and a number ---------------------------------------------------------------------------------
 
 
-@writes(*forms(*OF_TWO, "not_equal", "modulo"))
+@writes(*tables.forms(*tables.OF_TWO, "not_equal", "modulo"))
 def elementwise(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
     """A scalar has the data's type. A comparison returns 0 or 1 of that type, as in MXNet."""
-    kind, number, reverses = of_two(node)
+    kind, number, reverses = tables.of_two(node)
     y = w.scalar(number, node.inputs[0]) if y is None else y
     x, y = (y, x) if reverses else (x, y)
     if kind == "modulo":
         return _modulo(w, x, y, w.scalar(0, node.inputs[0]), w.scalar(1, node.inputs[0]))
-    out = w.add("Not", w.add("Equal", x, y)) if kind == "not_equal" else w.add(OF_TWO[kind][ONNX], x, y)
-    return w.cast(out, w.dtype(Output(node))) if kind in (*COMPARISONS, "not_equal") else out
+    out = w.add("Not", w.add("Equal", x, y)) if kind == "not_equal" else w.add(tables.OF_TWO[kind][tables.ONNX], x, y)
+    return w.cast(out, w.dtype(Output(node))) if kind in (*tables.COMPARISONS, "not_equal") else out
 
 
 def _modulo(w: Writer, x: str, y: str, zero: str, one: str) -> str:
@@ -78,14 +74,13 @@ def _modulo(w: Writer, x: str, y: str, zero: str, one: str) -> str:
 
 @writes("Activation")
 def activation(w: Writer, node: Node, x: str) -> str:
-    kind = one_of("act_type", node.attr("act_type"), ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
-    return w.add({"softrelu": "Softplus"}.get(kind, kind.capitalize()), x)
+    return w.add(tables.OF_TYPE[tables.act_type(node)][tables.ONNX], x)
 
 
 @writes("LeakyReLU", unread="slope|.*_bound")
 def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
     """GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
-    kind = one_of("act_type", node.attr("act_type"), ("leaky", "elu", "prelu", "selu", "gelu"))
+    kind = tables.act_type(node, "leaky", "elu", "prelu", "selu", "gelu")
     if kind == "prelu":
         after = list(range(1, ndim_of(w, node) - 1))
         single = w.shape(node.inputs[1])[0].traced == 1
@@ -94,7 +89,7 @@ def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
         root, one, half = (w.scalar(number, node.inputs[0]) for number in (math.sqrt(2), 1, 0.5))
         return w.add("Mul", w.add("Mul", x, w.add("Add", w.add("Erf", w.add("Div", x, root)), one)), half)
     if kind == "selu":
-        return w.add("Selu", x)
+        return w.add(tables.OF_TYPE[kind][tables.ONNX], x)
     return w.add({"leaky": "LeakyRelu", "elu": "Elu"}[kind], x, alpha=float(node.attr("slope")))
 
 

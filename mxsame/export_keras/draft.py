@@ -1,0 +1,155 @@
+"""A Keras model that grows by layers and their calls; its tensors know which axes of MXNet's arrays their axes are."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from mxsame.exporting.shapes import Shape
+from mxsame.port.description import Layer, LayerCall, Model, Tensor
+from mxsame.rewriting.graph import unused
+from mxsame.validation import check
+
+Lengths = Tuple[Optional[int], ...]
+Order = Tuple[int, ...]
+
+
+class Value(NamedTuple):
+    """A tensor of the model: its shape, None for the batch, and the axes of MXNet's array that its axes are.
+
+    `features` are the positions in MXNet's array of the elements of the last axis, if a flattening left them in another
+    order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
+
+    tensor: Tensor
+    shape: Lengths
+    order: Order
+    features: Optional[np.ndarray] = None
+    source: str = ""
+
+    @property
+    def rank(self) -> int:
+        return len(self.order)
+
+    def axis(self, axis: int) -> int:
+        """Where an axis of MXNet's is."""
+        return self.order.index(axis % self.rank)
+
+    def permuted(self, entries: Sequence[Any]) -> List[Any]:
+        """One entry for each axis of MXNet's, in the order here."""
+        return [entries[axis] for axis in self.order]
+
+    def order_with_last(self, axis: int) -> Order:
+        """The order here, but with an axis of MXNet's as the last."""
+        return (*(other for other in self.order if other != axis % self.rank), axis % self.rank)
+
+
+def batch_first(rank: int, batch: int) -> Order:
+    """The axes with the batch before the others."""
+    return (batch, *(axis for axis in range(rank) if axis != batch))
+
+
+def channels_last(rank: int) -> Order:
+    """(N, \\*size, C) of (N, C, \\*size)."""
+    return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
+
+
+def lengths_of(shape: Shape, order: Sequence[int]) -> Lengths:
+    """The lengths of a shape in this order of axes."""
+    return tuple(shape[axis].traced if shape[axis].is_static else None for axis in order)
+
+
+def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
+    """The smallest groups of neighbouring axes that have the same elements before and after a reshape: they end where
+    both have the same number of elements up to there. Axes of length 1 belong to the group before."""
+    before, after = ([*map(tuple, np.cumprod(shape, axis=0).tolist())] for shape in (source, target))
+    check(before[-1] == after[-1], f"a reshape must keep the number of elements; received {source} to {target}")
+    ends = [count for count in dict.fromkeys(before) if count in after]
+    groups: List[Tuple[List[int], List[int]]] = [([], []) for _ in ends]
+    for side, counts in enumerate((before, after)):
+        for axis, count in enumerate(counts):
+            number = next(number for number, end in enumerate(ends) if end >= count)
+            groups[number][side].append(axis)
+    return groups
+
+
+class Made(NamedTuple):
+    """A model to be written: its arrays by layer, the shapes of its tensors, the shapes of the net's inputs, and the
+    axes of the net's inputs and outputs in the file's order."""
+
+    model: Model
+    arrays: Callable[[Layer], Mapping[str, np.ndarray]]
+    tensors: Mapping[Tensor, tuple]
+    shapes: Mapping[str, Shape]
+    orders: Sequence[Order]
+    output_orders: Sequence[Order]
+
+
+class Draft:
+    """The model, the arrays of its layers by their roles, and the shapes of its tensors."""
+
+    def __init__(self) -> None:
+        self.model = Model("network", [], [], [], version=3)
+        self.shapes: Dict[Tensor, Lengths] = {}
+        self._arrays: Dict[str, Mapping[str, np.ndarray]] = {}
+        self._names: Set[str] = set()
+
+    def arrays(self, layer: Layer) -> Mapping[str, np.ndarray]:
+        return self._arrays[layer.name]
+
+    def unique(self, name: str) -> str:
+        """A name that no other layer has."""
+        name = unused(name, self._names)
+        self._names.add(name)
+        return name
+
+    def input(self, name: str, shape: Lengths) -> Tensor:
+        """The tensor of a new input layer."""
+        config = {"name": name, "dtype": "float32", "batch_shape": list(shape)}
+        layer = self.add(Layer("InputLayer", name, config, roles=[]))
+        self.model.inputs.append(self.call(layer, (), {}, shape))
+        return self.model.inputs[-1]
+
+    def add(self, layer: Layer, arrays: Mapping[str, np.ndarray] = {}) -> Layer:
+        self.model.layers.append(layer)
+        self._arrays[layer.name] = arrays
+        return layer
+
+    def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> Tensor:
+        """The output of one more call of a layer, of this shape."""
+        layer.calls.append(LayerCall(args, dict(kwargs)))
+        tensor = Tensor(layer.name, len(layer.calls) - 1)
+        self.shapes[tensor] = shape
+        return tensor
+
+    def finish(self, outputs: List[Tensor]) -> None:
+        """Bring the layers into the order that Keras gives them: by depth, those of one depth as a search from the
+        outputs finds them. Layers that no output needs are left out."""
+        self.model.outputs = outputs
+        layers = {layer.name: layer for layer in self.model.layers}
+        found, calls = _searched(layers, outputs)
+        depths: Dict[Tuple[str, int], int] = {}
+        deepest: Dict[str, int] = {}
+        for name, call in reversed(calls):
+            depth = deepest[name] = depths[name, call] = max(depths.get((name, call), 0), deepest.get(name, 0))
+            for tensor in layers[name].calls[call].tensors():
+                depths[tensor[:2]] = max(depths.get(tensor[:2], 0), depth + 1)
+        self.model.layers = [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
+
+
+def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[Dict[str, int], List[Tuple[str, int]]]:
+    """The layers in the order in which a search in depth from the outputs finds them, and their calls in the order in
+    which it leaves them."""
+    found: Dict[str, int] = {}
+    left: Dict[Tuple[str, int], None] = {}
+    stack = [(tensor[:2], False) for tensor in reversed(outputs)]
+    while stack:
+        call, is_done = stack.pop()
+        if is_done:
+            left[call] = None
+        elif call not in left:
+            found.setdefault(call[0], len(found))
+            stack.append((call, True))
+            sources = layers[call[0]].calls[call[1]].tensors()
+            stack += [(tensor[:2], False) for tensor in reversed(sources)]
+    return found, list(left)
