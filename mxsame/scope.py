@@ -28,7 +28,7 @@ class Target(NamedTuple):
     Parameters
     ----------
     purpose : "inference", "training", "deployment", "file" or "format", optional
-        The first three as in :class:`mxsame.planner.Work`. "file" is inference, without noise that is only there in
+        The first three as in :class:`mxsame.planner.Workload`. "file" is inference, without noise that is only there in
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
         and never run: each operator is one node. Windows that its own attributes do not show are in the attribute
         `NOTE`, which the nodes around it have as well: these only give data and output the right shape. Formulas of a

@@ -251,7 +251,7 @@ CONTRADICTIONS = [
     (lambda: ops.conv(nd.ones((2, 3, 9))), r"must be given weight; received data=NDArray of shape \(2, 3, 9\)"),
     (lambda: mxsame.audit(mx.gluon.nn.Dense(3), 3), "shape must be a sequence of integers; received shape=3"),
     (lambda: plan.make_windows((8, 8), (3,), (2,), (1,), "same"), r"one entry per axis; received size=\(8, 8\)"),
-    (lambda: planner.choose([plan.Window(8, 3, 2)], "conv"), "work must be a .*planner.Work; received work='conv'"),
+    (lambda: planner.choose([plan.Window(8, 3, 2)], "conv"), "work must be a .*planner.Workload; received work='conv'"),
     (lambda: plan.Window(8, 3, 0), "stride must be an integer >= 1; received stride=0"),
     (lambda: plan.exact_plans((plan.Window(8, 3, 2),), "conv", ("junk",)), "allowed must be of native, .*'junk'"),
     (lambda: plan.first_plan([plan.Window(8, 3, 2)], "foo"), "operator must be one of conv, .*operator='foo'"),

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from mxsame.plan import TransposedWindow, Window, choice, costs, exact_plans, force
-from mxsame.planner import Decision, Work, choose, estimate
+from mxsame.planner import Decision, Workload, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
@@ -34,7 +34,7 @@ def chosen(windows, work):
 
 
 def works(operator):
-    """Work of every kind, and as much of it as is not known."""
+    """Workload of every kind, and as much of it as is not known."""
     for batch, channels, purpose, device, plain in (
         (None, None, "inference", "cpu", False),
         (1, 3, "inference", "cpu", True),
@@ -43,7 +43,7 @@ def works(operator):
         (256, 2048, "training", "gpu", True),
     ):
         groups = channels if operator == "conv" and channels == 64 else 1
-        yield Work(operator, batch, channels, channels, groups, plain, purpose, device)
+        yield Workload(operator, batch, channels, channels, groups, plain, purpose, device)
 
 
 @pytest.mark.parametrize("operator", FAMILIES)
@@ -64,19 +64,19 @@ def test_a_choice_is_exact_and_estimates_grow_with_the_batch(operator):
 
 # What the tables of `python -m benchmarks planner` have as the fastest by far; (windows, work, strategies that may be)
 FASTEST = [
-    (square(224, 3, 2), Work("conv", 8, 3, 32, plain=True), {"concat"}),
-    (square(56, 3, 2, rank=3), Work("conv", 2, 3, 32, plain=True), {"concat"}),
-    (square(56, 3, 2), Work("conv", 8, 128, 128), {"slice"}),
-    (square(112, 3, 2), Work("conv", 8, 64, 64, groups=64), {"kernel"}),
-    (square(56, 5, 2), Work("conv", 8, 144, 144, groups=144), {"kernel"}),
-    (square(112, 3, 2), Work("max", 8, 64, 64), {"full"}),
-    (square(None, 3, 2), Work("conv", 8, 128, 128), {"shift"}),
-    (square(None, 3, 2), Work("conv", 8, 64, 64, groups=64), {"shift"}),
-    (square(None, 4, 2), Work("conv", None, 192, 192), {"shift", "concat"}),  # and so is a slice
-    (square(56, 3, 2), Work("conv", 8, 128, 128, purpose="training"), {"concat"}),
-    (square(60, 3, 2), Work("conv", 8, 64, 64, groups=64, purpose="training"), {"concat"}),
-    (square(56, 3, 2), Work("conv", 8, 128, 128, device="gpu"), {"kernel"}),  # nothing was measured there
-    ((Window(92, 3, 2), Window(71, 3, 2)), Work("conv", 8, 64, 64, groups=64, purpose="training"), {"kernel"}),
+    (square(224, 3, 2), Workload("conv", 8, 3, 32, plain=True), {"concat"}),
+    (square(56, 3, 2, rank=3), Workload("conv", 2, 3, 32, plain=True), {"concat"}),
+    (square(56, 3, 2), Workload("conv", 8, 128, 128), {"slice"}),
+    (square(112, 3, 2), Workload("conv", 8, 64, 64, groups=64), {"kernel"}),
+    (square(56, 5, 2), Workload("conv", 8, 144, 144, groups=144), {"kernel"}),
+    (square(112, 3, 2), Workload("max", 8, 64, 64), {"full"}),
+    (square(None, 3, 2), Workload("conv", 8, 128, 128), {"shift"}),
+    (square(None, 3, 2), Workload("conv", 8, 64, 64, groups=64), {"shift"}),
+    (square(None, 4, 2), Workload("conv", None, 192, 192), {"shift", "concat"}),  # and so is a slice
+    (square(56, 3, 2), Workload("conv", 8, 128, 128, purpose="training"), {"concat"}),
+    (square(60, 3, 2), Workload("conv", 8, 64, 64, groups=64, purpose="training"), {"concat"}),
+    (square(56, 3, 2), Workload("conv", 8, 128, 128, device="gpu"), {"kernel"}),  # nothing was measured there
+    ((Window(92, 3, 2), Window(71, 3, 2)), Workload("conv", 8, 64, 64, groups=64, purpose="training"), {"kernel"}),
 ]
 
 
@@ -87,19 +87,19 @@ def test_the_estimate_chooses_what_is_the_fastest_by_far(windows, work, strategi
 
 def test_a_maximum_is_picked_only_if_nothing_else_is_exact_or_nearly_as_fast():
     """Its windows are multiplied by zero and one: an infinity becomes NaN."""
-    windows, work = (Window(132, 2, 3), Window(184, 2, 3)), Work("max", 8, 16, 16, purpose="training")
+    windows, work = (Window(132, 2, 3), Window(184, 2, 3)), Workload("max", 8, 16, 16, purpose="training")
     plans = exact_plans(windows, "max")
     picked, *others = (estimate(plans[name], windows, work) for name in ("pick", "concat", "pad"))
     assert picked < min(others)
     assert chosen(windows, work) == "concat"
-    assert chosen(square(None, 3, 2), Work("max", 8, 64, 64)) == "pick"
-    assert chosen(square(None, 5, 3), Work("max", 8, 64, 64, purpose="training")) == "full", "a tenth is not enough"
+    assert chosen(square(None, 3, 2), Workload("max", 8, 64, 64)) == "pick"
+    assert chosen(square(None, 5, 3), Workload("max", 8, 64, 64, purpose="training")) == "full", "a tenth is not enough"
 
 
 def test_deployment_gets_longer_weights_for_nothing():
     """A weight that takes long to lengthen, on little data."""
     windows = square(4, 3, 2)
-    work = Work("conv", 1, 512, 512, groups=512)
+    work = Workload("conv", 1, 512, 512, groups=512)
     deployed = dataclasses.replace(work, purpose="deployment")
     plan = exact_plans(windows, "conv")["kernel"]
     assert estimate(plan, windows, deployed) < 0.7 * estimate(plan, windows, work)
@@ -112,7 +112,7 @@ def transposed(size, kernel_size, stride, crop, rank=2):
 
 def test_transposed_convolutions_are_planned_as_all_others():
     """Estimated and forced."""
-    windows, work = transposed(14, 5, 2, (1, 2)), Work("transposed", 8, 32, 16)
+    windows, work = transposed(14, 5, 2, (1, 2)), Workload("transposed", 8, 32, 16)
     plans = exact_plans(windows, "transposed")
     assert list(plans) == ["slice", "kernel", "dilate"]
     costs = {name: estimate(plan, windows, work) for name, plan in plans.items()}
@@ -126,7 +126,7 @@ def test_transposed_convolutions_are_planned_as_all_others():
 
 
 def decision(*window, operator="conv", **work):
-    return Decision((Window(None, *window),) * 2, Work(operator, **work), KINDS_OF_COPY, plan=None)
+    return Decision((Window(None, *window),) * 2, Workload(operator, **work), KINDS_OF_COPY, plan=None)
 
 
 def test_what_depends_on_the_size():
@@ -167,7 +167,7 @@ def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     """MXNet does not refuse an empty one."""
     windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
-    upward = Decision(windows, Work("transposed"), ("native",), plan=None)
+    upward = Decision(windows, Workload("transposed"), ("native",), plan=None)
     assert upward.depends_on_size
     with pytest.raises(ValueError, match="padding must leave an element of the output"):
         upward.plan_for((1, 3, 1, 1))

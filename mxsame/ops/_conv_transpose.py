@@ -10,7 +10,7 @@ from mxsame.ops._call import IN_A_FORMAT, choose_plan, run
 from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import make_transposed_windows, strategies_for
-from mxsame.plan.costs import Work
+from mxsame.plan.costs import Workload
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
 from mxsame.scope import Target
@@ -142,7 +142,7 @@ def _reorders_weight(windows: Windows, target: Target) -> bool:
     return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
 
 
-def _refused(inputs: Inputs, windows: Windows, work: Work, reorders: bool, is_computed: bool) -> Tuple[str, ...]:
+def _refused(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, is_computed: bool) -> Tuple[str, ...]:
     """Returns the strategies that are not exact, or do not run, on the device.
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,

@@ -9,7 +9,7 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.plan import POOLS
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.costs import Work
+from mxsame.plan.costs import Workload
 from mxsame.plan.windows import Windows, check_dynamic, lengths
 from mxsame.scope import Target, target_of
 from mxsame.tensors import operands
@@ -138,8 +138,8 @@ class Inputs(NamedTuple):
         fixed = (None, *self.size, None) if self.channels_last else (None, None, *self.size)
         return (tensors.fix_lengths(self.data, fixed), *self.arrays[1:])
 
-    def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Work:
-        """Returns what an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Work`.
+    def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Workload:
+        """Returns what an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Workload`.
 
         Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic and
         there is no graph for every size, and for an array of more elements than MXNet can count.
@@ -158,7 +158,7 @@ class Inputs(NamedTuple):
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
         more.update(plain=tensors.is_input(self.data), purpose=self.target.planning_purpose, device=self.target.where)
-        return Work(operator, self.shape[0], in_channels, **more)
+        return Workload(operator, self.shape[0], in_channels, **more)
 
     def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
         """Returns the kernel size, and the first two lengths of the weight with channels first, None for unknown ones.

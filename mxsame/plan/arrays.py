@@ -1,4 +1,4 @@
-"""Single steps on any array, by MXNet's operators: `F` is `mx.nd` or `mx.sym`, channels are first."""
+"""Functions on arrays and Symbols with channels first, by MXNet's operators: `F` is `mx.nd` or `mx.sym`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet 
 
 
 def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero", like: Any = None) -> Any:
-    """Concatenates (low, high) elements along an axis, made of the array's own, so without constants of a type, a batch
-    or a device. With `like`, an array of one axis, low is its length."""
+    """Returns the array with (low, high) elements concatenated along an axis. They are made of its own elements, which
+    have its type, batch and device. With `like`, an array of one axis, low is the length of that."""
     low, high = counts
     first = F.slice_axis(array, axis=axis, begin=0, end=1)
     last = F.slice_axis(array, axis=axis, begin=-1, end=None)
@@ -40,17 +40,24 @@ def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") 
 
 
 def pair_channels(F: Any, data: Any, copies: bool) -> Any:
-    """(N, C, W) -> (N, C/2, 2, W): each pair of channels is a picture of two rows; `copies` is for gradients."""
+    """Returns (N, C, W) as (N, C/2, 2, W), where each pair of channels is a picture of two rows. `copies` is for
+    gradients."""
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
     return copy_to_plain(F, data) if copies else data
 
 
+def convolve_channels(F: Any, data: Any, kernel: Any, channels: Any, lengths: Sequence[int], **more: Any) -> Any:
+    r"""Returns the data with every channel convolved with the same kernel (1, 1, \*lengths). The output is in oneDNN's
+    blocks."""
+    weight = F.repeat(kernel, repeats=channels, axis=0)
+    given = {"kernel": tuple(lengths), "num_filter": channels, "num_group": channels, "no_bias": True}
+    return F.Convolution(data, weight, **given, **more)
+
+
 def copy_to_blocks(F: Any, pictures: Any, channels: int) -> Any:
-    """Returns a copy of pictures (N, C, H, W) in oneDNN's blocks: a depthwise convolution with kernels of a single one
-    leaves its output in them."""
+    """Returns a copy of pictures (N, C, H, W) in oneDNN's blocks."""
     one = F.BlockGrad(F.ones_like(take_first(F, pictures, range(4))))
-    ones = F.repeat(one, repeats=channels, axis=0)
-    return F.Convolution(pictures, ones, kernel=(1, 1), num_filter=channels, num_group=channels, no_bias=True)
+    return convolve_channels(F, pictures, one, channels, (1, 1))
 
 
 def copy_to_plain(F: Any, array: Any) -> Any:
@@ -68,7 +75,7 @@ def copy_weight(F: Any, weight: Any) -> Any:
 
 
 def unpair_channels(F: Any, out: Any, copies: bool) -> Any:
-    """(N, C/2, 2, W) -> (N, C, W); `copies` is for data in oneDNN's blocks."""
+    """Returns (N, C/2, 2, W) as (N, C, W). `copies` is for data in oneDNN's blocks."""
     return F.reshape(copy_to_plain(F, out) if copies else out, shape=(0, -3, 0))
 
 

@@ -3,8 +3,8 @@
 On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
 that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
 zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
-costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, alone and
-between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only the ratios of the constants
+costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, by itself
+and between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only ratios of constants
 matter. `python -m benchmarks costs` measures most of them anywhere.
 
 The estimate includes four properties of MXNet:
@@ -33,8 +33,8 @@ from dataclasses import replace
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
-from mxsame.plan import exact_plans, first_plan, forced
-from mxsame.plan.costs import BLOCK, TypicalLayer, Work, is_partial, is_slow_when_plain
+from mxsame.plan.costs import BLOCK, TypicalLayer, Workload, is_partial, is_slow_when_plain
+from mxsame.plan.exact import exact_plans, first_plan, forced
 from mxsame.plan.strategies import POOLS, STRATEGIES, AxisPlan, Plan
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_static
 
@@ -43,19 +43,19 @@ LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
 class Decision(NamedTuple):
-    """How an operator of a graph runs, and how it would run for another shape.
+    """The choice of a plan for an operator of a graph, which can be made again for another shape of the data.
 
-    `plan_for` gives what the graph depends on: the plan and the channels.
+    `plan_for` returns all that the operator's part of the graph depends on: the plan and the channels.
 
     >>> from mxsame.plan import AxisPlan, Window
-    >>> windows, work = (Window(8, 3, 2),), Work("conv", 8, 3, 32)
+    >>> windows, work = (Window(8, 3, 2),), Workload("conv", 8, 3, 32)
     >>> decision = Decision(windows, work, ("native", "slice"), choose(windows, work))
     >>> decision.plan_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
     True
     """
 
     windows: Windows
-    work: Work
+    work: Workload
     allowed: Tuple[str, ...]  # for a static shape
     plan: Plan
     channels_last: bool = False  # of the data
@@ -64,8 +64,8 @@ class Decision(NamedTuple):
     def depends_on_size(self) -> bool:
         """Whether the plan can differ between sizes, or some sizes are refused.
 
-        A convolution with stride 1 whose own padding is right has one plan, and MXNet itself refuses data that is too
-        short.
+        They do not for a convolution with stride 1 that MXNet's own padding serves: it has one plan, and MXNet itself
+        refuses data that is too short.
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
@@ -75,7 +75,7 @@ class Decision(NamedTuple):
         """Returns the shape of the output for data of this shape.
 
         >>> from mxsame.plan import Window
-        >>> Decision((Window(8, 3, 2),), Work("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
+        >>> Decision((Window(8, 3, 2),), Workload("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
         (1, 32, 4)
         """
         batch, *size = shape
@@ -99,21 +99,21 @@ class Decision(NamedTuple):
 
 
 def choose(
-    windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
+    windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
 ) -> Plan:
-    """Return the exact plan of the `allowed` strategies that is estimated to be the fastest. A graph for every size may
-    serve both inference and training.
+    """Return the exact plan of the `allowed` strategies that is estimated to be the fastest; for a graph that
+    `is_for_both` inference and training and for every size, the one with the smallest product of both estimates.
 
     Raises `ValueError` if there is none.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
-    >>> choose(windows, Work("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
+    >>> choose(windows, Workload("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
     True
-    >>> choose(windows, Work("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
+    >>> choose(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
-    validation.check_type(isinstance(work, Work), "work must be a mxsame.planner.Work", work=work)
+    validation.check_type(isinstance(work, Workload), "work must be a mxsame.planner.Workload", work=work)
     windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
         plan = choose_layout(first_plan(windows, work.operator, allowed), windows, work)
@@ -123,18 +123,20 @@ def choose(
     return _pad_shallow_data(plan, windows, work)
 
 
-def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Sequence[str]] = None) -> Dict[str, Plan]:
+def candidates(
+    windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None
+) -> Dict[str, Plan]:
     """Return the exact plans of the strategies that compete for speed; all exact plans if there is no such plan.
 
     >>> from mxsame.plan import TransposedWindow
-    >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Work("transposed")))
+    >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Workload("transposed")))
     ['slice', 'kernel']
     """
     plans = exact_plans(tuple(windows), work.operator, None if allowed is None else tuple(allowed))
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
-        # Picking multiplies by zero, which makes NaN of an infinity.
+        # Picking multiplies by zero, which makes NaN of infinity.
         makes_nan = work.operator == "max" and any(axis.pick or axis.gather for axis in plan.axes)
         return STRATEGIES[name].competes and not (is_static and (name == "gather" or makes_nan))
 
@@ -143,7 +145,9 @@ def candidates(windows: Sequence[AnyWindow], work: Work, allowed: Optional[Seque
 
 
 @functools.lru_cache(maxsize=4096)
-def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str, ...]], is_for_both: bool) -> Plan:
+def _estimated_fastest(windows: Windows, work: Workload, allowed: Optional[Tuple[str, ...]], is_for_both: bool) -> Plan:
+    """Returns the candidate with the smallest estimate. On a GPU, where nothing was measured, it is a longer kernel if
+    that is one, else the first."""
     plans = candidates(windows, work, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
@@ -161,10 +165,13 @@ def _estimated_fastest(windows: Windows, work: Work, allowed: Optional[Tuple[str
 # -- convolutions of shallow data
 
 
-def _pad_shallow_data(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
-    """Returns the plan of a convolution with its own padding of the first of three axes as a step, if it has a stride
-    and no window inside the data, or in training for every size perhaps none: oneDNN then adds the weight's gradient to
-    memory that it has not cleared."""
+def _pad_shallow_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
+    """Returns the plan. For a strided 3-D convolution without a window inside the data along the first axis, the
+    operator's own padding along that axis becomes a step before it.
+
+    For such a convolution, oneDNN adds the weight's gradient to memory that it has not cleared. In training, a graph
+    for every size may be called with such data.
+    """
     window, axis = windows[0], plan.axes[0]
     if work.device == "gpu" or work.purpose == "deployment" or not (isinstance(window, Window) and axis.pad):
         return plan
@@ -188,7 +195,7 @@ def _has_window_inside(axis: AxisPlan, window: Window, size: int) -> bool:
 # -- pooling: the layout in which oneDNN has fast code
 
 
-def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
+def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
     """Returns the plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
 
     Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
@@ -199,7 +206,7 @@ def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
     it). Else, and for windows at every position, a copy in blocks is much faster.
 
     >>> from mxsame.plan import AxisPlan, Window
-    >>> work = Work("max", in_channels=64, plain=True, blocks=True)
+    >>> work = Workload("max", in_channels=64, plain=True, blocks=True)
     >>> plan, large = Plan((AxisPlan(2), AxisPlan(2))), Window(224, 2, 2)
     >>> choose_layout(plan, [large, large], work).blocks
     True
@@ -216,6 +223,7 @@ def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> Plan:
 
 
 def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator: str) -> bool:
+    """Returns whether a pooling operator takes longer for data in the plain layout than a copy in blocks would."""
     if any(axis.pick for axis in plan.axes):
         return True
     size = [window.size for window in windows if window.size is not None]
@@ -227,14 +235,14 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
 # -- the estimate
 
 
-def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Work) -> float:
+def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     """Estimate the nanoseconds of an operator on the CPU with a plan, to compare plans for the same windows.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
     >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, zeros=(1, 0), pad=1)
     >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
-    >>> deep, depthwise = Work("conv", 8, 128, 128), Work("conv", 8, 128, 128, groups=128)
+    >>> deep, depthwise = Workload("conv", 8, 128, 128), Workload("conv", 8, 128, 128, groups=128)
     >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)
     True
     >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)

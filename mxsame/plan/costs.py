@@ -1,4 +1,4 @@
-"""What a layer costs on the CPU: nanoseconds, by constants that were measured.
+"""Estimates of what a layer costs on the CPU, in nanoseconds, by constants that were measured.
 
 Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) have their own
 costs, for the same `TypicalLayer`.
@@ -16,13 +16,13 @@ from typing import Any, Mapping, Optional, Sequence
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
-MOVE_OPERATORS = 8  # how many it takes to make a kernel with a single one
-LOW_OPERATORS = 12  # and to compute SAME's low for an axis of dynamic shape,
-AXIS_OPERATORS = 3  # and for each axis
+MOVE_OPERATORS = 8  # operators that make a kernel with a single one
+LOW_OPERATORS = 12  # that compute SAME's low for an axis of dynamic shape
+AXIS_OPERATORS = 3  # in addition, for each axis
 
-BLOCK = 8  # channels, the least that oneDNN makes blocks of
-BYTES_OF_BLOCK = 16 * 4  # of an element of the most
-CACHE = 1 << 20  # bytes; up to these oneDNN pools plain data in blocks, with AVX-512
+BLOCK = 8  # channels of oneDNN's smallest blocks
+BYTES_OF_BLOCK = 16 * 4  # of one element of the largest blocks
+CACHE = 1 << 20  # bytes of data and output, up to which oneDNN pools plain data in blocks, with AVX-512
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
@@ -60,8 +60,8 @@ COSTS = Costs()
 
 
 @dataclass(frozen=True)
-class Work:
-    """What an operator has to do, apart from its windows; None means unknown.
+class Workload:
+    """All that the cost of an operator depends on, apart from its windows; None means unknown.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Work:
 
     Examples
     --------
-    >>> Work("conv", batch=8, in_channels=3, channels=64, plain=True).groups
+    >>> Workload("conv", batch=8, in_channels=3, channels=64, plain=True).groups
     1
     """
 
@@ -99,11 +99,12 @@ class Work:
 
 
 class TypicalLayer:
-    """What the steps of a plan are estimated for: windows and work, with typical numbers for what is unknown."""
+    """A layer for which the steps of a plan are estimated: its windows and workload, with typical numbers for what is
+    unknown."""
 
     costs = COSTS
 
-    def __init__(self, windows: Sequence[AnyWindow], work: Work):
+    def __init__(self, windows: Sequence[AnyWindow], work: Workload):
         self.windows, self.work, self.rank = windows, work, len(windows)
         self.in_channels: int = work.in_channels or work.channels or TYPICAL_CHANNELS
         self.channels: int = work.channels or self.in_channels
@@ -122,12 +123,14 @@ class TypicalLayer:
 
     @property
     def depthwise(self) -> float:
-        """A multiplication of a depthwise convolution; oneDNN has fast code for two axes and a block of channels."""
+        """The cost of a multiplication of a depthwise convolution: oneDNN has fast code for two axes and a block of
+        channels."""
         fast = self.rank == 2 and self.in_channels >= BLOCK
         return self.costs.depthwise if fast else self.costs.depthwise_slow
 
     def moving(self, ranges: Mapping[int, Any], elements: int) -> float:
-        """Returns the cost of a depthwise convolution with a single one within these ranges, by axis."""
+        """Returns the cost of moving elements by a depthwise convolution whose kernel has a single one, at a position
+        within these ranges, by axis."""
         products: int = math.prod(most - least + 1 for least, most, *_ in ranges.values())
         return (products * self.depthwise + 2 * self.costs.touch) * elements + self.move_operators(list(ranges))
 
@@ -144,6 +147,7 @@ class TypicalLayer:
         return touch + (self._convolution(plan) if self.convolves else self._pooling(plan))
 
     def _pooling(self, plan: Any) -> float:
+        """Returns the cost of what a pooling operator reads, and of a copy in blocks."""
         costs, elements, detour = self.costs, self.batch * self.in_channels, 0.0
         each = costs.pooling
         if self.work.operator == "avg" and is_partial(plan, self.windows, self.size):
@@ -155,6 +159,7 @@ class TypicalLayer:
         return detour + elements * self._reads(plan) * each * (2 if self.training else 1)
 
     def _convolution(self, plan: Any) -> float:
+        """Returns the cost of the multiplications of a convolution, and of those of its gradients in training."""
         costs, share = self.costs, max(self.in_channels // int(self.work.groups), 1)
         long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
         each, backward = costs.dense, (4 if long else 2) * costs.dense  # backward: gradients of the data and the weight
@@ -174,16 +179,17 @@ class TypicalLayer:
 
 
 def _typical_size(rank: int, channels: int) -> int:
-    """Returns the size of a picture at first, then a quarter of it, which is halved wherever channels double."""
+    """Returns the size of a network's input for few channels, else a quarter of it, halved wherever channels double."""
     quarter = TYPICAL_PICTURE[rank] // 4
     return TYPICAL_PICTURE[rank] if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
 
 
 def _computed_outputs(axis: Any, size: int, outputs: int) -> int:
+    """Returns how many outputs MXNet's operator computes along an axis, before any are cropped or picked."""
     return size if axis.pick else int(outputs + axis.crop[0] + (axis.crop[1] or 0))
 
 
-def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
+def _reads(axis: Any, window: AnyWindow, size: int, outputs: int) -> int:
     """Returns the elements that all windows along an axis read of the data and of what is added to it; the operator's
     own padding takes none of oneDNN's time."""
     if isinstance(window, TransposedWindow):
@@ -208,8 +214,8 @@ def _reads(axis: Any, window: Any, size: int, outputs: int) -> int:
 
 
 def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Returns whether a window goes beyond the operator's own padding, as "full" lets it: MXNet keeps such averages
-    from oneDNN."""
+    """Returns whether a window goes beyond the operator's own padding, as the convention "full" allows. MXNet does not
+    leave such averages to oneDNN."""
     if plan.convention != "full":
         return False
     axes = zip(plan.axes, windows, size)
@@ -217,8 +223,8 @@ def is_partial(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> 
 
 
 def is_slow_when_plain(plan: Any, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Returns whether oneDNN pools plain data slowly: without AVX-512 always, else where the most channels of a block
-    of data and output do not fit into the cache."""
+    """Returns whether oneDNN pools plain data slowly: always without AVX-512, else if a block of the data and of the
+    output does not fit into the cache."""
     outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
     elements = math.prod(size) + math.prod(outputs)
     return not has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE

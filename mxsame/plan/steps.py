@@ -12,19 +12,20 @@ from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple, Type
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, TypicalLayer, Work
+from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, TypicalLayer, Workload
+from mxsame.plan.windows import Windows
 
 GATHER_OPERATORS = 30
 
 
 class Setting(NamedTuple):
-    """What a step needs to know about the operator that it belongs to.
+    """The facts of an operator that the steps of its plan depend on.
 
     Parameters
     ----------
     windows
         The geometry along each axis.
-    work : mxsame.planner.Work
+    work : mxsame.planner.Workload
         Only shifting, picking, and concatenation in 3-D depend on its number of channels.
     spatial_axis : int
         The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
@@ -33,16 +34,30 @@ class Setting(NamedTuple):
         maximum over a window that holds that element too.
     """
 
-    windows: Tuple[Any, ...]
-    work: Work
+    windows: Windows
+    work: Workload
     spatial_axis: int
     fill: str = "zero"
 
+    @property
+    def axes(self) -> range:
+        """The spatial axes, with channels first."""
+        return range(SPATIAL, SPATIAL + len(self.windows))
+
+    def window(self, axis: int) -> Any:
+        """Returns the window along one of `axes`."""
+        return self.windows[axis - SPATIAL]
+
+    def row(self, F: Any, data: Any, axis: int) -> Any:
+        """Returns a row of the data along an axis: the first element of all other axes."""
+        return arrays.take_first(F, data, [other for other in range(self.axes.stop) if other != axis])
+
 
 class Step:
-    """What is done along some axes. `before` changes the data, `weight` the kernel and `after` the output.
+    """A change along some axes: `before` changes the data, `weight` the kernel and `after` the output.
 
-    `values` are those of its field of `AxisPlan`, by axis. `layer` is what it is estimated for.
+    `plans` has the plans of all axes, `values` those of the step's own field of `AxisPlan`, for the axes that have the
+    step. Costs are estimated for a `layer`.
     """
 
     fills = False  # padding becomes part of the data
@@ -58,7 +73,7 @@ class Step:
         return weight
 
     def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
-        """Returns the output; `data` is what the first step was given."""
+        """Returns the changed output; `data` is the data before all steps."""
         return out
 
     def cost(self, layer: TypicalLayer) -> float:
@@ -75,12 +90,12 @@ class Step:
 
 
 class Flip(Step):
-    """Data, kernel and output are reversed."""
+    """The reversal of data, kernel and output."""
 
     reorders = True
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        """A slice that steps backwards is many times faster than `reverse`."""
+        """Returns the data reversed, by a slice that steps backwards: it is many times faster than `reverse`."""
         whole = (None,) * (SPATIAL + len(self.plans))
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
@@ -108,7 +123,7 @@ class Dilate(Step):
     reorders = True
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        """n elements -> (n-1)*stride + 1."""
+        """Returns (n-1)*stride + 1 elements for n."""
         for axis, stride in self.values.items():
             if stride == 1:
                 continue
@@ -120,7 +135,7 @@ class Dilate(Step):
 
 
 class Concat(Step):
-    """Elements are concatenated to the data."""
+    """The concatenation of elements to the data."""
 
     fills = reorders = True
 
@@ -128,8 +143,8 @@ class Concat(Step):
         return self.concatenate(F, setting, data, {})
 
     def concatenate(self, F: Any, setting: Setting, data: Any, likes: Mapping[int, Any]) -> Any:
-        """Gives the data four axes for that: only then oneDNN concatenates, and MXNet's own way takes ten times
-        longer. `likes` are arrays as long as what is concatenated before the data, by axis."""
+        """Returns the data with the elements. `likes` has arrays that are as long as what is concatenated before the
+        data, by axis. The data get four axes first: only then oneDNN concatenates, ten times as fast as MXNet."""
         rank, first = len(self.plans), setting.spatial_axis
         back: Tuple[int, ...] = ()
         if rank == 1:
@@ -152,11 +167,11 @@ class Concat(Step):
 
 
 class Lengthen(Concat):
-    """SAME's low and more elements are concatenated before the data, others after it."""
+    """The concatenation of SAME's low and more elements before the data, and of others after it."""
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        """Pooling, for one, refuses a length that is not yet inferred. So the result has the shape of an array whose
-        shape does not depend on it."""
+        """Returns the data with the elements. MXNet infers its length too late for pooling operators, so it gets the
+        shape of an array for which the length is inferred at once."""
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (more, high) in self.values.items():
             starts[axis], length = _infer_lengths(F, setting, data, axis, more)
@@ -170,7 +185,7 @@ class Lengthen(Concat):
 
 
 class Pad(Step):
-    """Elements are added by MXNet's pad operator."""
+    """The addition of elements by MXNet's pad operator."""
 
     fills = reorders = True
 
@@ -182,13 +197,13 @@ class Pad(Step):
 
 
 class Gather(Step):
-    """The data with its padding is gathered from itself: out*s + max(ke - s, 0) elements along each axis."""
+    """The look-up of the data with its padding in the data: out*s + max(ke - s, 0) elements along each axis."""
 
     fills = reorders = True
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        """One axis after another, each as the first: whole rows are copied then; a look-up along any other axis goes
-        element by element, many times slower."""
+        """Returns the padded data. Each axis in turn becomes the first, along which whole rows are copied: a look-up
+        along any other axis goes element by element, many times slower."""
         whole, order = data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
             positions = self._positions(F, setting, whole, axis)
@@ -200,10 +215,9 @@ class Gather(Step):
         return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
     def _positions(self, F: Any, setting: Setting, data: Any, axis: int) -> Any:
-        """-low, 1-low, ..: what the windows read along an axis."""
-        window = setting.windows[axis - SPATIAL]
-        others = [other for other in range(SPATIAL + len(self.plans)) if other != axis]
-        row = F.contrib.arange_like(F.cast(arrays.take_first(F, data, others), dtype="float64"), axis=axis)
+        """Returns the positions -low, 1-low, .. that the windows read along an axis."""
+        window = setting.window(axis)
+        row = F.contrib.arange_like(F.cast(setting.row(F, data, axis), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
         positions = F.repeat(starts, repeats=window.stride)
         if window.effective_kernel_size > window.stride:
@@ -218,7 +232,7 @@ class Gather(Step):
 
 
 class Shift(Step):
-    """The data is shifted within its padding, so that its low appears to be the same for every size."""
+    """The shift of the data within its padding to where its low is the same for every size."""
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
         ones = {axis: OneHot(*values) for axis, values in self.values.items()}
@@ -230,11 +244,11 @@ class Shift(Step):
 
 
 class Zeros(Step):
-    """(front, back) zeros are concatenated to the kernel."""
+    """The concatenation of (front, back) zeros to the kernel."""
 
     def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
-        """Where the axes of the kernel are last, they go to the front for that on the CPU: whole blocks are copied
-        then, and not a few elements at a time. MXNet transposes five axes too slowly for it."""
+        """Returns the kernel with the zeros. On the CPU, its last axes go to the front first: then whole blocks are
+        copied, not a few elements at a time. MXNet transposes five axes too slowly for that."""
         rank, first = len(self.plans), setting.spatial_axis
         moves = first == SPATIAL and rank < 3 and setting.work.device == "cpu"
         if moves:
@@ -252,7 +266,7 @@ class Zeros(Step):
 
 
 class Crop(Step):
-    """(start, end) elements are dropped from the output; an end of None depends on the size."""
+    """The crop of (start, end) elements from the output; an end of None depends on the size."""
 
     def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
         super().__init__(plans, values)
@@ -260,10 +274,9 @@ class Crop(Step):
         self._is_static = any(map(any, values.values()))
 
     def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
-        """Outputs after ceil(n/s) are cropped by a thin array of such lengths."""
-        out = arrays.crop(
-            F, out, [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()], setting.spatial_axis
-        )
+        """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
+        crops = [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()]
+        out = arrays.crop(F, out, crops, setting.spatial_axis)
         if not self._dynamic:
             return out
         whole = (None,) * (SPATIAL + len(self.plans))
@@ -282,7 +295,7 @@ class Crop(Step):
 
 
 class Pick(Step):
-    """Windows at every position are computed, and those picked that SAME has for the size."""
+    """The choice of the outputs that SAME has for the size, from those of windows at every position."""
 
     def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
         ones = {axis: OneHot(least, reach) for axis, (least, reach, _) in self.values.items()}
@@ -316,7 +329,7 @@ STEPS: Dict[str, Type[Step]] = {
 
 
 class OneHot(NamedTuple):
-    """The single one along an axis of a kernel of zeros: it is at reach - low, and low is not below `least`."""
+    """The position of the single one along an axis of a kernel of zeros: reach - low, where low is at least `least`."""
 
     least: int
     reach: int
@@ -328,16 +341,13 @@ class OneHot(NamedTuple):
 
 
 def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
-    """Returns the elements of padding before the data along an axis, as an array (1,): half of all, rounded up if the
-    extra one is at the start.
+    """Returns the number of padding elements before the data along an axis, as an array (1,). It is half of all, and
+    rounded up if the extra one is at the start.
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
     length of a thin row.
     """
-    window, others = (
-        setting.windows[axis - SPATIAL],
-        [other for other in range(SPATIAL + len(setting.windows)) if other != axis],
-    )
+    window, others = setting.window(axis), [other for other in range(setting.axes.stop) if other != axis]
     row = data if setting.work.plain else arrays.take_first_block(F, data, others)
     length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
     total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
@@ -348,18 +358,15 @@ def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
 
 
 def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, more: int) -> Tuple[Any, Any]:
-    """Returns zeros, as many as `more` and the elements of padding before the data along an axis, and an array as long
-    as these and the data.
+    """Returns two arrays: `more` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
+    many as these and the data.
 
-    All follows when MXNet infers shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is. What
-    must be concatenated to n elements for that has a length that is not given: only `_rnn_param_concat` infers it.
+    MXNet infers these lengths with the shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is.
+    The first array is what is missing from that sum to n: of MXNet's operators, only `_rnn_param_concat` infers it.
     """
-    window, others = (
-        setting.windows[axis - SPATIAL],
-        [other for other in range(SPATIAL + len(setting.windows)) if other != axis],
-    )
+    window = setting.window(axis)
     missing = window.effective_kernel_size - window.stride + 2 * more
-    row = F.zeros_like(F.reshape(arrays.take_first(F, data, others), shape=(-1,)))
+    row = F.zeros_like(F.reshape(setting.row(F, data, axis), shape=(-1,)))
     starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
     twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
     half = F.slice(twice, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
@@ -369,8 +376,8 @@ def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, more: int) ->
 
 def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
     r"""Returns a kernel (1, 1, \*lengths) of zeros and a one, which is at the right position for the size of `data`."""
-    ndim, chosen = SPATIAL + len(setting.windows), None
-    dynamic = [axis for axis in ones if setting.windows[axis - SPATIAL].size is None]
+    ndim, chosen = setting.axes.stop, None
+    dynamic = [axis for axis in ones if setting.window(axis).size is None]
     for axis in dynamic:
         row = F.one_hot(ones[axis].reach - _low_pad(F, setting, data, axis), depth=ones[axis].length)
         row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
@@ -380,7 +387,7 @@ def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot])
         filled = F.tile(kernel, reps=tuple(ones[axis].length if axis in dynamic else 1 for axis in range(ndim)))
         kernel = F.where(chosen, filled, F.zeros_like(filled))
     for axis, one in ones.items():
-        window = setting.windows[axis - SPATIAL]
+        window = setting.window(axis)
         if window.size is not None:
             before = one.reach - window.pads(window.size)[0]
             kernel = arrays.concatenate(F, kernel, axis, (before, one.length - 1 - before))
@@ -390,24 +397,15 @@ def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot])
 def _move_channels(
     F: Any, setting: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
 ) -> Any:
-    """Returns every channel of the array by itself, moved along some axes by a depthwise convolution whose kernel is a
-    single one: a copy in the layout that convolutions have among themselves."""
-    kernel = F.repeat(_single_one(F, setting, data, ones), repeats=setting.work.in_channels, axis=0)
-    axes = range(SPATIAL, SPATIAL + len(setting.windows))
-    return F.Convolution(
-        array,
-        kernel,
-        kernel=tuple(ones[axis].length if axis in ones else 1 for axis in axes),
-        stride=tuple(strides),
-        pad=tuple(pads),
-        num_filter=setting.work.in_channels,
-        num_group=setting.work.in_channels,
-        no_bias=True,
-    )
+    """Returns the array moved along some axes, by a depthwise convolution whose kernel has a single one. Its position
+    follows from the size of the data."""
+    kernel, channels = _single_one(F, setting, data, ones), setting.work.in_channels
+    lengths = [ones[axis].length if axis in ones else 1 for axis in setting.axes]
+    return arrays.convolve_channels(F, array, kernel, channels, lengths, stride=tuple(strides), pad=tuple(pads))
 
 
 def steps_of(axes: Tuple[Any, ...]) -> Tuple[Step, ...]:
-    """Returns the steps that plans of axes ask for: those whose field is not empty."""
+    """Returns the steps of a plan: those whose field is not empty for some axis."""
     plans, steps = dict(enumerate(axes, SPATIAL)), []
     for field, step in STEPS.items():
         values = {axis: getattr(plan, field) for axis, plan in plans.items()}

@@ -118,7 +118,7 @@ class Plan:
 
 
 def _native(window: Window, low: int, high: int) -> AxisPlan:
-    """Leave it to the operator's own pad; exact if both ends are alike, or if no window reads what is too much."""
+    """Leave padding to the operator's own pad: exact if both ends are alike, or if no window reads the surplus."""
     return AxisPlan(window.kernel_size, pad=low)
 
 
@@ -145,7 +145,7 @@ def _kernel(window: Window, low: int, high: int) -> AxisPlan:
 def _zeros_after(draft: AxisPlan, window: Window) -> int:
     """Returns the fewest zeros that leave every size its outputs and no more; 0 if no number does."""
     extended, rest = (draft.kernel_size - 1) * window.dilation + 1, []
-    for size in window.sizes:  # elements after the last window that is wanted
+    for size in window.sizes:  # elements after the last window of SAME
         rest.append(size + 2 * draft.pad - extended - (window.outputs(size) - 1) * window.stride)
     fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
     return fewest if fewest * window.dilation <= min(rest) else 0
@@ -168,7 +168,7 @@ def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> O
     """Returns the draft with what it must crop, if it is exact, else None.
 
     The operator's window j starts at j*s - (pad + added low - zeros in front * d), counted in elements of the data. The
-    first that is kept must start at -low; and there must be no fewer outputs than wanted.
+    first that is kept must start at -low; and there must be no fewer outputs than SAME has.
     """
     low, high = pads[0][0], max(high for _, high in pads)
     if any(pad[0] != low for pad in pads):  # the windows of one graph cannot start at two positions
@@ -196,16 +196,16 @@ def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = Fa
 
 
 def _native_only(window: Window) -> Optional[AxisPlan]:
-    """Native is the name for a plan without any step of ours."""
+    """Leave padding to the operator's own pad, without any step around it."""
     plan = _static(_native)(window)
     return plan if plan is not None and plan.crop == (0, 0) else None
 
 
 def _full(window: Window) -> Optional[AxisPlan]:
-    """Pooling's "full" convention counts the partial window at the end; the operator insists on k <= n + 2*pad.
+    """Use Pooling's "full" convention, which counts a partial window at the end. The operator needs k <= n + 2*pad.
 
-    Windows of 2, the most common of all, would need something slower for the sake of a dynamic size of 1. That size is
-    given up: the operator refuses it.
+    Windows of 2, the most common of all, do not serve a dynamic size of 1, which the operator refuses: all that would
+    serve it is slower for every size.
 
     If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
     """
@@ -223,15 +223,16 @@ def _full(window: Window) -> Optional[AxisPlan]:
 
 
 def _concat_low(window: Window) -> Optional[AxisPlan]:
-    """What is concatenated follows from the size if low does."""
+    """Concatenate as many elements as every size needs, or if low follows from the size, as many as this size needs."""
     return _static(_concat)(window) or _lengthened(window, 0)
 
 
 def _lengthened(window: Window, more: int, ceil: bool = False) -> Optional[AxisPlan]:
-    """Concatenate low of the size, `more`, for windows that are dropped, and what the longest high needs.
+    """Concatenate low of the size and `more` elements, for windows that are dropped, before the data, and the longest
+    high after it.
 
-    MXNet has no empty arrays. And if the first array that oneDNN concatenates has length 1, it gives the result an
-    order of axes that is a hundred times slower to pool.
+    At least two elements are needed before the data: MXNet has no empty arrays, and if the first array that oneDNN
+    concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
     pads = [window.pads(size) for size in window.sizes]
     is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + more > 1
@@ -244,8 +245,8 @@ def _lengthened(window: Window, more: int, ceil: bool = False) -> Optional[AxisP
 
 
 def _flip(window: Window) -> Optional[AxisPlan]:
-    """Static strategies from the end: `high` may be the same for every size though `low` is not, as it is for every
-    odd kernel with stride 2. 3-D networks in one graph for every size take two to three times as long without it."""
+    """Use a static strategy on flipped data. For every odd kernel with stride 2, `high` is the same for every size
+    although `low` is not. Without this, 3-D networks in one graph for every size take two to three times as long."""
     for size in window.sizes:  # windows can be counted from the end if the last one ends with the padding
         low, high = window.pads(size)
         if high != high_pad(size, window.outputs(size), window.effective_kernel_size, window.stride, low):
@@ -262,14 +263,14 @@ def _flip(window: Window) -> Optional[AxisPlan]:
 
 
 def _shift(window: Window) -> Optional[AxisPlan]:
-    """The data is shifted so that the windows of every size start at the same position."""
+    """Shift the data to where the windows of every size start at the same position."""
     if window.size is not None:
         return None
     return _moved(window, lambda least, reach: [AxisPlan(window.kernel_size, shift=(least, reach), pad=least)])
 
 
 def _pick(window: Window) -> Optional[AxisPlan]:
-    """Run the operator with stride 1, and pick the outputs that are wanted."""
+    """Run the operator with stride 1, and pick SAME's outputs."""
     if window.dilation != 1:
         return None
     pad = max(max(window.pads(size)) for size in window.sizes)
@@ -298,7 +299,7 @@ def _moved(window: Window, drafts: Callable[[int, int], Iterable[AxisPlan]]) -> 
 
 
 def _gather(window: Window) -> Optional[AxisPlan]:
-    """The draft is exact for any kernel and stride, if the pads follow from the size."""
+    """Gather the padded data from the data: exact for any kernel and stride, if the pads follow from the size."""
     return AxisPlan(window.kernel_size, gather=True) if window.follows_size else None
 
 
@@ -325,6 +326,7 @@ def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
 
 
 def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisPlan:
+    """Returns the plan with these zeros around the kernel that leaves as much as it can to pad and adj."""
     start, end = (count + added * window.dilation for count, added in zip(window.crop, zeros))
     extent = window.effective_kernel_size + sum(zeros) * window.dilation
     pad = max(min(start, end + window.stride - 1, extent - 1), 0)
@@ -343,11 +345,11 @@ def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
 
 
 def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> Optional[AxisPlan]:
-    """Returns the plan, if its first output is at the wanted position of the full extent, and it has as many as wanted;
-    the operator takes no negative number, and adj < stride (with stride 1, none)."""
+    """Returns the plan if it is exact, else None. Its first output must be at the right position of the full extent,
+    and it must have the right number of outputs. The operator takes no negative number, and adj < stride."""
     if plan is None:
         return None
-    start, wanted = window.crop[0], window.outputs(1)
+    start, expected = window.crop[0], window.outputs(1)
     if plan.dilate:  # the convolution's window j starts at j - low and ends with the full extent's element j
         first = window.effective_kernel_size - 1 - plan.pad - plan.pad_operator[0] + plan.crop[0]
         outputs = 1 + 2 * plan.pad + sum(plan.pad_operator) - window.effective_kernel_size + 1
@@ -355,7 +357,7 @@ def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> O
         first = plan.pad + plan.crop[0] - plan.zeros[0] * window.dilation
         outputs = (plan.kernel_size - 1) * window.dilation + 1 - 2 * plan.pad + plan.adj
     left = outputs - plan.crop[0] - (plan.crop[1] or 0)
-    exact = first == start and left == wanted
+    exact = first == start and left == expected
     no_negative = min(plan.pad, plan.adj, plan.crop[0], plan.crop[1] or 0) >= 0
     return plan if exact and no_negative and plan.adj < window.stride else None
 
@@ -424,20 +426,17 @@ class Strategy:
 _EVERY = ("conv", *POOLS)
 _SUMS = ("conv", "avg", "avg with padding", "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
-# Without costs, the first that is exact is chosen.
-STRATEGIES: Dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (
-        Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
-        Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
-        Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
-        Strategy("concat", _concat_low, _EVERY, channels_last=True),
-        Strategy("kernel", _static(_kernel), ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
-        Strategy("pad", _static(_pad), _EVERY, competes=False),
-        Strategy("shift", _shift, ("conv",), needs=CHANNELS),
-        Strategy("pick", _pick, POOLS, needs=CHANNELS),
-        Strategy("flip", _flip, _SUMS, needs=WEIGHT),
-        Strategy("gather", _gather, _EVERY),
-        Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
-    )
-}
+_TABLE = (  # without costs, the first that is exact is chosen
+    Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
+    Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
+    Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
+    Strategy("concat", _concat_low, _EVERY, channels_last=True),
+    Strategy("kernel", _static(_kernel), ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
+    Strategy("pad", _static(_pad), _EVERY, competes=False),
+    Strategy("shift", _shift, ("conv",), needs=CHANNELS),
+    Strategy("pick", _pick, POOLS, needs=CHANNELS),
+    Strategy("flip", _flip, _SUMS, needs=WEIGHT),
+    Strategy("gather", _gather, _EVERY),
+    Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
+)
+STRATEGIES: Dict[str, Strategy] = {strategy.name: strategy for strategy in _TABLE}

@@ -20,7 +20,7 @@ Ints = Tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis of an operator's data, and the kernel along it. `size` is None if it is dynamic."""
+    """The geometry along one axis of an operator's data. `size` is None if it is dynamic."""
 
     size: Optional[int]
     kernel_size: int
@@ -33,13 +33,13 @@ class _Axis:
 
     @property
     def effective_kernel_size(self) -> int:
-        """ke = (k-1)d + 1."""
+        """The effective kernel size ke = (k-1)d + 1."""
         return (self.kernel_size - 1) * self.dilation + 1
 
 
 @dataclass(frozen=True)
 class Window(_Axis):
-    """One axis of a convolution or a pooling operator: output j reads the elements from j*s - low on.
+    """The geometry along one axis of a convolution or pooling operator: output j reads the elements from j*s - low on.
 
     `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` pads the end until a partial last window is
     whole (pooling with explicit pads).
@@ -76,7 +76,7 @@ class Window(_Axis):
         return self.padding == arithmetic.KERAS_MXNET
 
     def pads(self, size: int) -> Tuple[int, int]:
-        """(low, high) for this size."""
+        """Returns (low, high) for this size."""
         low, high = arithmetic.resolve_pads(size, self.kernel_size, self.stride, self.dilation, self.padding)
         if self.ceil_mode and not self.follows_size:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
@@ -104,9 +104,9 @@ class Window(_Axis):
 
 @dataclass(frozen=True)
 class TransposedWindow(_Axis):
-    """One axis of a transposed convolution: `crop` is the number of elements of its full extent (n-1)s + ke that are
-    dropped at (start, end). A negative end is a number of elements that hold only the bias. The crop does not depend on
-    the size.
+    """The geometry along one axis of a transposed convolution: `crop` is the number of elements of its full extent
+    (n-1)s + ke that are dropped at (start, end). A negative end is a number of elements that hold only the bias. The
+    crop does not depend on the size.
 
     >>> TransposedWindow(size=4, kernel_size=3, stride=2, crop=(0, 1)).outputs(4)
     8
@@ -115,12 +115,12 @@ class TransposedWindow(_Axis):
     crop: Tuple[int, int] = (0, 0)
 
     def outputs(self, size: int) -> int:
-        """(n-1)s + ke - start - end."""
+        """Returns the length of the output for this size, (n-1)s + ke - start - end."""
         return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
 
 
 def cached(function: Function) -> Function:
-    """Returns the function with a cache, for arguments that may be lists."""
+    """A decorator: a cache of the function's values, for arguments that may be lists."""
     remembered = functools.lru_cache(maxsize=4096)(function)
 
     def as_tuple(value: Any) -> Any:
@@ -148,8 +148,8 @@ def make_windows(
     pool: bool = False,
     ceil_mode: bool = False,
 ) -> Tuple[Window, ...]:
-    """One checked `Window` per axis of a convolution, or of a pooling operator; `padding` as `mxsame.validation` gives
-    it.
+    """Returns a checked `Window` for each axis of a convolution or a pooling operator; `padding` is one of
+    `mxsame.validation`.
 
     Raises `ValueError` if the padded input is shorter than the kernel, or if a window would read no element of data.
 
@@ -173,10 +173,10 @@ def make_windows(
 def make_pool_windows(
     size: Sizes, pool_size: Ints, strides: Ints, padding: Any, ceil_mode: bool, counts_padding: bool
 ) -> Tuple[Tuple[Window, ...], Any]:
-    """Returns the windows of a pooling operator, and the pads (low, high) that become data before it.
+    """Returns the windows of a pooling operator, and pads (low, high) that become data before it.
 
-    An average that counts padding does not count what a partial window has after it: so with `ceil_mode` the padding is
-    data, and the average is one that counts none. Otherwise there are no such pads.
+    There are such pads only for an average that counts padding, with `ceil_mode`. It must not count what a partial
+    window reads after the padding. So the padding is data, and the average counts no padding.
 
     >>> make_pool_windows((5,), (2,), (2,), ((1, 0),), True, True)
     ((Window(size=6, kernel_size=2, stride=2, dilation=1, padding=(0, 0), ceil_mode=True),), ((1, 0),))
@@ -190,7 +190,7 @@ def make_pool_windows(
 
 
 def serialize_windows(windows: Windows) -> str:
-    """Returns the fields of each window, as a note in a graph that is written in another format.
+    """Returns the fields of each window as text, for an attribute of an operator.
 
     >>> serialize_windows((Window(7, 2, 2),))
     "[{'size': 7, 'kernel_size': 2, 'stride': 2, 'dilation': 1, 'padding': 'same', 'ceil_mode': False}]"
@@ -199,7 +199,7 @@ def serialize_windows(windows: Windows) -> str:
 
 
 def describe_windows(windows: Sequence[AnyWindow], pool: bool = False) -> str:
-    """Windows in a message, by the names of a layer's arguments, or of a pooling layer's.
+    """Returns windows as text for a message, by the names of the arguments of a layer, or of a pooling layer.
 
     >>> describe_windows([TransposedWindow(8, 3, 2), TransposedWindow(9, 3, 2)])
     'input_size=(8, 9), kernel_size=(3, 3), strides=(2, 2), dilation=(1, 1), crop=((0, 0), (0, 0))'
@@ -250,7 +250,7 @@ def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
 
 
 def _check_no_window_is_empty(window: Window) -> None:
-    """Raise if a window starts after the data, as the last one may with ceil_mode."""
+    """Raises `ValueError` if a window starts after the data, as the last one may with ceil_mode."""
     starts = ((size, (window.outputs(size) - 1) * window.stride - window.pads(size)[0]) for size in window.sizes)
     if any(start >= size for size, start in starts):
         rule, given = "ceil_mode must leave no window without an element of the data", describe_windows([window], True)
@@ -263,7 +263,7 @@ def _check_no_window_is_empty(window: Window) -> None:
 def make_transposed_windows(
     size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints]
 ) -> Tuple[TransposedWindow, ...]:
-    """One checked `TransposedWindow` per axis; `padding` as `mxsame.validation` gives it.
+    """Returns a checked `TransposedWindow` for each axis; `padding` is one of `mxsame.validation`.
 
     Raises `ValueError` as `mxsame.padding.transposed_crops` does, and if nothing is left of the output.
 
@@ -285,7 +285,7 @@ def make_transposed_windows(
 
 @functools.lru_cache(maxsize=4096)
 def lengths(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes]:
-    """(of the data with explicit pads, of the output) along each axis; None for those that are dynamic.
+    """Returns the lengths of the data with explicit pads, and of the output, along each axis; None for dynamic axes.
 
     >>> lengths(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
     ((8, None), (4, None))

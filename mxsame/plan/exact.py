@@ -1,0 +1,140 @@
+"""The exact plans of an operator, and which of them is the first, or forced."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from types import MappingProxyType
+from typing import Iterator, Mapping, Optional, Sequence, Tuple
+
+from mxsame import validation
+from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan
+from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, describe_windows
+
+_FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced", default=None)
+
+
+@functools.lru_cache(maxsize=None)
+def strategies_for(operator: str) -> Tuple[str, ...]:
+    """Returns the names of the strategies for an operator, in the order of the table.
+
+    >>> strategies_for("max")
+    ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
+    """
+    validation.check(operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
+
+
+@cached
+def exact_plans(
+    windows: Tuple[AnyWindow, ...], operator: str, allowed: Optional[Tuple[str, ...]] = None
+) -> Mapping[str, Plan]:
+    """Return every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
+
+    In all of them, an axis for which "native" is exact runs natively. An axis for which the strategy is not exact runs
+    by the first one that is. If all axes run natively, there is only "native".
+
+    Parameters
+    ----------
+    windows : tuple of Window or TransposedWindow
+    operator : str
+        One of `OPERATORS`.
+    allowed : tuple of str, optional
+        Names of strategies; by default all that serve the operator.
+
+    Raises
+    ------
+    ValueError
+        For a stride above 4096 along an axis of unknown size.
+
+    Examples
+    --------
+    >>> list(exact_plans((Window(8, 3, 2),), "conv", ("native", "slice", "concat")))
+    ['slice', 'concat']
+    >>> list(exact_plans((Window(7, 3, 2),), "conv"))
+    ['native']
+    """
+    served = strategies_for(operator)
+    allowed = served if allowed is None else allowed
+    check_residues(windows)
+    for name in allowed:
+        validation.check(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)
+    if operator in POOLS and operator != "avg with padding":  # they ignore it
+        windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
+    drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
+    rows = [{name: plan for name, plan in row.items() if plan is not None} for row in drafts]
+    if all("native" in row for row in rows):
+        return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
+    plans = {}
+    for name in allowed:
+        strategy = STRATEGIES[name]
+        if strategy.together:
+            chosen = [row.get(name) for row in rows]
+        elif any(name in row and "native" not in row for row in rows):
+            chosen = [_of_axis(row, name) for row in rows]
+        else:
+            continue
+        if all(chosen):
+            plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
+    return MappingProxyType(plans)
+
+
+def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
+    """Returns "native" if the axis needs nothing, else this strategy, else the first that does not need other axes."""
+    if "native" in row or name not in row:
+        return next((plan for one, plan in row.items() if not STRATEGIES[one].together), None)
+    return row[name]
+
+
+def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
+    """Return the first of the exact plans, or the one of :func:`force`; `ValueError` if that is not exact.
+
+    >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
+    >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
+    (True, True)
+    >>> first_plan([Window(7, 2, 2)], "max")
+    Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
+    """
+    allowed, strategy = strategies_for(operator) if allowed is None else tuple(allowed), forced()
+    forces = strategy is not None and strategy in allowed
+    tried = tuple(name for name in allowed if name in ("native", strategy)) if forces else allowed
+    plans = exact_plans(tuple(windows), operator, tried)
+    if plans:
+        return next(iter(plans.values()))
+    rule, given = "an input of dynamic shape with this padding and stride has no exact graph", describe_windows(windows)
+    if not forces:
+        raise validation.DynamicShapeError(f"{rule}; received {given}")
+    exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
+    rule = f"strategy must be one that is exact for this layer ({exact})"
+    raise ValueError(f"{rule}; received strategy={strategy!r}, {given}")
+
+
+def forced() -> Optional[str]:
+    """Return the strategy of :func:`force`, or None.
+
+    >>> with force("concat"):
+    ...     forced()
+    'concat'
+    """
+    return _FORCED.get()
+
+
+@contextlib.contextmanager
+def force(strategy: Optional[str]) -> Iterator[None]:
+    """Build graphs by this strategy within the `with` block, for tests and experiments; None ends a force.
+
+    Operators that the strategy does not serve are not affected. Raises `ValueError` for a geometry for which it is not
+    exact.
+
+    >>> with force("slice"):
+    ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
+    True
+    """
+    known = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
+    validation.check(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
+    token = _FORCED.set(strategy)
+    try:
+        yield
+    finally:
+        _FORCED.reset(token)
