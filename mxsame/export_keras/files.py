@@ -45,15 +45,15 @@ def _newer(model: Model, shapes: Mapping[Tensor, tuple]) -> Dict[str, Any]:
         config = {"shape": list(shapes[tensor]), "dtype": "float32", "keras_history": list(tensor)}
         return {"class_name": "__keras_tensor__", "config": config}
 
-    def call(each: LayerCall) -> Dict[str, Any]:
-        return {"args": mapped(list(each.args), Tensor, reference), "kwargs": mapped(each.kwargs, Tensor, reference)}
+    def node(call: LayerCall) -> Dict[str, Any]:
+        return {"args": mapped(list(call.args), Tensor, reference), "kwargs": mapped(call.kwargs, Tensor, reference)}
 
     layers = []
     for layer in model.layers:
         module = "keras.layers" if layer.operator is None else OPERATORS + layer.operator.rpartition(".")[0]
         entry = {"module": module, "class_name": layer.class_name, "config": layer.config, "name": layer.name}
         entry["registered_name"] = None if layer.operator is None else layer.class_name
-        layers.append({**entry, "inbound_nodes": [call(each) for each in layer.calls if each.args]})
+        layers.append({**entry, "inbound_nodes": [node(call) for call in layer.calls if call.args]})
     names = {"module": "keras.src.models.functional", "registered_name": "Functional"}
     return {**names, "class_name": "Functional", "config": _config(model, layers)}
 
@@ -61,8 +61,8 @@ def _newer(model: Model, shapes: Mapping[Tensor, tuple]) -> Dict[str, Any]:
 def _older(model: Model) -> Dict[str, Any]:
     """Keras 2's configuration."""
 
-    def call(each: LayerCall) -> List[Any]:
-        return [[*tensor, each.kwargs if number == 0 else {}] for number, tensor in enumerate(each.tensors())]
+    def node(call: LayerCall) -> List[Any]:
+        return [[*tensor, call.kwargs if number == 0 else {}] for number, tensor in enumerate(call.tensors())]
 
     layers = []
     for layer in model.layers:
@@ -70,13 +70,13 @@ def _older(model: Model) -> Dict[str, Any]:
         if layer.class_name == "InputLayer":
             config["batch_input_shape"] = config.pop("batch_shape")
         entry = {"class_name": layer.class_name, "config": config, "name": layer.name}
-        layers.append({**entry, "inbound_nodes": [call(each) for each in layer.calls if each.args]})
+        layers.append({**entry, "inbound_nodes": [node(call) for call in layer.calls if call.args]})
     return {"class_name": "Functional", "config": _config(model, layers)}
 
 
 def _config(model: Model, layers: List[Dict[str, Any]]) -> Dict[str, Any]:
     """A single input or output is no list of one, which Keras 3 would take it for."""
     inputs, outputs = ([list(x) for x in tensors] for tensors in (model.inputs, model.outputs))
-    inputs, outputs = (each if len(each) > 1 else each[0] for each in (inputs, outputs))
+    inputs, outputs = (ends if len(ends) > 1 else ends[0] for ends in (inputs, outputs))
     ends = {"input_layers": inputs, "output_layers": outputs}
     return {"name": model.name, "trainable": True, "layers": layers, **ends}

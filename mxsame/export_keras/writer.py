@@ -100,7 +100,7 @@ class Writer(Walk):
     # -- for rows, to read
 
     def outputs_of(self, node: Node) -> List[Output]:
-        """Those that something uses, and the first."""
+        """The outputs of a node that something uses, and its first."""
         return [output for output in self.graph.used_outputs() if output.node is node]
 
     def lengths(self, output: Output, order: Sequence[int]) -> Lengths:
@@ -149,7 +149,7 @@ class Writer(Walk):
         part: str = "",
         call: Mapping[str, Any] = {},
     ) -> Value:
-        """A layer called with values: its output, of the shape and order of the first of them unless given.
+        """Call a layer with values. Its output has the shape and order of the first of them unless given.
 
         `weights` are by Keras's names; `part` is what a layer is for its node, unless it is the node itself; `call` has
         more arguments."""
@@ -165,7 +165,7 @@ class Writer(Walk):
     def operator(
         self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Mapping[str, Any] = {}, **config: Any
     ) -> Value:
-        """A function of `keras.ops` of values and numbers, whose output is like the first value, or of this shape;
+        """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
         `class_name` has its module before it, if that is not numpy's."""
         check(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
         name = self.draft.unique(_clean(self.node.name))
@@ -218,7 +218,7 @@ class Writer(Walk):
     # -- orders of axes, and shapes
 
     def arranged(self, x: Value, order: Sequence[int]) -> Value:
-        """The value with its axes in this order."""
+        """Bring the axes of a value into this order."""
         order = tuple(order)
         if order == x.order:
             return x
@@ -233,17 +233,17 @@ class Writer(Walk):
         return self._arranged[x.tensor, order]
 
     def last(self, x: Value) -> Value:
-        """With channels last."""
+        """Bring the channels to the end."""
         return self.arranged(x, channels_last(x.rank))
 
     def in_one_order(self, *inputs: Value) -> List[Value]:
-        """All with the order of axes of the first."""
+        """Bring all into the order of axes of the first."""
         fits = all(isinstance(x, Value) and x.rank == inputs[0].rank for x in inputs)
         check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.arranged(x, inputs[0].order) for x in inputs]
 
     def in_shape(self, x: Value, shape: Sequence[Optional[int]], order: Sequence[int], part: str = "reshape") -> Value:
-        """The same elements, in the order here, as an array of another shape."""
+        """Reshape to another shape with the same elements, in the order here."""
         shape, order = tuple(shape), tuple(order)
         if x.shape == shape:
             return x._replace(order=order)
@@ -256,7 +256,7 @@ class Writer(Walk):
         return self.layer(name, config, x, shape=shape, order=order, part=part)
 
     def reshaped(self, x: Value, source: Shape, target: Shape, lazy: bool = False) -> Value:
-        """As MXNet's Reshape from one shape to another; a `lazy` one leaves the order of features to dense layers.
+        """Reshape as MXNet does, from one shape to another; a `lazy` one leaves the order of features to dense layers.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
         long = [axis for axis in x.order if source[axis] != (1, 1)]

@@ -147,7 +147,7 @@ def _scaled_by_norm(w: Walk, node: Node, x: Any) -> Any:
 
 @rewrites("_contrib_AdaptiveAvgPooling2D")
 def _average(w: Walk, node: Node, x: Any) -> Any:
-    """To one element, or with equal windows."""
+    """The average to one element, or over equal windows."""
     size = (entries(node.attr("output_size")) or [1]) * 2
     lengths = w.shape(node.inputs[0])[2:]
     if size[:2] == [1, 1]:
@@ -169,7 +169,7 @@ def _over_channels(node: Node, x: Any) -> Any:
 
 
 def _softmax_of_loss(node: Node, x: Any, _: Any) -> Any:
-    """By default over all elements of each instance of the batch."""
+    """The softmax is by default over all elements of each instance of the batch."""
     channels = node.attr("multi_output")
     if channels or node.attr("preserve_shape"):
         return F.softmax(x, axis=1 if channels else -1)

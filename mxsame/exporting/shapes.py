@@ -49,7 +49,7 @@ class Shapes:
         self.infer(graph)
 
     def infer(self, graph: Graph) -> None:
-        """Those of a graph of the same inputs."""
+        """Infer the shapes of a graph of the same inputs."""
         traced, other = graph.output_shapes(), graph.output_shapes(self.others)
         self._all = {out: tuple(map(Length, shape, other[out])) for out, shape in traced.items() if out in other}
 
@@ -82,7 +82,7 @@ def batch_axes(graph: Graph) -> Dict[str, int]:
 
 
 def _longer(shape: tuple, axis: int) -> tuple:
-    """One more along an axis."""
+    """The shape with one more element along an axis."""
     return tuple(length + (number == axis) for number, length in enumerate(shape))
 
 

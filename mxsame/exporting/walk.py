@@ -309,6 +309,11 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
 
 
+def kernels_of(windows: Sequence[AnyWindow]) -> List[List[int]]:
+    """The kernel sizes, the strides and the dilations of windows."""
+    return [[getattr(each, name) for each in windows] for name in ("kernel_size", "stride", "dilation")]
+
+
 def nearest_scale(node: Node) -> int:
     """How often an UpSampling repeats elements."""
     check_attribute(node, "sample_type", "nearest")

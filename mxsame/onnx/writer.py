@@ -154,7 +154,7 @@ class Writer(Walk):
         return self.add("Reshape", name, self.integers([1])) if len(self.shape(Output(node))) == 1 else name
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
-        """With axes of length 1 inserted at these positions."""
+        """Insert axes of length 1 at these positions."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
     def in_2d(self, weight: Output, name: str) -> str:
@@ -166,17 +166,17 @@ class Writer(Walk):
         return name
 
     def squeezed(self, name: str, axes: Sequence[int]) -> str:
-        """Without these axes of length 1."""
+        """Drop these axes of length 1."""
         return self.add("Squeeze", name, self.integers(axes))
 
     def reduced(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """A reduction; its axes are an input from opset 18 on, and those of ReduceSum in every opset."""
+        """Add a reduction; its axes are an input from opset 18 on, and those of ReduceSum in every opset."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
     def sliced(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
-        """Sliced by (axis, begin, end, step) each; None is the end of the data."""
+        """Slice by (axis, begin, end, step) each; None is the end of the data."""
         largest = np.iinfo(np.int64).max
         starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
         ends = [(largest if step > 0 else -largest) if end is None else end for _, _, end, step in ranges]
@@ -185,7 +185,7 @@ class Writer(Walk):
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshaped(self, name: str, source: Shape, target: Shape) -> str:
-        """A Reshape: static lengths as numbers, dynamic ones as 0 if they stay on their axis; one other is computed."""
+        """Add a Reshape: static lengths are numbers, dynamic ones 0 if they stay on their axis; one more is computed."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
@@ -196,14 +196,14 @@ class Writer(Walk):
     def resized(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
-        """Resized by factors or to a size; by default elements are repeated."""
+        """Resize by factors or to a size; by default elements are repeated."""
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         factors = None if scales is None else self.constant(scales, np.float32)
         return self.add("Resize", name, None, factors, sizes, **attrs)
 
     def transposed(self, name: str, axes: Sequence[int]) -> str:
-        """With its axes in this order."""
+        """Bring the axes into this order."""
         return name if list(axes) == sorted(axes) else self.add("Transpose", name, perm=list(axes))
 
     def lengths(self, shape: Shape, name: str) -> str:

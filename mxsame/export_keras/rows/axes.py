@@ -17,7 +17,7 @@ Pairs = Sequence[Tuple[int, int]]
 
 @writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", unread=SHOWN)
 def _reshape(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    """To the shape that MXNet infers, whatever its special codes are."""
+    """Reshape to the shape that MXNet infers, whatever its special codes are."""
     return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), lazy=_goes_to_dense(w, node))
 
 
@@ -47,28 +47,28 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
 
 
 def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str = "") -> Value:
-    """A layer of `ALONG_AXES` by an entry for each of MXNet's axes. Keras's layers leave the last axis as it is, and
+    """Call a layer of `ALONG_AXES` with an entry for each axis of MXNet's. Keras's leave the last axis as it is, and
     have at most three before it; so axes that stay as they are are merged, and one of them or of length 1 is the last,
     if need be."""
     (argument, neutral, length), here = ALONG_AXES[name], x.permuted(given)
-    if all(each == neutral for each in here):
+    if all(amount == neutral for amount in here):
         return x
     check(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
-    shape = tuple(n if n is None else length(n, each) for n, each in zip(x.shape, here))
+    shape = tuple(n if n is None else length(n, amount) for n, amount in zip(x.shape, here))
     if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
         flat = w.in_shape(x, (*x.shape[:2], 1, x.shape[2]), range(4), part="wide")
         return w.in_shape(along_axes(w, flat, name, [*here[:2], neutral, here[2]], part), shape, x.order, part="narrow")
     if here[-1] == neutral and 3 <= x.rank <= 5:
-        middle = [list(each) if isinstance(each, tuple) else each for each in here[1:-1]]
+        middle = [list(amount) if isinstance(amount, tuple) else amount for amount in here[1:-1]]
         config = {argument: middle if len(middle) > 1 else middle[0]}
         config.update({"pool_size": [1] * len(middle)} if name == "AveragePooling" else {})
         return w.layer(f"{name}{len(middle)}D", config, x, shape=shape, part=part)
     merged: List[list] = []
-    for n, each in zip(x.shape[1:], here[1:]):
-        if merged and each == neutral == merged[-1][1]:
+    for n, amount in zip(x.shape[1:], here[1:]):
+        if merged and amount == neutral == merged[-1][1]:
             merged[-1][0] *= n
         else:
-            merged.append([n, each])
+            merged.append([n, amount])
     merged += [[1, neutral]] if merged[-1][1] != neutral else []
     if len(merged) > 4:
         free = [axis for axis in x.order[1:] if given[axis] == neutral]
@@ -76,7 +76,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
         x = w.arranged(x, x.order_with_last(free[0]))
         return along_axes(w, x, name, given, part)
     flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
-    out = along_axes(w, flat, name, [neutral, *(each for _, each in merged)], part)
+    out = along_axes(w, flat, name, [neutral, *(amount for _, amount in merged)], part)
     return w.in_shape(out, shape, x.order, part="split")
 
 
@@ -100,7 +100,7 @@ def _pad(w: Writer, node: Node, x: Value) -> Value:
 
 
 def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
-    """By the operator of Keras, whose pads are those of any axis."""
+    """Pad by the operator of Keras, which pads any axis."""
     here = x.permuted(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
     call = {} if word == "reflect" else {"constant_values": value}
@@ -118,7 +118,7 @@ def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", unread=f"{SHOWN}|repeats")
 def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    """To the shape that MXNet infers."""
+    """Repeat elements up to the shape that MXNet infers."""
     before, after = w.shape(node.inputs[0]), w.shape(Output(node))
     check(len(before) == len(after), "axis must be given, as Keras flattens nothing", axis=None)
     factors = [1 if n == m else m.traced // n.traced for n, m in zip(before, after)]
@@ -205,7 +205,7 @@ def _cumulative_sum(w: Writer, node: Node, x: Value) -> Value:
 
 
 def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool) -> Value:
-    """Over these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
+    """Reduce these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
     last: the others are moved and merged so that they are those."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))

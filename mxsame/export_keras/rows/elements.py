@@ -29,7 +29,7 @@ def function(w: Writer, name: str, x: Value) -> Value:
 
 
 def activated(w: Writer, name: str, x: Value) -> Value:
-    """By a function of Keras's own."""
+    """Apply an `activation` of Keras."""
     return w.layer("Activation", {"activation": name}, x)
 
 
@@ -124,7 +124,7 @@ def _sum(w: Writer, node: Node, *xs: Value) -> Value:
 
 @writes(*tables.forms(*tables.OF_TWO, "not_equal"))
 def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
-    """Two arrays, or one and a constant."""
+    """Compute a function of two arrays, or of one and a constant."""
     kind, c, reverses = tables.of_two(node)
     name = "NotEqual" if kind == "not_equal" else tables.OF_TWO[kind][tables.KERAS]
     if isinstance(x, Value) and isinstance(y, Value):
@@ -153,7 +153,7 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
 
 
 def _number(w: Writer, kind: str, x: Value) -> Value:
-    """A comparison as 0 and 1, as MXNet has it."""
+    """Turn a comparison into 0 and 1, as MXNet has it."""
     return w.operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Optional, Tuple
 
-import numpy as np
-
 from mxsame.export_keras.draft import Value
 from mxsame.export_keras.rows.axes import along_axes
 from mxsame.export_keras.writer import Weighted, Writer, writes
@@ -36,7 +34,7 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
 
 @writes("batch_dot")
 def _batch_dot(w: Writer, node: Node, x: Value, y: Any) -> Value:
-    """Of matrices of a batch."""
+    """Multiply the matrices of a batch."""
     axes = [2 - node.attr("transpose_a"), 1 + node.attr("transpose_b")]
     fits = isinstance(y, Value) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
     check(fits, "data must be matrices of a batch")
@@ -64,7 +62,7 @@ def _scaled(
 
 @writes("batch_norm")
 def _batch_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output, *moving: Output) -> Value:
-    """With statistics that training moves, or leaves if they are global."""
+    """Training moves the statistics, or leaves them if they are global."""
     fixed = node.attr("use_global_stats")
     config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
     config.update(axis=x.axis(node.attr("axis", 1)), momentum=float(node.attr("momentum")))
@@ -85,7 +83,7 @@ def _group_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) ->
     groups = int(node.attr("num_groups", channels))
     fits = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
     check(fits, "scales of groups must be frozen: Keras trains one for each channel")
-    weights = {name: each._replace(array=np.repeat(each.array, channels // groups)) for name, each in weights.items()}
+    weights = {role: scale._replace(array=scale.array.repeat(channels // groups)) for role, scale in weights.items()}
     x = w.last(x)
     return w.layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
 
@@ -132,7 +130,7 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
             end = w.output(x, position + 1, (None, size), (1, 2))
             ends[position % len(states)].append(w.in_shape(end, (None, 1, size), (1, 0, 2), part="end"))
     whole_state = (None, count * directions, size)
-    return [x, *(_joined(w, each, whole_state) for each in ends if returns)]
+    return [x, *(_joined(w, parts, whole_state) for parts in ends if returns)]
 
 
 def _start(w: Writer, state: Value, index: int, count: int) -> Value:
@@ -143,12 +141,12 @@ def _start(w: Writer, state: Value, index: int, count: int) -> Value:
 
 
 def _joined(w: Writer, states: List[Value], shape: Tuple[Any, ...]) -> Value:
-    """Those of all layers and directions, after each other."""
+    """Concatenate the states of all layers and directions."""
     return w.layer("Concatenate", {"axis": 1}, *states, shape=shape, part="ends") if len(states) > 1 else states[0]
 
 
 def _weights(config: Dict[str, Any], has_both: bool, weight: Any, recurrence: Any, bias: Any) -> Dict[str, Any]:
-    """Of one direction. Where Keras has one bias, it is the sum of MXNet's two."""
+    """Keras's weights of one direction. Where Keras has one bias, it is the sum of MXNet's two."""
     halves = bias.reshape(2, -1)
     biases = {"bias": halves if has_both else halves.sum(0)} if config.get("use_bias", True) else {}
     return {"kernel": weight.T, "recurrent_kernel": recurrence.T, **biases}

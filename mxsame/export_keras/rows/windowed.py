@@ -13,7 +13,7 @@ from mxsame.export_keras.draft import Value
 from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Weighted, Writer, writes
-from mxsame.exporting.walk import IN_WINDOWS, check_attribute, nearest_scale, rescaled_averages, windows_at
+from mxsame.exporting.walk import IN_WINDOWS, check_attribute, kernels_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
@@ -61,13 +61,13 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
     """Strides of a dilated convolution are steps after it, as no layer of Keras has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     x, rank, channels, groups = w.last(x), len(windows), len(weight.array), int(node.attr("num_group"))
-    strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
+    kernel_size, strides, dilations = kernels_of(windows)
     steps, word = [1] * rank, word_of(windows)
     if max(strides) > 1 and max(dilations) > 1:
         steps, strides, word = strides, steps, None
     if word is None:
         x, word = along_axes(w, x, "ZeroPadding", around(windows), part="pad"), "valid"
-    config = {"kernel_size": [each.kernel_size for each in windows], "strides": strides, "padding": word}
+    config = {"kernel_size": kernel_size, "strides": strides, "padding": word}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
@@ -81,7 +81,7 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
     weights.update({} if bias is None else {"bias": w.weight(bias)})
     shape = spatial_shape(channels, windows)
     if max(steps) > 1:
-        lengths = [n - each.effective_kernel_size + 1 for n, each in zip(x.shape[1:-1], windows)]  # type: ignore
+        lengths = [n - window.effective_kernel_size + 1 for n, window in zip(x.shape[1:-1], windows)]  # type: ignore
         shape = (None, *lengths, channels)
     out = w.layer(name, config, x, shape=shape, weights=weights)
     return along_axes(w, out, "AveragePooling", [1, 1, *steps], part="step")
@@ -96,7 +96,7 @@ def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] 
     for number in range(groups):
         channels = [(0, 0), (number * share, (groups - 1 - number) * share), *[(0, 0)] * len(windows)]
         part = along_axes(w, x, "Cropping", channels, part="channels")
-        own = {name: each._replace(array=np.split(each.array, groups)[number]) for name, each in weights.items()}
+        own = {role: kernel._replace(array=np.split(kernel.array, groups)[number]) for role, kernel in weights.items()}
         outs.append(_one_transposed(w, windows, part, own, f"group{number}" if groups > 1 else ""))
     shape = (*outs[0].shape[:-1], groups * (outs[0].shape[-1] or 1))
     return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups") if groups > 1 else outs[0]
@@ -104,20 +104,20 @@ def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] 
 
 def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weighted], part: str) -> Value:
     """Cropped by Keras's padding if that can; else whole, and cropped after it."""
-    strides, dilations = [each.stride for each in windows], [each.dilation for each in windows]
+    kernel_size, strides, dilations = kernels_of(windows)
     check(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
     kernel = weights["kernel"].array
-    config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": [each.kernel_size for each in windows]}
-    config.update(strides=strides, dilation_rate=dilations, use_bias="bias" in weights)
+    config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": kernel_size, "strides": strides}
+    config.update(dilation_rate=dilations, use_bias="bias" in weights)
     weights = {**weights, "kernel": weights["kernel"]._replace(array=conversion_of("transposed").to_keras(kernel))}
     for config["padding"] in ("same", "valid"):
-        rules = [(each.kernel_size, each.stride, each.dilation, config["padding"]) for each in windows]
-        cuts = [arithmetic.transposed_crops(*rule) for rule in rules]
-        crops = [(each.crop[0] - start, each.crop[1] - end) for each, (start, end) in zip(windows, cuts)]
+        axes = zip(kernel_size, strides, dilations)
+        cuts = [arithmetic.transposed_crops(*axis, config["padding"]) for axis in axes]
+        crops = [(window.crop[0] - start, window.crop[1] - end) for window, (start, end) in zip(windows, cuts)]
         if not any(map(any, crops)):
             break
     check(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
-    lengths = [each.outputs(each.size) + sum(crop) for each, crop in zip(windows, crops)]
+    lengths = [window.outputs(window.size) + sum(crop) for window, crop in zip(windows, crops)]
     shape = (None, *lengths, config["filters"])
     x = w.layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, part=part)
     return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], part="crop")
@@ -140,6 +140,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
     windows = windows_at(w, node)
     if not windows:
         return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
+    kernel_size, strides, _ = kernels_of(windows)
     word, counts = word_of(windows), str(node.attr("count_include_pad", True)) == "True"
     scale: Any = None
     if kind == "max" and word is None:
@@ -149,8 +150,8 @@ def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
     elif kind == "sum" or (kind == "avg" and (word != "same" or counts)):
         if word != "valid":
             x, word = along_axes(w, x, "ZeroPadding", around(windows), "pad"), "valid"
-        scale = math.prod(each.kernel_size for each in windows) if kind == "sum" else rescaled_averages(windows, counts)
-    config = {"pool_size": [each.kernel_size for each in windows], "strides": [each.stride for each in windows]}
+        scale = math.prod(kernel_size) if kind == "sum" else rescaled_averages(windows, counts)
+    config = {"pool_size": kernel_size, "strides": strides}
     config = {name: value if len(windows) > 1 else value[0] for name, value in config.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
     out = w.layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
@@ -176,7 +177,7 @@ def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
 
 @writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
 def _bilinear_resize(w: Writer, node: Node, x: Value, *_: Any) -> Value:
-    """As products with matrices, which any rule for the corners has, by layers that are not trained. The matrices are
+    """Resize by products with matrices, which any rule for the corners has, by layers that are not trained. They are
     what MXNet makes of columns with a single 1."""
     x, target = w.last(x), [n.traced for n in w.shape(Output(node))[2:]]
     for axis, (letters, part) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):

@@ -20,7 +20,7 @@ KEPT_ZERO = -0.0
 
 @writes("Reshape", "reshape_like", unread=SHOWN)
 def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
-    """To the shape that MXNet infers, whatever its special codes are; with several dynamic lengths, to those of another
+    """Reshape to the shape that MXNet infers, whatever its codes are; with several dynamic lengths, to those of another
     array in place of some of its own."""
     target = w.shape(Output(node))
     if like and sum(not length.is_static for length in target) > 1:
@@ -85,7 +85,7 @@ def repeat(w: Writer, node: Node, x: str) -> str:
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like", unread=SHOWN)
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
-    """To the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
+    """Expand to the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
     array."""
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
@@ -133,7 +133,7 @@ def take(w: Writer, node: Node, x: str, index: str) -> str:
 
 @writes("pick")
 def pick(w: Writer, node: Node, x: str, index: str) -> str:
-    """One element along an axis for each index; the indices have the data's other axes, and may keep this one."""
+    """Take one element along an axis for each index; the indices have the data's other axes, and may keep this one."""
     ndim, axis = ndim_of(w, node), axis_of(w, node)
     rows = _index(w, node, index, axis)
     if len(w.shape(node.inputs[1])) < ndim:

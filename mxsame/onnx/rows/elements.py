@@ -121,7 +121,7 @@ def cast(w: Writer, node: Node, x: str) -> str:
 
 @writes("where")
 def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
-    """It chooses by elements; a condition of one axis chooses along the first."""
+    """A condition chooses by elements; one of a single axis chooses along the first."""
     chosen, (first, ndim) = w.cast(condition, bool), [len(w.shape(source)) for source in node.inputs[:2]]
     if first < ndim:
         chosen = w.unsqueezed(chosen, list(range(1, ndim)))

@@ -49,7 +49,7 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
 
 @writes("batch_norm", unread="momentum|use_global_stats")
 def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
-    """With the statistics of training, which is what inference uses."""
+    """Inference uses the statistics of training."""
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
     axis = int(node.attr("axis", 1)) % ndim_of(w, node)
     names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
@@ -81,7 +81,7 @@ def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
 
 @writes("GroupNorm")
 def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
-    """Each group of channels standardized, then scaled and shifted by one number of its own."""
+    """Each group of channels is standardized, then scaled and shifted by one number of its own."""
     grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups")), -1]))
     out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps")))
     return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mxsame import padding as arithmetic
-from mxsame.exporting.walk import IN_WINDOWS, ndim_of, nearest_scale, rescaled_averages, windows_at
+from mxsame.exporting.walk import IN_WINDOWS, kernels_of, ndim_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.onnx.writer import Writer, writes
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import AnyWindow, check_dynamic, describe_windows
@@ -77,8 +77,8 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     attrs = pads(windows, node.op == "Pooling")
     rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
     check(attrs is not None, f"{rule}: give dynamic_size=False; received {describe_windows(windows)}")
-    kernel = [window.kernel_size for window in windows]
-    return windows, {"kernel_shape": kernel, "strides": [window.stride for window in windows], **(attrs or {})}
+    kernel_shape, strides, _ = kernels_of(windows)
+    return windows, {"kernel_shape": kernel_shape, "strides": strides, **(attrs or {})}
 
 
 @writes("Convolution", "Deconvolution", unread=IN_WINDOWS)
@@ -111,10 +111,10 @@ def pooling(w: Writer, node: Node, x: str) -> str:
 
 
 def _signed_lp(w: Writer, node: Node, x: str, order: int, windows: Sequence[Window], attrs: Dict[str, Any]) -> str:
-    """A sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
+    """Write a sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
     powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
     if windows:
-        count = w.scalar(math.prod(window.kernel_size for window in windows), node.inputs[0])
+        count = w.scalar(math.prod(kernels_of(windows)[0]), node.inputs[0])
         total = w.add("Mul", w.add("AveragePool", powers, count_include_pad=1, **attrs), count)
     else:
         total = w.reduced("ReduceSum", powers, list(range(2, ndim_of(w, node))), True)
@@ -138,7 +138,7 @@ def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
 
 @writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
 def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
-    """To the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
+    """Resize to the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
     aligned = node.attr("align_corners")
     attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel"}
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
