@@ -195,8 +195,8 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
-class _Compared:
-    """A convolution or a pooling operator, compared with SAME's of the same size."""
+class _ComparedOperator:
+    """A convolution or a pooling operator, with the pads and slices around it, compared with SAME's of this size."""
 
     def __init__(self, node: Node, operator: MergedOperator, shapes: Dict[Output, tuple]):
         self.node, self.last, self.data = node, operator.last, operator.data
@@ -209,7 +209,7 @@ class _Compared:
             self.axes = tuple(map(_transposed_axis, operator.windows, sizes, self.output_padding))
         else:
             self.axes = tuple(map(_axis, operator.windows, sizes))
-            rules = ((each.size, each.kernel_size, each.stride, each.dilation) for each in operator.windows)
+            rules = ((axis.size, axis.kernel_size, axis.stride, axis.dilation) for axis in self.axes)
             self.fits = sizes == tuple(padding.output_size(*rule) for rule in rules)
 
     @property
@@ -232,9 +232,7 @@ class _Compared:
     def exact(self) -> Any:
         """Returns the layer with SAME, as a Symbol of variables named data, weight and bias."""
         node, data = self.node, mx.sym.var("data", shape=self.shape)
-        kernel_size, strides, dilation = (
-            tuple(getattr(axis, name) for axis in self.axes) for name in ("kernel_size", "stride", "dilation")
-        )
+        kernel_size, strides, dilation = zip(*((axis.kernel_size, axis.stride, axis.dilation) for axis in self.axes))
         layout = node.attr("layout") or validation.LAYOUTS[len(kernel_size)][0]
         if self.is_pool:
             pool = ops.max_pool if node.attr("pool_type", "max") == "max" else ops.avg_pool
@@ -249,7 +247,7 @@ class _Compared:
 
 
 def _axis(window: Any, outputs: int) -> Axis:
-    """Returns an axis of a convolution or pooling operator with so many outputs."""
+    """Returns an axis of a convolution or pooling operator with this number of outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
     low, same = window.padding[0], padding.same_pads(*rule)
     high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
@@ -257,6 +255,7 @@ def _axis(window: Any, outputs: int) -> Axis:
 
 
 def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -> Axis:
+    """Returns an axis of a transposed convolution with this number of outputs."""
     rule = (window.kernel_size, window.stride, window.dilation)
     same = padding.transposed_crops(*rule, "same", output_padding)
     return Axis(window.size, outputs, *rule, window.crop, same, window.crop[0] - same[0])
@@ -287,13 +286,13 @@ def _is_parameter(node: Node) -> bool:
     return node.op == "null"
 
 
-def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Compared]:
+def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_ComparedOperator]:
     """Yields every convolution and pooling operator that is not global: with the slices after it that leave SAME's
     size, or else without."""
     users = graph.users()
     for node in graph.nodes():
         if has_windows(node):
-            layers = [_Compared(node, operator, shapes) for operator in merge_pads(node, shapes, users)]
+            layers = [_ComparedOperator(node, operator, shapes) for operator in merge_pads(node, shapes, users)]
             yield next((layer for layer in layers if layer.fits), layers[0])
 
 
@@ -314,7 +313,7 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) 
 
 
 def _accumulate(
-    graph: Graph, compared: Mapping[Node, _Compared], shapes: Dict[Output, tuple]
+    graph: Graph, compared: Mapping[Node, _ComparedOperator], shapes: Dict[Output, tuple]
 ) -> Dict[Node, Tuple[float, ...]]:
     """Returns the sum of all shifts up to each node's output, in pixels of the network's input along each spatial axis;
     of several inputs, the largest. Kept with it are the pixels from one element to the next."""
@@ -332,7 +331,7 @@ def _accumulate(
     return {node: tuple(float(offset) for _, offset in along) for node, along in offsets.items()}
 
 
-def _shift_by(layer: _Compared, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
+def _shift_by(layer: _ComparedOperator, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
     """Returns these numbers after a layer; of a transposed one an element of the shift is one of its output."""
     step, offset = before
     after = step / axis.stride if layer.is_transposed else step * axis.stride
@@ -358,13 +357,11 @@ def _table(audit: Audit) -> Iterable[str]:
         return
     rows: List[Tuple[str, ...]] = [COLUMNS]
     for layer in audit.wrong:
-        along = [[str(getattr(axis, name)) for axis in layer.axes] for name in ("size", "kernel_size", "stride")]
-        pairs = [["({},{})".format(*getattr(axis, name)) for axis in layer.axes] for name in ("pads", "same")]
-        moved = [
-            [f"{shift:+g}" for shift in shifts] for shifts in ([axis.shift for axis in layer.axes], layer.accumulated)
-        ]
-        columns = (*map("x".join, along), *map(" ".join, (*pairs, *moved)))
-        rows.append((layer.name, layer.operator, *columns, layer.status))
+        axes, shifts = layer.axes, ([axis.shift for axis in layer.axes], layer.accumulated)
+        lengths = ("x".join(str(getattr(axis, name)) for axis in axes) for name in ("size", "kernel_size", "stride"))
+        pairs = (" ".join("({},{})".format(*getattr(axis, name)) for axis in axes) for name in ("pads", "same"))
+        moved = (" ".join(f"{shift:+g}" for shift in along) for along in shifts)
+        rows.append((layer.name, layer.operator, *lengths, *pairs, *moved, layer.status))
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()

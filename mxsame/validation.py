@@ -256,7 +256,7 @@ def rank(candidates: dict[str, int | None]) -> int:
     check(known, f"{rule} with one entry per axis; received none of them")
     first = next(iter(known.values()))
     same = first in LAYOUTS and all(count == first for count in known.values())
-    check(same, "the number of spatial axes must be 1, 2 or 3 and the same everywhere", **known)
+    check(same, "the number of spatial axes must be 1, 2 or 3 and the same everywhere; data has N and C, too", **known)
     return first
 
 

@@ -391,7 +391,9 @@ def test_a_layer_is_one_of_gluons(name):
     theirs = getattr(gluon.nn, name)(*arguments, strides=2)
     for argument, value in block._kwargs.items():
         assert value == theirs._kwargs[argument]
-    with pytest.raises(KeyError, match="pad is no argument, or follows from the size; received padding='same'"):
+    with pytest.raises(
+        KeyError, match="pad is not among the arguments, or follows from the size; received padding='same'"
+    ):
         block._kwargs["pad"]
     assert getattr(mxsame.nn, name)(*arguments, padding=1)._kwargs["pad"] == (1,) * block.num_spatial_dims
 

@@ -160,7 +160,7 @@ class KerasCall:
     # ---- what differs in keras-mxnet
 
     def opened(self, arrays: Mapping[str, Any]) -> Inputs:
-        """Returns the arrays in classic form, and their shapes."""
+        """Returns the arrays and their shapes, as the inputs of an operator."""
         return Inputs.classic(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:

@@ -35,7 +35,7 @@ class GluonArguments(collections.UserDict):
 
     def __missing__(self, name: str) -> Any:
         padding = self._layer._call.padding
-        raise KeyError(f"{name} is no argument, or follows from the size; received padding={padding!r}")
+        raise KeyError(f"{name} is not among the arguments, or follows from the size; received padding={padding!r}")
 
     def __setitem__(self, name: str, value: Any) -> None:
         rule = "of a layer of mxsame.nn only stride, dilate and num_filter can be written"

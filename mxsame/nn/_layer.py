@@ -18,12 +18,12 @@ ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
 class Layer(Checked, HybridBlock):
-    """A window over `num_spatial_dims` axes: a call of an operator of `mxsame.ops` that only lacks the arrays, the data
-    and the layer's parameters."""
+    """A layer over `num_spatial_dims` spatial axes: it keeps a call of an operator of `mxsame.ops`, and makes it with
+    its input and its parameters."""
 
     num_spatial_dims: int
     act: Any = None  # the block of the activation
-    _call: Any  # the record of its arguments, checked
+    _call: Any  # a checked mxsame.ops._inputs.Call
 
     def __init_subclass__(cls, num_spatial_dims: Optional[int] = None) -> None:
         """Puts the docstring of the first base in the place of `{shared}`, and refuses arguments under other names."""
@@ -52,21 +52,21 @@ class Layer(Checked, HybridBlock):
         return run(self._call, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
-        """Returns the channels that the data must have, as far as they are known."""
+        """Returns the channels that the data must have, None until they are known."""
         return None
 
     def _out_channels(self, in_channels: Optional[int]) -> Any:
-        """Returns the channels of the output for data of so many, or for any data."""
+        """Returns the channels of the output for data of `in_channels`, None until they are known."""
         return in_channels
 
     def _shapes(self, in_channels: int) -> dict:
-        """Returns the shapes of the parameters, by name, for data of so many channels."""
+        """Returns the shapes of the parameters, by name, for data of `in_channels`."""
         return {}
 
     # -- a call
 
     def forward(self, x: Any, *others: Any) -> Any:
-        """Returns the output, as of every HybridBlock; wrong data is refused before a graph or Gluon sees it."""
+        """Returns the output for an array or a Symbol; wrong data is refused before a graph or Gluon sees it."""
         if others:
             self.check(x, *others)
         if not isinstance(x, mx.nd.NDArray):
@@ -87,8 +87,8 @@ class Layer(Checked, HybridBlock):
             raise
 
     def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """Runs the operator on arrays, or on Symbols; there it has the name that it has in Gluon's graphs, and
-        parameters the types and shapes that they have now."""
+        """Runs the operator on arrays, or on Symbols: these have the names of Gluon's graphs, and parameters their
+        present types and shapes."""
         if F is mx.sym:
             for parameter in _gluon.own_parameters(self).values():
                 tensors.update_variable(parameter)
@@ -132,7 +132,7 @@ class Layer(Checked, HybridBlock):
     # -- what can be wrong with the data
 
     def check(self, *args: Any) -> None:
-        """Raise what is wrong with an array, which must be the only one."""
+        """Raises the error for an array that the layer does not take, and for more than one."""
         validation.check_type(len(args) == 1, "a layer must be called with one array, its data", inputs=len(args))
         (x,) = args
         operands.check("data", x)

@@ -6,8 +6,8 @@ The way of the argument `padding` of :func:`mxsame.ops.conv`, for arrays that it
 2. `run` looks for the operator of the same call, and finds none;
 3. `ConvCall.lower` checks the call against its arrays, and makes a window of each axis: the padding is in them;
 4. `choose_plan` chooses the fastest of the exact plans for these windows;
-5. `Convolution.of` writes the plan's own part as the arguments of MXNet's operator;
-6. `Convolution.__call__` runs the plan's other steps, before and after MXNet's operator.
+5. `Convolution.of` makes an operator of the plan: arguments of MXNet's operator, and steps around it;
+6. `Convolution.__call__` runs the steps before MXNet's operator, that operator, and the steps after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mxsame.scope import NOTE, deferred_in_trace, scope
 from mxsame.tensors import operands
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
-_OPERATORS: Dict[Any, Any] = {}  # by all that they follow from
+_OPERATORS: Dict[Any, Any] = {}  # by `_key`
 MOST_OPERATORS = 4096
 WRITTEN = ("file", "format", "deployment")  # purposes of graphs that are made with an input_shape
 GIVE_SHAPE = "give data of static shape, or the net to mxsame.hybridize"
@@ -63,8 +63,8 @@ def run(call: Call, **named: Any) -> Any:
 
 
 def _key(call: Call, arrays: Sequence[Any]) -> Any:
-    """Returns all that an operator on arrays follows from, the errors that they may raise included; None for anything
-    but dense arrays, and if an argument may change."""
+    """Returns all that the operator of a call on arrays depends on, and all that its checks look at. None unless all
+    arrays are dense NDArrays, and no argument may change."""
     facts: List[Any] = [type(call), _is_training(), _is_recording(), forced()]
     for array in arrays:
         if type(array) in _DENSE:
@@ -81,7 +81,7 @@ def _key(call: Call, arrays: Sequence[Any]) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """Returns an argument as a part of a key: True and 1.0 are not 1, in a sequence either."""
+    """Returns an argument as a part of a key, with its type: True and 1.0 equal 1, and checks refuse them."""
     kind = type(value)
     if kind in _PLAIN:
         return value

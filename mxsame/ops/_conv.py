@@ -204,7 +204,7 @@ class ConvCall(NamedTuple):
     depth_multiplier: Any = None
 
     def checked(self, rank: int) -> ConvCall:
-        """Returns the call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for this number of axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
 
     def windows(self, size: Shape) -> Windows:
@@ -222,7 +222,7 @@ class ConvCall(NamedTuple):
         return Convolution.of(inputs, setting, choose_plan(inputs, setting))
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
-        """Returns the call with what it lacks from the arrays, and the channels of the data."""
+        """Returns the call with missing arguments taken from the arrays, and the channels of the data."""
         name, groups, in_channels = inputs.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", groups)
@@ -238,7 +238,7 @@ class DepthwiseCall(ConvCall):
     """A convolution in as many groups as the data has channels."""
 
     def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
-        """Returns the call with what it lacks from the arrays, and the channels of the data."""
+        """Returns the call with missing arguments taken from the arrays, and the channels of the data."""
         name, actual = inputs.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})

@@ -100,7 +100,7 @@ class TransposedCall(NamedTuple):
     is_computed: bool = False
 
     def checked(self, rank: int) -> TransposedCall:
-        """Returns the call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for this number of axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
 
     def windows(self, size: Shape) -> Windows:
@@ -124,7 +124,7 @@ class TransposedCall(NamedTuple):
         return Convolution.of(inputs, setting, plan, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
-        """Returns the call with what it lacks from the arrays, and the channels of the data."""
+        """Returns the call with missing arguments taken from the arrays, and the channels of the data."""
         axes = {"data channels": inputs.shape[1], "channels / groups": None}
         kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
         in_channels = inputs.shape[1] or first or inputs.graph_channels()

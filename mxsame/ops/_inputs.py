@@ -30,7 +30,7 @@ class Call(Iterable[Any], Protocol):
     def _asdict(self) -> Dict[str, Any]: ...
 
     def checked(self, rank: int) -> Any:
-        """Returns the call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for this number of axes."""
 
     def lower(self, inputs: Inputs) -> Callable[..., Any]:
         """Returns MXNet's operator for a checked call and its inputs."""
@@ -139,7 +139,8 @@ class Inputs(NamedTuple):
         return (tensors.fix_lengths(self.data, fixed), *self.arrays[1:])
 
     def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Workload:
-        """Returns what an operator has to do with these windows; `more` are fields of :class:`mxsame.planner.Workload`.
+        """Returns what an operator with these windows computes, for the planner; `more` are other fields of
+        :class:`mxsame.planner.Workload`.
 
         Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic and
         there is no graph for every size, and for an array of more elements than MXNet can count.
@@ -162,10 +163,10 @@ class Inputs(NamedTuple):
 
     def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
         """Returns the kernel size, and the first two lengths of the weight with channels first, None for unknown ones.
-        The kernel size of the call and the weight's shape must agree, and one may lack.
+        The kernel size of the call and the weight's shape must agree; either may be missing.
 
-        With channels first the weight's axes are these two, by what they mean and with their lengths (None for any),
-        and then those of the kernel; with channels last the second is last.
+        `axes` maps the meaning of these two axes to their lengths, None for any. Those of the kernel follow; with
+        channels last, the second axis is the last.
         """
         operands.forbid_float16_on_cpu("data", self.data)
         name, (first, second) = self.names[1], axes
@@ -207,8 +208,8 @@ Record = TypeVar("Record", bound=Any)
 
 
 def canonical(call: Record, rank: int) -> Record:
-    """Returns the arguments of a call, checked and in one form for so many axes; None where it is a default. A padding
-    is left as it is."""
+    """Returns a call with checked arguments in one form, for this number of axes. An argument whose default is None may
+    be None; a padding is left as it is."""
     checked: Dict[str, Any] = {"layout": validation.layout(call.layout, rank)}
     for name, value in call._asdict().items():
         if value is None and call._field_defaults.get(name, ...) is None:

@@ -165,7 +165,7 @@ class PoolCall(NamedTuple):
     p_value: Any = 2
 
     def checked(self, rank: int) -> PoolCall:
-        """Returns the call with its arguments in canonical form, for so many axes."""
+        """Returns the call with its arguments in canonical form, for this number of axes."""
         call = canonical(self, rank)
         padding = validation.pooling_padding(call.padding, call.pool_size)
         return call._replace(strides=call.strides or call.pool_size, padding=padding)
@@ -186,7 +186,7 @@ class PoolCall(NamedTuple):
         if pads:  # by MXNet's pad operator, which has channels first
             operator, shape = "avg", inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = inputs._replace(shape=shape, native_layout=False)
-        # The mean of two elements, one of them the nearest to the other instead of padding, is the mean of the one.
+        # If the padding in a window of two is a copy of the other element, their mean is that element.
         is_of_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
         fill = "edge" if operator == "max" or is_of_two else "zero"
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.

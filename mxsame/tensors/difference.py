@@ -6,8 +6,8 @@ import numpy as np
 
 
 def difference(array: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, relative to the largest element that is expected; infinite for another shape, and where
-    only one of both is NaN or infinite.
+    """Returns the largest difference, relative to the largest element that is expected; infinite for another shape, and
+    where only one of both is NaN or infinite.
 
     >>> difference(np.array([4.0, np.nan, np.inf]), np.array([5.0, np.nan, np.inf]))
     0.2
@@ -21,5 +21,5 @@ def difference(array: np.ndarray, expected: np.ndarray) -> float:
 
 
 def largest(array: np.ndarray, default: float = 1.0) -> float:
-    """The largest absolute value of the finite elements; the default if all are 0."""
+    """Returns the largest absolute value of the finite elements; the default if all are 0."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or default

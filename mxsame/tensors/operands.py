@@ -56,8 +56,8 @@ def _device(context: Any) -> tuple[int, int]:
 
 
 def are_cast(*arrays: Any) -> bool:
-    """Returns whether `mxnet.contrib.amp` brings arrays of these types together, as it does for every operator once it
-    was switched on."""
+    """Returns whether `mxnet.contrib.amp` casts arrays of these types to one, as it does for every operator once it is
+    switched on."""
     amp, types = sys.modules.get("mxnet.contrib.amp.amp"), ("float16", "float32")
     return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in types for each in arrays)
 
