@@ -185,7 +185,7 @@ class Writer(Walk):
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshaped(self, name: str, source: Shape, target: Shape) -> str:
-        """Add a Reshape: static lengths are numbers, dynamic ones 0 if they stay on their axis; one more is computed."""
+        """Add a Reshape: static lengths are numbers, dynamic ones 0 if they keep their axis; one more is computed."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
