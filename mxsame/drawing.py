@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence, Tuple
 
 from mxsame import padding as arithmetic, validation
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["plot_padding"]
+
+Geometry = Tuple[int, int, int, int]  # size, kernel size, stride and dilation
 
 SYMMETRIC = "symmetric"
 DATA, PADDING, SKIPPED = "data", "padding", "skipped"  # what is at a position of an axis, and what a window reads there
@@ -52,29 +54,23 @@ class PaddedAxis:
 
     @classmethod
     def of(
-        cls,
-        size: int,
-        kernel_size: int,
-        stride: int = 1,
-        dilation: int = 1,
-        padding: Any = "same",
-        transposed: bool = False,
-        output_padding: int | None = None,
+        cls, geometry: Geometry, padding: Any, transposed: bool = False, output_padding: int | None = None
     ) -> PaddedAxis:
         """Returns the axis of a layer; `padding` may be "symmetric", too."""
+        size, window = geometry[0], geometry[1:]
         fits = output_padding is None or transposed
         validation.check(fits, "output_padding must be of a transposed convolution", output_padding=output_padding)
         name = padding.lower() if isinstance(padding, str) else "explicit"
         if name == SYMMETRIC:
+            kernel_size, _, dilation = window
             padding = (arithmetic.effective_kernel_size(kernel_size, dilation) // 2,) * 2
         if transposed:
-            low, high = arithmetic.transposed_crops(kernel_size, stride, dilation, padding, output_padding)
-            elements = arithmetic.transposed_output_size(size, kernel_size, stride, dilation, padding, output_padding)
-            windows = size
+            low, high = arithmetic.transposed_crops(*window, padding, output_padding)
+            elements, windows = arithmetic.transposed_output_size(*geometry, padding, output_padding), size
         else:
-            low, high = arithmetic.resolve_pads(size, kernel_size, stride, dilation, padding)
-            elements, windows = size, arithmetic.output_size(size, kernel_size, stride, dilation, padding)
-        return cls(name, elements, windows, kernel_size, stride, dilation, low, high, transposed)
+            low, high = arithmetic.resolve_pads(*geometry, padding)
+            elements, windows = size, arithmetic.output_size(*geometry, padding)
+        return cls(name, elements, windows, *window, low, high, transposed)
 
     @property
     def reach(self) -> int:
@@ -103,14 +99,12 @@ class PaddedAxis:
     def reads(self, window: int) -> dict[int, str]:
         """Returns what is at each position of a window: DATA, PADDING, or SKIPPED by dilation.
 
-        >>> PaddedAxis.of(4, 2, stride=2, dilation=2).reads(1)
+        >>> PaddedAxis.of((4, 2, 2, 2), "same").reads(1)
         {2: 'data', 3: 'skipped', 4: 'padding'}
         """
         start = self.start(window)
-        return {
-            start + offset: SKIPPED if offset % self.dilation else self.kind(start + offset) or PADDING
-            for offset in range(self.reach)
-        }
+        positions = range(start, start + self.reach)
+        return {at: SKIPPED if (at - start) % self.dilation else self.kind(at) or PADDING for at in positions}
 
     @property
     def ends(self) -> list[range]:
@@ -123,7 +117,7 @@ class PaddedAxis:
 def shown(axes: Sequence[PaddedAxis]) -> list[range]:
     """Returns the positions that the windows at the two ends of all axes take, or all positions.
 
-    >>> shown([PaddedAxis.of(100, 3, stride=2)])
+    >>> shown([PaddedAxis.of((100, 3, 2, 1), "same")])
     [range(0, 7), range(94, 101)]
     """
     first, stop = min(axis.first for axis in axes), max(axis.stop for axis in axes)
@@ -204,10 +198,10 @@ def plot_padding(
     """
     transposed = validation.flag("transposed", transposed)
     geometry = (size, kernel_size, stride, dilation)
-    panels = [PaddedAxis.of(*geometry, padding, transposed, output_padding)]
+    panels = [PaddedAxis.of(geometry, padding, transposed, output_padding)]
     if compare_with is not None:
         try:
-            panels.append(PaddedAxis.of(*geometry, compare_with, transposed, output_padding))
+            panels.append(PaddedAxis.of(geometry, compare_with, transposed, output_padding))
         except (TypeError, ValueError) as error:
             received = validation.received(compare_with=compare_with)
             raise type(error)(f'compare_with must be "symmetric" or a padding; {received}: {error}') from None
@@ -317,9 +311,8 @@ class _Picture:
         from matplotlib.patches import Patch
 
         on_data, on_padding = ("kept", "cropped") if self.first.transposed else ("reads data", "reads padding")
-        handles: list[Any] = [
-            Patch(facecolor=fill, edgecolor=INK, label=label) for fill, label in ((INK, on_data), ("white", on_padding))
-        ]
+        fills = {on_data: INK, on_padding: "white"}
+        handles: list[Any] = [Patch(facecolor=fill, edgecolor=INK, label=label) for label, fill in fills.items()]
         if self.first.dilation > 1:
             handles.append(Line2D([], [], color=INK, label="skipped by dilation"))
         if any(panel.low != self.first.low for panel in self.panels):

@@ -67,7 +67,8 @@ def command(
         given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
         given = validation.padding(given, rank, causal=True)
         given = by_axis(given, transposed, *each)
-        axes = [PaddedAxis.of(*row, transposed, output_padding) for row in zip(size, *each, given)]
+        geometries = zip(zip(size, *each), given)
+        axes = [PaddedAxis.of(geometry, pads, transposed, output_padding) for geometry, pads in geometries]
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
     for number, axis in enumerate(axes):
