@@ -17,6 +17,7 @@ from mxsame.tensors import operands
 DATA_FORMATS = ("channels_first", "channels_last")
 SAME_OR_VALID = ("same", "valid")
 CAUSAL_TOO = (*SAME_OR_VALID, "causal")
+Word = Optional[str]  # None for the default
 AXES = {  # the last two axes of a kernel in Keras's order, and the position of the one that a Symbol may leave open
     "conv": ("input channels / groups", "output channels", -2),
     "depthwise": ("input channels", "depth multiplier", None),

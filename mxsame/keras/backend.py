@@ -20,13 +20,14 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Optional
+from typing import Any
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.keras._translate import (
     CAUSAL_TOO,
     KerasCall,
+    Word,
     image_data_format as image_data_format,
     set_image_data_format as set_image_data_format,
 )
@@ -39,12 +40,7 @@ def __getattr__(name: str) -> Any:
 
 @validation.check_arguments
 def conv1d(
-    x: Any,
-    kernel: Any,
-    strides: Any = 1,
-    padding: str = "valid",
-    data_format: Optional[str] = None,
-    dilation_rate: Any = 1,
+    x: Any, kernel: Any, strides: Any = 1, padding: str = "valid", data_format: Word = None, dilation_rate: Any = 1
 ) -> Any:
     """Compute a 1-D convolution.
 
@@ -69,7 +65,7 @@ def conv2d(
     kernel: Any,
     strides: Any = (1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
     """Compute a 2-D convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
@@ -112,7 +108,7 @@ def conv3d(
     kernel: Any,
     strides: Any = (1, 1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = (1, 1, 1),
 ) -> Any:
     """Compute a 3-D convolution; arguments are those of :func:`conv2d`.
@@ -135,7 +131,7 @@ def conv2d_transpose(
     output_shape: Any,
     strides: Any = (1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
     """Compute a 2-D transposed convolution: the gradient of the convolution from an output of this shape to the data.
@@ -172,12 +168,7 @@ def conv2d_transpose(
 
 @validation.check_arguments
 def conv3d_transpose(
-    x: Any,
-    kernel: Any,
-    output_shape: Any,
-    strides: Any = (1, 1, 1),
-    padding: str = "valid",
-    data_format: Optional[str] = None,
+    x: Any, kernel: Any, output_shape: Any, strides: Any = (1, 1, 1), padding: str = "valid", data_format: Word = None
 ) -> Any:
     """Compute a 3-D transposed convolution; arguments are those of :func:`conv2d_transpose`.
 
@@ -199,7 +190,7 @@ def depthwise_conv2d(
     depthwise_kernel: Any,
     strides: Any = (1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
     """Compute a 2-D depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
@@ -230,7 +221,7 @@ def separable_conv1d(
     pointwise_kernel: Any,
     strides: Any = 1,
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = 1,
 ) -> Any:
     """Compute a 1-D separable convolution; arguments are those of :func:`separable_conv2d`.
@@ -254,7 +245,7 @@ def separable_conv2d(
     pointwise_kernel: Any,
     strides: Any = (1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = (1, 1),
 ) -> Any:
     """Compute a 2-D depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
@@ -286,7 +277,7 @@ def pool2d(
     pool_size: Any,
     strides: Any = (1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     pool_mode: str = "max",
 ) -> Any:
     """Compute 2-D pooling; padding is never the maximum, and does not count in the mean.
@@ -333,7 +324,7 @@ def pool3d(
     pool_size: Any,
     strides: Any = (1, 1, 1),
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     pool_mode: str = "max",
 ) -> Any:
     """Compute 3-D pooling; arguments are those of :func:`pool2d`.

@@ -15,11 +15,11 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.keras._translate import KerasCall
+from mxsame.keras._translate import KerasCall, Word
 
 __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool", "separable_conv"]
 
@@ -31,12 +31,7 @@ def __getattr__(name: str) -> Any:
 
 @validation.check_arguments
 def conv(
-    inputs: Any,
-    kernel: Any,
-    strides: Any = 1,
-    padding: str = "valid",
-    data_format: Optional[str] = None,
-    dilation_rate: Any = 1,
+    inputs: Any, kernel: Any, strides: Any = 1, padding: str = "valid", data_format: Word = None, dilation_rate: Any = 1
 ) -> Any:
     """Compute a convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
 
@@ -74,12 +69,7 @@ def conv(
 
 @validation.check_arguments
 def depthwise_conv(
-    inputs: Any,
-    kernel: Any,
-    strides: Any = 1,
-    padding: str = "valid",
-    data_format: Optional[str] = None,
-    dilation_rate: Any = 1,
+    inputs: Any, kernel: Any, strides: Any = 1, padding: str = "valid", data_format: Word = None, dilation_rate: Any = 1
 ) -> Any:
     """Compute a depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
@@ -107,7 +97,7 @@ def separable_conv(
     pointwise_kernel: Any,
     strides: Any = 1,
     padding: str = "valid",
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = 1,
 ) -> Any:
     """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
@@ -140,7 +130,7 @@ def conv_transpose(
     strides: Any = 1,
     padding: str = "valid",
     output_padding: Any = None,
-    data_format: Optional[str] = None,
+    data_format: Word = None,
     dilation_rate: Any = 1,
 ) -> Any:
     """Compute a transposed convolution.
@@ -176,9 +166,7 @@ def conv_transpose(
 
 
 @validation.check_arguments
-def max_pool(
-    inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
-) -> Any:
+def max_pool(inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Word = None) -> Any:
     """Compute the maximum over windows of the data; padding is never the maximum.
 
     Parameters
@@ -212,7 +200,7 @@ def max_pool(
 
 @validation.check_arguments
 def average_pool(
-    inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Optional[str] = None
+    inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Word = None
 ) -> Any:
     """Compute the mean of the elements of the data in each window; arguments are those of :func:`max_pool`.
 
