@@ -112,7 +112,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
 
 @dataclass(frozen=True)
 class Signature:
-    """How a deployed net is called: the shape of each input, the types it may have, and the nesting of the outputs."""
+    """The arguments and outputs of a deployed net: shape and possible types of each input, nesting of the outputs."""
 
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, tuple[Any, ...]]
@@ -157,7 +157,7 @@ class _Fixed(mx.gluon.Parameter):
 
 
 class Deployed(mx.gluon.SymbolBlock):
-    """What `deploy` returns: a net for inference, on data of one size.
+    """A net for inference on data of one size, made by `deploy`.
 
     Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Float32 data
     on the CPU runs through a second graph with the same parameters, in which oneDNN has fused what it can, some of
@@ -192,7 +192,7 @@ class Deployed(mx.gluon.SymbolBlock):
     def _runner(self, symbol: Symbol) -> tracing.Runner:
         """Returns a graph over the parameters, and over copies of them in bfloat16."""
         flags = {} if tracing.has_loop(symbol) else dict.fromkeys(tracing.STATIC, True)
-        outputs = tracing.regroup(self.signature.structure, iter(_split_outputs(symbol)))
+        outputs = tracing.regroup(self.signature.structure, map(tracing.in_mode, symbol))
         parameters = dict(self.params.items())
         for name in filter(bfloat16.is_copy, set(symbol.list_inputs()).difference(parameters)):
             source = parameters[name[: -len(bfloat16.COPY)]]
@@ -239,7 +239,7 @@ class Deployed(mx.gluon.SymbolBlock):
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.fix_shape, variables, shapes.values())))
         whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
-        return _split_outputs(whole)
+        return list(map(tracing.in_mode, whole))
 
     def self_check(self, context: Any) -> None:
         """Run once, so that MXNet refuses now what it would refuse later. Drop the fused graph unless it runs and gives
@@ -318,11 +318,6 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
     blocks, and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
     mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
-
-
-def _split_outputs(symbol: Any) -> list:
-    """Returns the outputs of a graph, as Symbols of the mode."""
-    return [tracing.in_mode(symbol[index]) for index in range(len(symbol.list_outputs()))]
 
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:

@@ -83,22 +83,23 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     gluons: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
     gluons.hybridize(active, **flags)
     if active:
-        take_over(net, Specialised(net, flags, max_graphs))
+        kind: Any = type(net)
+        net.specialised, net.__class__ = Specialised(net, flags, max_graphs), _subclass(kind)
     return net
 
 
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS: dict[str, Any] = {
-    **dict.fromkeys(tracing.STATIC, validation.flag),
-    **dict.fromkeys(_NUMBERS, functools.partial(validation.integer, minimum=0)),
-}  # in Gluon's order
+_FLAGS = (*tracing.STATIC, *_NUMBERS)  # in Gluon's order
 
 
 def _check_flags(flags: dict) -> None:
     rule = f"flags must be those of HybridBlock.hybridize ({', '.join(_FLAGS)})"
     for name, value in flags.items():
         validation.check_type(name in _FLAGS, rule, **{name: value})
-        _FLAGS[name](name, value)
+        if name in _NUMBERS:
+            validation.integer(name, value, 0)
+        else:
+            validation.flag(name, value)
     fits = flags.get("static_alloc") or not flags.get("static_shape")
     validation.check(fits, "static_shape must come with static_alloc=True", **flags)
 
@@ -238,6 +239,7 @@ class TakenOver(_gluon.NotifiesChanges, tracing.Traceable):
 
 @functools.lru_cache(maxsize=None)
 def _subclass(kind: Any) -> Any:
+    """Returns the class of a net of this class that `hybridize` has taken over."""
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(kind.__name__, (TakenOver, kind), names)
 
@@ -247,18 +249,12 @@ def _blank(kind: Any) -> Any:
     return object.__new__(_subclass(kind))
 
 
-def take_over(net: Any, specialised: Specialised) -> None:
-    """Make `specialised` run the net."""
-    kind: Any = type(net)
-    net.specialised, net.__class__ = specialised, _subclass(kind)
-
-
 def give_back(net: Any) -> None:
     """Make a net what it was, if it was taken over."""
     if isinstance(net, TakenOver):
         del net.specialised
         net.__class__ = type(net).__bases__[1]
-        _gluon.drop_graph(net)  # drops the graph that tools found in place of Gluon's
+        _gluon.drop_graph(net)  # the one that tools found instead of Gluon's
 
 
 class HybridBlock(mx.gluon.HybridBlock):

@@ -65,7 +65,7 @@ def is_traceable(net: Any) -> bool:
 
 
 class LoweredCall(NamedTuple):
-    """What is known of the function of a placeholder: how its operators run, and the shapes of its data and output."""
+    """The facts of a placeholder's function in a graph: how its operators run, the shapes of its data and output."""
 
     decisions: list[Decision]
     data_shape: Optional[tuple]
@@ -200,7 +200,7 @@ def fix_shape(variable: Any, shape: tuple) -> Any:
 
 
 class NetInputs(NamedTuple):
-    """How a net is called."""
+    """The arguments of a net."""
 
     structure: tuple  # the arguments, with True for each array
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
@@ -299,7 +299,7 @@ def call_facts(args: tuple) -> Any:
 
 
 class Call(NamedTuple):
-    """What a net is called with, and what for: all that its graph may depend on."""
+    """A call of a net: all that its graph may depend on."""
 
     structure: Any  # the arguments, with True for each array
     leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array

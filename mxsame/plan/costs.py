@@ -132,12 +132,9 @@ class TypicalLayer:
         """Returns the cost of moving elements by a depthwise convolution whose kernel has a single one, at a position
         within these ranges, by axis."""
         products: int = math.prod(most - least + 1 for least, most, *_ in ranges.values())
-        return (products * self.depthwise + 2 * self.costs.touch) * elements + self.move_operators(list(ranges))
-
-    def move_operators(self, axes: Sequence[int]) -> float:
-        """Returns the cost of the operators that make a kernel with a single one along these axes."""
-        dynamic = sum(self.windows[axis - SPATIAL].size is None for axis in axes)
-        return (MOVE_OPERATORS + LOW_OPERATORS * dynamic + AXIS_OPERATORS * len(axes)) * self.costs.operator
+        dynamic = sum(self.windows[axis - SPATIAL].size is None for axis in ranges)
+        operators = MOVE_OPERATORS + LOW_OPERATORS * dynamic + AXIS_OPERATORS * len(ranges)
+        return (products * self.depthwise + 2 * self.costs.touch) * elements + operators * self.costs.operator
 
     def operator(self, plan: Any) -> float:
         """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""

@@ -118,7 +118,7 @@ class Flip(Step):
 
 
 class Dilate(Step):
-    """Zeros between the elements of the data of a transposed convolution. It is never chosen by its cost."""
+    """The addition of zeros between the elements of a transposed convolution's data. It is never chosen by its cost."""
 
     reorders = True
 

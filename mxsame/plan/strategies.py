@@ -24,7 +24,7 @@ MOST_SHIFTS = 2  # after the first; each is an element of the kernel that moves 
 
 @dataclass(frozen=True)
 class AxisPlan:
-    """How MXNet runs a window along one axis. All counts are elements of the data, the kernel or the output.
+    """The way in which MXNet runs a window along one axis. All counts are elements of data, kernel or output.
 
     Parameters
     ----------
@@ -85,9 +85,11 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One plan for each axis, and three facts for pooling operators: `convention`, how they count windows ("valid":
-    floor, "full": ceil); `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`,
-    whether plain data is copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
+    """The plans of all axes of an operator.
+
+    Pooling operators have three facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
+    `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`, whether plain data is
+    copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -100,7 +102,7 @@ class Plan:
 
     @functools.cached_property
     def steps(self) -> Tuple[Step, ...]:
-        """What is done around the operator."""
+        """The steps around the operator."""
         return steps_of(self.axes)
 
     @property
@@ -135,7 +137,7 @@ def _concat(window: Window, low: int, high: int) -> AxisPlan:
 
 
 def _kernel(window: Window, low: int, high: int) -> AxisPlan:
-    """Zeros in front of the kernel shift the windows, so that equal pads fit; zeros after it prevent extra windows."""
+    """Put zeros before the kernel, which shift windows so that equal pads fit, and after it, against extra windows."""
     front = max(-(-(high - low) // window.dilation), 0)
     draft = AxisPlan(window.kernel_size + front, zeros=(front, 0), pad=low + front * window.dilation)
     back = _zeros_after(draft, window)

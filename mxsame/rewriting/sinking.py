@@ -24,7 +24,7 @@ RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 
 
 class Movement(NamedTuple):
-    """A transpose by `axes`, or a slice along the axes `sliced`, none of which moves."""
+    """A transpose by `axes`, or a slice along the axes `sliced`, which moves none."""
 
     axes: Tuple[int, ...]
     sliced: Tuple[int, ...] = ()

@@ -224,6 +224,6 @@ def _block(node: Node, shapes: Shapes, array: Node) -> int:
 
 
 def _block_of(lengths: Sequence[int]) -> int:
-    """Returns the size of the largest blocks of which all these numbers of channels are made; 0 if there is none."""
+    """Returns the size of the largest blocks that divide all these numbers of channels, 0 if there is none."""
     fitting = (size for size in (16, 8) if all(length > 0 and not length % size for length in lengths))
     return next(fitting, 0)

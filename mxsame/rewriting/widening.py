@@ -16,8 +16,8 @@ KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply") 
 
 
 class Part(NamedTuple):
-    """What the channels of a convolution concern: `keepers` have outputs with the same channels, `summing` are
-    convolutions and dense layers that sum over them, and `others` need a slice of them."""
+    """All operators that the channels of a convolution concern: the outputs of `keepers` have the same channels,
+    `summing` are convolutions and dense layers that sum over them, and `others` need a slice of them."""
 
     keepers: List[Node]
     summing: List[Node]
