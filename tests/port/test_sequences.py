@@ -109,9 +109,9 @@ def test_a_deployed_layer_has_no_biases_in_a_file_for_keras(tmp_path):
     assert [layer.config.get("use_bias") for layer in mxsame.from_keras(file).description.layers].count(False) == 1
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(("rank", "filters"), [(1, 8), (2, 8), (2, 2), (3, 8)])
 @pytest.mark.parametrize("strides, gate", [(1, "hard_sigmoid"), (1, "sigmoid"), (2, "hard_sigmoid"), (2, "sigmoid")])
-def test_recurrent_convolutions(rank, strides, gate):
+def test_recurrent_convolutions(rank, filters, strides, gate):
     """SAME with a stride for the data, with stride 1 for the states, which are one convolution if both are 1; in both
     data formats, of which TensorFlow runs channels last on the CPU."""
     layers, size, sequences = keras().layers, (7, 6, 5)[:rank], (strides == 1) == (gate == "sigmoid")
@@ -121,7 +121,7 @@ def test_recurrent_convolutions(rank, strides, gate):
     for data_format, shape in (("channels_last", (4, *size, 3)), ("channels_first", (4, 3, *size))):
         data = keras().Input(shape)
         make = getattr(layers, f"ConvLSTM{rank}D")
-        layer = make(8, 3, go_backwards=rank == 2, data_format=data_format, **options)
+        layer = make(filters, 3, go_backwards=rank == 2, data_format=data_format, **options)
         nets[data_format] = keras().Model(data, layer(data))
     last, first = randomise(nets["channels_last"]), nets["channels_first"]
     first.set_weights(last.get_weights())

@@ -90,9 +90,7 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 def _binary(site: Site, x: Operand, y: Operand) -> Any:
     """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
     name = site.row.name
-    if isinstance(x, Value) and isinstance(y, Value):
-        validation.check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
-    elif not isinstance(x, Value) and not isinstance(y, Value):
+    if not isinstance(x, Value) and not isinstance(y, Value):
         return _length_product(name, x, y)
     operands, dtype = _typed(site, name, [x, y])
     out = _computed(site, name, *operands)
@@ -133,9 +131,15 @@ def _common(site: Site, operands: Sequence[Operand]) -> str:
     return "int32" if constants and dtype == "bool" else dtype
 
 
+def _of_two(site: Site, name: str, x: Value, y: Value) -> Value:
+    """Operators give a shorter shape axes before its batch, which layers do not."""
+    validation.check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
+    return merged(site, name, [x, y])
+
+
 def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     if isinstance(x, Value) and isinstance(y, Value):
-        return merged(site, name, [x, y])
+        return _of_two(site, name, x, y)
     reflected = not isinstance(x, Value)
     data, constant = (y, x) if reflected else (x, y)
     given = np.asarray(constant, dtype="float64")
@@ -203,7 +207,8 @@ LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "no
 
 @operator(*LOGICAL, order=KERAS, types=types.OWN)
 def _logical(site: Site, x: Value, y: Value) -> Value:
-    return merged(site, LOGICAL[site.row.name], [site.cast(each, "bool") for each in (x, y)])._replace(dtype="bool")
+    out = _of_two(site, LOGICAL[site.row.name], site.cast(x, "bool"), site.cast(y, "bool"))
+    return out._replace(dtype="bool")
 
 
 @operator("logical_not", types=types.OWN)
@@ -221,7 +226,9 @@ def _is_nan(site: Site, x: Value) -> Value:
 def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     """Either operand may be a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Value)]
-    numbers = [None if isinstance(each, Value) else float(np.asarray(each)) for each in (x, y)]
+    fits = all(isinstance(each, Value) or np.ndim(each) == 0 for each in (x, y))
+    validation.check(fits, "x and y must be tensors or numbers", x=x, y=y)
+    numbers = [None if isinstance(each, Value) else float(each) for each in (x, y)]
     shapes = [each.shape for each in (condition, *tensors)]
     validation.check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
     dtype = _common(site, [x, y])
