@@ -316,8 +316,6 @@ def test_layer(kind):
     layer = running.initialized(make(**right))
     refused(lambda: layer(ones(*[2] * (rank + 1))), f"data must have the {rank + 2} axes")
     refused(lambda: layer([ones(*[2] * (rank + 2))]), "data must be an NDArray")
-    with pytest.raises(TypeError, match="stride"):
-        make(**right, stride=2)
     with pytest.raises(TypeError, match="positional argument"):
         layer()
 
