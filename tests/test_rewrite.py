@@ -8,7 +8,7 @@ import running
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.port import activations
+from mxsame.port import activations, blocks
 from mxsame.rewriting import bfloat16, training, widening
 from mxsame.rewriting.graph import Graph
 
@@ -261,6 +261,14 @@ def used_twice(F, x, convolution, norm, last):
     return last(activations.relu(F, norm(y), max_value=6)) + y
 
 
+def concatenated(F, x, first, second, last):
+    return last(blocks.concatenate(F, first(x), second(x), axis=1))
+
+
+def joined(first, second):
+    return running.Own(concatenated, to(3, first), to(3, second), to(first + second, 16))
+
+
 COPY, BENT, APPENDED, DENSE, SPREAD = (
     *("slice_axis", "_contrib_BatchNormWithReLU", "Concat", "FullyConnected", "reshape_like"),
 )
@@ -295,8 +303,32 @@ TRAINED = {  # net -> an operator, and whether its graph for training has it
     "many channels in blocks of 16": (lambda: norm_before(256, 272), DENSE, False),
     "many channels and a stride": (lambda: norm_before(264, 248, stride=2), DENSE, False),
     "few channels": (lambda: norm_before(136, 72), DENSE, False),
+    "channels that end within a block": (lambda: joined(24, 24), COPY, True),
+    "channels in whole blocks": (lambda: joined(8, 16), COPY, False),
+    "PReLU": (lambda: running.sequential(to(3, 5), nn.PReLU(), to(5, 4)), SPREAD, True),
     "squeeze and excite": (lambda: norm_before(16, 48, running.Own(squeezed), to(48, 48)), SPREAD, True),
 }
+
+
+@pytest.mark.parametrize("shapes", [((2, 8, 1, 1), (2, 8, 3, 4)), ((1, 8, 3, 4), (5, 8, 3, 4))])
+def test_a_length_of_1_at_the_first_call_says_nothing_about_others(shapes, monkeypatch):
+    """Of images of one element, any product is one of arrays of one shape; for a batch of 1, so is one with a
+    parameter."""
+    monkeypatch.setattr(training, "has_avx512", lambda: True)
+    last = running.initialized(to(8, 8))
+    net = mxsame.hybridize(running.Own(lambda F, x, y, last: last(F.broadcast_mul(y, x)), last))
+    for shape in shapes:
+        x, gate = running.normal(*shape), running.normal(*shapes[0][:2], 1, 1, seed=1)
+        with mx.autograd.record():
+            running.assert_alike(net(x, gate), last(x * gate), 1e-5)
+
+
+def test_softmax_of_a_concatenation_whose_first_array_has_a_length_of_1_at_a_later_call():
+    net = mxsame.hybridize(running.Own(lambda F, x: F.softmax(F.concat(F.slice_axis(x, 1, 1, None), x, dim=1))))
+    for length in (3, 2):
+        data = running.normal(2, length)
+        want = mx.nd.softmax(mx.nd.array(np.concatenate([data.asnumpy()[:, 1:], data.asnumpy()], 1)))
+        running.assert_alike(net(data), want, 1e-6)
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -155,8 +155,10 @@ def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
 
 
 def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
-    """`copies` after a first part of length 1, which oneDNN's softmax needs."""
+    """`copies` after a first part of length 1, which oneDNN's softmax needs. So do gradients that end within a block of
+    16 channels; graphs get that copy by `mxsame.rewriting.training.mend_gradients`."""
     out = F.concat(*arrays, dim=axis)
+    copies |= axis == 1 and F is mx.nd and mx.autograd.is_recording() and any(each.shape[1] % 16 for each in arrays)
     return copy_to_plain(F, out) if copies else out
 
 

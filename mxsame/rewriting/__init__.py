@@ -23,7 +23,9 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     """Returns the graph of a net, for inputs of these shapes, without what MXNet would run wrongly or slowly."""
     trains = target.purpose == "training"
     speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
+    has_gradients = trains or target.gradients
     changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
+    changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
     written = symbol.tojson()
     if not any(f'"op": "{op}"' in written for op in changed):
         return symbol  # reading and writing a graph takes time
@@ -31,6 +33,8 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     onednn.copy_before_softmax(graph)
     if target.purpose != "format":
         onednn.wait_before_loops(graph)
+    if has_gradients:
+        training.mend_gradients(graph)
     if speeds_up:
         training.speed_up(graph, trains)
     return graph.symbol()

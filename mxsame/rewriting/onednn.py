@@ -197,8 +197,8 @@ def copy_before_softmax(graph: Graph) -> None:
 
     oneDNN's softmax over the last axis fails, where nothing catches it, for data in two layouts: in the blocks of a 1-D
     or 2-D convolution; and in the order of axes that oneDNN gives a concatenation of arrays of 2 or 4 axes whose first
-    array has a length of 1 along the axis. Operators that work in place, and pooling, keep both layouts. There is also
-    a copy where the lengths are unknown.
+    array has a length of 1 along the axis, as it may have at some call. Operators that work in place, and pooling, keep
+    both layouts. There is also a copy where the numbers of axes are unknown.
     """
     nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
     if not any(node.op in SOFTMAX for node in nodes):
@@ -219,9 +219,7 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
     for each in nodes:  # the list grows in the loop
         shape = inferred.get(each)
         is_onednn = not shape or len(shape) in (2, 4)
-        if each.op == "Concat" and is_onednn and (not shape or shape[each.attr("dim", 1)] < 2):
-            return True
-        if each.op == "Convolution" and len(each.attr("kernel")) < 3:
+        if (each.op == "Concat" and is_onednn) or (each.op == "Convolution" and len(each.attr("kernel")) < 3):
             return True
         if each.op not in PLAIN and not each.is_needed and is_onednn:
             nodes += [source.node for source in each.inputs if source.node not in nodes]

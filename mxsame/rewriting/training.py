@@ -22,6 +22,7 @@ from mxsame.rewriting.windows import is_channels_first
 IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_scalar", "minimum_scalar")
 NORM_RELU = "_contrib_BatchNormWithReLU"
 HIGHEST_BOUND = 8.0  # of a clip by two ReLUs, which round what is below it to 2.4e-7
+WITH_WRONG_GRADIENTS = ("Concat", "LeakyReLU")  # some of them
 MANY_PRODUCTS = 100  # for each element of a 1x1 convolution's data and output: then it is worth transposing them
 
 
@@ -39,6 +40,40 @@ def speed_up(graph: Graph, trains: bool) -> None:
         shapes = {output.node: shape for output, shape in zip(outputs, inferred) if shape and output in single}
         for change in (multiply_gates, use_dense_layers, clip_by_relus, pad_by_convolutions, separate_blocks):
             change(graph, shapes)
+
+
+def mend_gradients(graph: Graph) -> None:
+    """Change operators whose gradients MXNet 1.9.1 has wrong in graphs.
+
+    The gradient of PReLU's slope is computed from that of the output, after the gradient of the data, which may be in
+    the same memory. So PReLU becomes relu(x) + alpha * min(x, 0).
+
+    The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
+    within a block, MXNet fails or ends the process. The gradient of a copy is in the plain layout."""
+    nodes = graph.nodes()
+    joined = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
+    parts = [source for node in joined for source in node.inputs]
+    inferred = tensors.infer_shapes(graph.symbol(parts), graph.inputs) if parts else None
+    shapes = dict(zip(parts, inferred or ()))
+    replacements = {}
+    for node in joined:
+        known = [shapes.get(part) or (0,) * 4 for part in node.inputs]
+        channels = [shape[1] for shape in known]
+        is_divided = 0 in channels or _block_of([sum(channels)]) > _block_of([sum(channels), *channels])
+        if is_divided and len(known[0]) == 4:  # oneDNN's own
+            replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
+    for node in nodes:
+        if node.op == "LeakyReLU" and node.attr("act_type") == "prelu":
+            replacements[Output(node)] = _prelu(*node.inputs)
+    graph.replace(replacements)
+
+
+def _prelu(data: Output, alpha: Output) -> Output:
+    """Returns PReLU of data of any number of axes, the channels on the second."""
+    with mx.util.np_array(False):
+        F, x, slopes = mx.sym, mx.sym.var("data"), mx.sym.var("alpha")
+        below = F.broadcast_mul(F.reshape(F.minimum(x, 0), shape=(0, 0, -1)), F.reshape(slopes, shape=(1, -1, 1)))
+        return subgraph(F.relu(x) + F.reshape_like(below, x), data=data, alpha=alpha)
 
 
 def clip_by_bounds(graph: Graph, single: Collection[Output]) -> None:
@@ -62,11 +97,12 @@ def drop_copies_of_norms(graph: Graph) -> None:
 def multiply_gates(graph: Graph, shapes: Shapes) -> None:
     """Multiply images by a number for each channel, as squeeze and excite does, as arrays of one shape: the gradient of
     `broadcast_mul` takes three times as long. And copy a batch norm that swish multiplies by its own sigmoid out of the
-    blocks once, not at each use."""
+    blocks once, not at each use. A batch or length of 1 does not show which of both is the number for each channel."""
     for node in graph.nodes():
         for data, gate in factors(node):
             shape = () if data.index or gate.index else shapes.get(data.node, ())
-            if node.op == "broadcast_mul" and len(shape) == 4 and shapes.get(gate.node) == (*shape[:2], 1, 1):
+            is_shown = len(shape) == 4 and 1 not in (shape[0], *shape[2:])  # and so for all sizes of this graph
+            if node.op == "broadcast_mul" and is_shown and shapes.get(gate.node) == (*shape[:2], 1, 1):
                 node.op, node.inputs = "elemwise_mul", [data, _broadcast_by_product(data, gate)]
                 break
             if gate.node.activates_by("sigmoid") and gate.node.inputs == [data] and data.node.op == "BatchNorm":
