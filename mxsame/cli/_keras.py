@@ -82,7 +82,6 @@ def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any
             advice = "In Python, load it with safe_mode=False, which runs its code, and call mxsame.compare(net, model)"
         elif custom and not objects:
             advice = f"Give Keras your own layers by --custom-objects MODULE:NAME; else f{FIX[1:]}"
-        words = textwrap.shorten(str(error), 300, placeholder="..")  # some contain the whole configuration
-        raise click.ClickException(
-            f"--check needs a file that Keras {version} can load: {type(error).__name__}: {words.rstrip('.')}. {advice}"
-        ) from error
+        words = textwrap.shorten(str(error), 300, placeholder="..").rstrip(".")  # some contain the whole configuration
+        rule = f"--check needs a file that Keras {version} can load"
+        raise click.ClickException(f"{rule}: {type(error).__name__}: {words}. {advice}") from error

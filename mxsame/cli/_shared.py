@@ -106,3 +106,9 @@ class Shape(Integers):
         if min(shape) < 1:
             self.fail(f"{lengths!r} must be lengths of at least 1.", param, ctx)
         return name or None, shape
+
+
+def shape_option(help: str, required: bool = False) -> Any:
+    """The option of the shapes of a network's inputs."""
+    metavar = "[NAME=]INT,INT,..."
+    return click.option("--shape", "shapes", type=Shape(), metavar=metavar, multiple=True, required=required, help=help)

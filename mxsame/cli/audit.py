@@ -7,20 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mxsame.cli._shared import Shape, Target, as_json, click, need_mxnet, print_json, refusals
+from mxsame.cli._shared import Target, as_json, click, need_mxnet, print_json, refusals, shape_option
 
 
 @click.command("audit")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE-symbol.json")
-@click.option(
-    "--shape",
-    "shapes",
-    type=Shape(),
-    metavar="[NAME=]INT,INT,...",
-    required=True,
-    multiple=True,
-    help="Shape of the input, batch included; of several inputs, repeated with their names.",
-)
+@shape_option("Shape of the input, batch included; of several inputs, repeated with their names.", required=True)
 @click.option(
     "--fix",
     type=Target(),

@@ -12,7 +12,7 @@ from mxsame import validation
 from mxsame.cli._child import run_in_child
 from mxsame.cli._keras import imported_dict, imported_keras, loaded
 from mxsame.cli._printing import Result, stages
-from mxsame.cli._shared import Shape, Target, as_json, click, need, need_mxnet, print_json, refusals
+from mxsame.cli._shared import Target, as_json, click, need, need_mxnet, print_json, refusals, shape_option
 from mxsame.data import sample
 
 OPSET, LAYOUT = click.IntRange(13), click.Choice([name for names in validation.LAYOUTS.values() for name in names])
@@ -43,14 +43,9 @@ class Source(click.Path):
     help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
     "OUT ends in .onnx, write an ONNX file, which needs the package onnx.",
 )
-@click.option(
-    "--shape",
-    "shapes",
-    type=Shape(),
-    metavar="[NAME=]INT,INT,...",
-    multiple=True,
-    help="Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names "
-    "or in their order. The default is a Keras model's own shape. The files take this size and any batch.",
+@shape_option(
+    "Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names or "
+    "in their order. The default is a Keras model's own shape. The files take this size and any batch."
 )
 @click.option("--opset", type=OPSET, default=13, show_default=True, help="The version of the operators in ONNX files.")
 @click.option("--dynamic-size", is_flag=True, help="Make the ONNX file take every size, not only that of --shape.")

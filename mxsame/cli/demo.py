@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from mxsame.cli._shared import click, need_mxnet, print_table
 
+LEGEND = (
+    "The last two columns are the largest differences from TensorFlow's outputs; up to 1e-4 is rounding, times the "
+    "largest output if that is above 1. Pads are (low, high) for each axis."
+)
+
 
 @click.command("demo")
 @click.pass_context
@@ -26,22 +31,14 @@ def command(context: click.Context) -> None:
             results = row.is_right(row.mxsame), row.is_right(row.symmetric)
             layers, exact, shifted = layers + 1, exact + results[0], shifted + results[1]
             height, width, channels = row.mxsame.shape
-            differences = (
-                click.style(f"{row.difference(output):.1e}", fg="green" if right else "red")
-                for output, right in zip((row.mxsame, row.symmetric), results)
-            )
+            outputs = zip((row.mxsame, row.symmetric), ("green" if right else "red" for right in results))
+            differences = (click.style(f"{row.difference(output):.1e}", fg=color) for output, color in outputs)
             pads = f"{row.pads} {row.pads}" if row.pads else ""
             lines.append((row.layer.name, row.layer.window, f"{channels}, {height}, {width}", pads, *differences))
         click.secho(network.title, bold=True)
         print_table(lines)
         click.echo()
-    click.echo(
-        f"mxsame: {exact} of {layers} layers equal TensorFlow 2.13.1's. Symmetric padding: {shifted} of {layers}, with "
-        "the right shapes throughout."
-    )
-    click.secho(
-        "The last two columns are the largest differences from TensorFlow's outputs; up to 1e-4 is rounding, times the "
-        "largest output if that is above 1. Pads are (low, high) for each axis.",
-        dim=True,
-    )
+    symmetric = f"Symmetric padding: {shifted} of {layers}, with the right shapes throughout."
+    click.echo(f"mxsame: {exact} of {layers} layers equal TensorFlow 2.13.1's. {symmetric}")
+    click.secho(LEGEND, dim=True)
     context.exit(0 if exact == layers else 1)

@@ -206,7 +206,6 @@ def imported(file: str) -> Any:
         block = mx.gluon.SymbolBlock(symbol, inputs)
         block.collect_params().load(stored[-1], ignore_extra=True, cast_dtype=True, dtype_source="saved")
     except mx.base.MXNetError as error:
-        raise ValueError(
-            f"net must be files of MXNet; {validation.received(net=file)}: {tracing.reason(error)}"
-        ) from None
+        reason = f"{validation.received(net=file)}: {tracing.reason(error)}"
+        raise ValueError(f"net must be files of MXNet; {reason}") from None
     return block

@@ -81,11 +81,8 @@ class MxnetLoader(PartLoader):
             forget_submodules()
         variable = threads.not_a_number()
         if variable:
-            zero = ", or 0 for MXNet's own" * (variable == threads.SETTING)
-            received = f"{variable}={os.environ[variable]!r}"
-            raise InstallationError(
-                f"{variable} must be a number of threads{zero}; received {received}.", f"unset {variable}"
-            )
+            rule = f"{variable} must be a number of threads" + ", or 0 for MXNet's own" * (variable == threads.SETTING)
+            raise InstallationError(f"{rule}; received {variable}={os.environ[variable]!r}.", f"unset {variable}")
         try:
             if MXNET_CUDA_WHEEL in mxnet_wheels():
                 missing = cuda.load()

@@ -16,6 +16,14 @@ MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all 
 IN_VENV = ".venv-3.11/bin/python -m pip install"
 ANOTHER_PYTHON = f"python3.11 -m venv .venv-3.11 && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
 IN_THE_FOLDER = "Run this in the folder of mxsame; it makes an environment with a Python that works."
+SYSTEM_LIBRARIES = "apt-get install -y libgomp1 libquadmath0 libstdc++6 zlib1g"
+TO_CPU = "The command changes to the MXNet that computes on the CPU."
+FOR_A_DRIVER = "For a GPU install NVIDIA's driver; a container gets it from its host (docker run --gpus all)."
+FOR_CUDA = "The wheel brings none of CUDA's libraries; those of CUDA 11 and of CUDA 12 need two environments."
+TENSORFLOW_FIRST = (
+    "TensorFlow was imported first, and MXNet would now crash the process. TensorFlow brings its own copy of a part of "
+    "libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this cannot be undone."
+)
 FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
 
@@ -95,26 +103,14 @@ def check() -> None:
         raise another(numpy)
     wheels = mxnet_wheels()
     if len(wheels) > 1:
-        raise InstallationError(
-            f"{' and '.join(wheels)} are installed over each other: both own the same folder.",
-            reinstall("mxnet"),
-            FOR_A_GPU,
-        )
+        problem = f"{' and '.join(wheels)} are installed over each other: both own the same folder."
+        raise InstallationError(problem, reinstall("mxnet"), FOR_A_GPU)
     if "tensorflow" in sys.modules and tensorflow_came_before_libstdcxx(loaded_libraries()):
-        raise InstallationError(
-            "TensorFlow was imported first, and MXNet would now crash the process. TensorFlow brings its own copy of a "
-            "part of libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this cannot be "
-            "undone.",
-            "import mxsame  # before: import tensorflow",
-        )
+        raise InstallationError(TENSORFLOW_FIRST, "import mxsame  # before: import tensorflow")
     for wheel in wheels:
         if "-cu" in wheel and not cuda.has_driver():
-            raise InstallationError(
-                f"{wheel} needs NVIDIA's driver ({cuda.DRIVER}), and none is found that can be loaded.",
-                reinstall("mxnet"),
-                "The command changes to the MXNet that computes on the CPU. For a GPU install NVIDIA's driver; a "
-                "container gets it from its host (docker run --gpus all).",
-            )
+            problem = f"{wheel} needs NVIDIA's driver ({cuda.DRIVER}), and none is found that can be loaded."
+            raise InstallationError(problem, reinstall("mxnet"), f"{TO_CPU} {FOR_A_DRIVER}")
 
 
 def another(module: Any) -> InstallationError:
@@ -175,24 +171,15 @@ def explain(error: Exception) -> InstallationError:
 def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:
     """The problem with a shared library, not MXNet's own, that cannot be loaded; None for another error."""
     if re.search(r"undefined symbol: cu[A-Z]", str(error)):  # the driver's functions have such names: cuLaunchKernel
-        return InstallationError(
-            f"NVIDIA's driver is too old for {wheel}: {error}.",
-            reinstall("mxnet"),
-            "The command changes to the MXNet that computes on the CPU. For a GPU install a newer driver.",
-        )
+        problem = f"NVIDIA's driver is too old for {wheel}: {error}."
+        return InstallationError(problem, reinstall("mxnet"), f"{TO_CPU} For a GPU install a newer driver.")
     match = re.match(r"(?:.*/)?(lib[^/:]+): ", str(error))
     library = match.group(1) if match else "libmxnet.so"
     if re.match(r"lib(cu|nv|nccl)", library):
-        return InstallationError(
-            f"{wheel} needs {library}, which cannot be loaded: {error}.",
-            f"{reinstall(MXNET_CUDA_WHEEL)} && {pip_again(pins())}",
-            "The wheel brings none of CUDA's libraries; those of CUDA 11 and of CUDA 12 need two environments. "
-            f"Without an NVIDIA GPU: {reinstall('mxnet')}",
-        )
+        problem = f"{wheel} needs {library}, which cannot be loaded: {error}."
+        hint = f"{FOR_CUDA} Without an NVIDIA GPU: {reinstall('mxnet')}"
+        return InstallationError(problem, f"{reinstall(MXNET_CUDA_WHEEL)} && {pip_again(pins())}", hint)
     if library in ("libmxnet.so", "libopenblas.so.0", "libgfortran.so.3"):  # these are in MXNet's wheel
         return None
-    return InstallationError(
-        f"{wheel} needs the system library {library}, which is not found.",
-        "apt-get install -y libgomp1 libquadmath0 libstdc++6 zlib1g",
-        "The names are those of Debian and Ubuntu.",
-    )
+    problem = f"{wheel} needs the system library {library}, which is not found."
+    return InstallationError(problem, SYSTEM_LIBRARIES, "The names are those of Debian and Ubuntu.")

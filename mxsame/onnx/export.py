@@ -159,10 +159,8 @@ def _check_takes(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) 
     try:
         freeze(net, inputs, types, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
-        raise ValueError(
-            "net must take data of every size, and not be a deployed one, nor a model or a file for one size; received "
-            f"dynamic_size=True: {tracing.reason(error)}"
-        ) from None
+        rule = "net must take data of every size, and not be a deployed one, nor a model or a file for one size"
+        raise ValueError(f"{rule}; received dynamic_size=True: {tracing.reason(error)}") from None
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:

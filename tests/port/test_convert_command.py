@@ -47,15 +47,6 @@ def test_another_process_does_it(folder, tmp_path):
         assert done.returncode == code and stdout in done.stdout and stderr in done.stderr, done
 
 
-def _fails(_, limits):
-    raise RuntimeError("of the library")
-
-
-def _waits(_, limits):
-    with limits():
-        signal.pause()
-
-
 def _dies_before_its_child(_, limits):
     if os.fork() == 0:
         time.sleep(5)
@@ -68,25 +59,14 @@ def _has_many_threads(_, limits):
     return 5
 
 
-@pytest.mark.parametrize(
-    ("function", "outcome"),
-    [
-        (_fails, 1),
-        (_waits, "reading it took more than 3 seconds"),
-        (_dies_before_its_child, "ended with SIGKILL"),
-        (_has_many_threads, 5),
-    ],
-)
-def test_another_process_always_ends(tmp_path, monkeypatch, function, outcome):
+def test_another_process_ends_whatever_it_meets(tmp_path, monkeypatch):
     """Each thread of a team reserves memory for its stack, which is not memory to read the file."""
-    monkeypatch.setattr(_child, "SECONDS", 3 if function is _waits else 60)
     monkeypatch.setenv("OMP_NUM_THREADS", "200")
     (tmp_path / "file").touch()
+    assert _child.run_in_child(_has_many_threads, [str(tmp_path / "file")], None) == 5
     began = time.monotonic()
-    try:
-        assert _child.run_in_child(function, [str(tmp_path / "file")], None) == outcome
-    except click.ClickException as error:
-        assert outcome in error.message
+    with pytest.raises(click.ClickException, match="ended with SIGKILL"):
+        _child.run_in_child(_dies_before_its_child, [str(tmp_path / "file")], None)
     assert time.monotonic() - began < 60
 
 
