@@ -74,7 +74,7 @@ class Audit:
 
     @property
     def wrong(self) -> Tuple[Layer, ...]:
-        """The layers that are not what SAME gives, though their shapes are."""
+        """The layers whose shapes are those of SAME, and whose values are not."""
         return tuple(layer for layer in self.layers if layer.status in WRONG)
 
     def fixed_symbol(self) -> Any:
@@ -163,6 +163,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
 
 
 def _symbol(net: Any, shape: Shapes) -> Any:
+    """Returns the Symbol of a net or of a file, or the one that is given."""
     if isinstance(net, mx.gluon.HybridBlock):
         tracing.check_inputs(net, tuple(shape))
         return tracing.group(net(*map(mx.sym.var, shape)))
@@ -297,7 +298,7 @@ def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Comp
 
 
 def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) -> None:
-    """Put `built`, a Symbol of variables with these names, where the node's output was used."""
+    """Replaces the output of a node by that of `built`, a Symbol of variables with these names."""
     inner = Graph.of(built, {}, {})
     for number, new in enumerate(inner.nodes()):
         new.name = new.name if new.op == "null" else f"{node.name}_{number}_{new.name}"
@@ -332,7 +333,8 @@ def _accumulate(
 
 
 def _shift_by(layer: _ComparedOperator, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
-    """Returns these numbers after a layer; of a transposed one an element of the shift is one of its output."""
+    """Returns the pixels from one element to the next, and the sum of all shifts, after a layer. The shift of a
+    transposed one counts elements of its output."""
     step, offset = before
     after = step / axis.stride if layer.is_transposed else step * axis.stride
     shift = axis.shift if layer.status == "shifted" else 0

@@ -79,11 +79,12 @@ class PaddedAxis:
 
     @property
     def first(self) -> int:
-        """The first position that is drawn; `stop` is after the last."""
+        """The first position that is drawn."""
         return min(-self.low, 0)
 
     @property
     def stop(self) -> int:
+        """The position after the last that is drawn."""
         return max(self.elements + max(self.high, 0), self.start(self.windows - 1) + self.reach)
 
     def start(self, window: int) -> int:
@@ -244,6 +245,7 @@ class _Picture:
         return figure.add_axes((0, LEGEND / height, 1, 1 - LEGEND / height))
 
     def draw(self, ax: Axes) -> Axes:
+        """Draws all panels and the legend, and returns the axes."""
         ax.set(xlim=(self.left, self.left + self.width), ylim=(sum(self.heights), 0))
         ax.set_aspect("equal", anchor="NW")
         ax.axis("off")
@@ -307,6 +309,7 @@ class _Picture:
             self._box(theirs, top - 0.06, panel.reach, HEIGHT + 0.12, zorder=3, **_FRAME)
 
     def _legend(self) -> None:
+        """Draws below the panels what colours and lines mean."""
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 

@@ -71,12 +71,13 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
 
 
 def _same_pads(size: int, effective: int, stride: int) -> tuple[int, int]:
+    """Returns SAME's (low, high) for checked numbers."""
     total = max(_beyond(size, effective, stride), 0)
     return total // 2, total - total // 2
 
 
 def _checked(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[int, int, int]:
-    """Returns (n, ke, s), checked."""
+    """Returns the checked (n, ke, s) of an axis."""
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     return validation.integer("size", size, 1), effective_kernel_size(kernel_size, dilation), stride
 

@@ -87,7 +87,8 @@ def _text(path: Path) -> str:
 
 
 def not_a_number() -> Optional[str]:
-    """Returns the variable, if there is one, that is no number of threads. MXNet would end the process."""
+    """Returns the name of a variable whose value is not a number of threads, if there is one. MXNet would end the
+    process."""
     texts = {name: os.environ.get(name) for name in (SETTING, *OF_MXNET)}
     return next((name for name, text in texts.items() if text and not text.isdecimal()), None)
 

@@ -125,7 +125,7 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
 
 
 def _most_alike(name: str, names: Iterable[str]) -> Optional[str]:
-    """Returns the one of the names that this one is likely to mean: "Conv2D" for "conv2d", "conv" for "conv2d"."""
+    """Returns the name that another is likely to mean, such as "Conv2D" for "conv2d"; None if no name is similar."""
     by_folded = {each.casefold(): each for each in names}
     matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.8)
     return by_folded[matches[0]] if matches else None
@@ -160,7 +160,7 @@ def is_sequence(value: Any) -> bool:
 def per_axis(
     name: str, value: Any, num_spatial_dims: int, minimum: int, maximum: int = LARGEST_STEP
 ) -> tuple[int, ...]:
-    """Returns a tuple of ints for an int that is every axis's, or for a sequence with one int per axis."""
+    """Returns an int for each axis, from one for all axes or from a sequence of one for each."""
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (str, bytes, dict, set))
         check_type(is_number, f"{name} must be an integer or a sequence of integers", **{name: value})
@@ -189,8 +189,8 @@ def pads_of_axis(name: str, value: Any) -> Pair:
 
 
 def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Padding:
-    """Returns a word or pairs for a word, an int, or one int or (low, high) pair per axis; in 1-D, "causal" may be a
-    word."""
+    """Returns padding in one form, a word or a (low, high) pair for each axis: from a word, an int, or an int or a pair
+    for each axis. "causal" is a word in 1-D, for convolutions."""
     if isinstance(value, str):
         words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
         is_possible = value.lower() != "causal" or "causal" in words

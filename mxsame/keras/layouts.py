@@ -128,7 +128,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
 
 
 def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Inputs, int, bool]:
-    """Returns (the array as its axes are moved, the number of spatial axes, whether channels are last)."""
+    """Returns the array as an input, the number of spatial axes, and whether channels are last."""
     if isinstance(array, np.ndarray):
         inputs = Inputs(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)
     else:

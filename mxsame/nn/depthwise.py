@@ -12,7 +12,7 @@ from mxsame.ops._conv import DepthwiseCall, pointwise_call
 
 
 class _Depthwise(ConvolutionLayer):
-    """What the two have in common: a depth multiplier, and channels that must be known to build a graph."""
+    """What depthwise and separable convolutions share: a depth multiplier, and channels that a graph needs."""
 
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]

@@ -126,13 +126,13 @@ class Inputs(NamedTuple):
         return validation.rank({**others, **own})
 
     def graph_channels(self) -> Optional[int]:
-        """Returns the data's channels; if its shape does not have them, as the graph implies them."""
+        """Returns the channels of the data, from its shape, or as the graph implies them."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
         return tensors.probe_channels(self.data, len(self.size), self.channels_last)
 
     def fixed_arrays(self) -> Tuple[Any, ...]:
-        """Returns the arrays; in a graph that was given its size, data of another is then refused."""
+        """Returns the arrays. A graph that was given its size then refuses data of another."""
         if not self.fixes_size:
             return self.arrays
         fixed = (None, *self.size, None) if self.channels_last else (None, None, *self.size)

@@ -230,8 +230,8 @@ def _refused(inputs: Inputs) -> Tuple[str, ...]:
 
 
 def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
-    """Returns whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32. A
-    graph that does not show the type has them as given."""
+    """Returns whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32.
+    `unknown_type` is what to return for a graph that does not show the type."""
     if inputs.target.where == "gpu":
         return True
     dtype = tensors.known_type(inputs.data)

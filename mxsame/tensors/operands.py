@@ -109,12 +109,13 @@ def _kind(array: Any) -> str:
 
 
 def check_array(name: str, array: Any) -> None:
-    """Raises a `TypeError` for what a net does not take."""
+    """Raises a `TypeError` for anything but an NDArray or a Symbol."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
         raise TypeError(f"{name} must be an NDArray or a Symbol; {received(name, array)}")
 
 
 def received(name: str, array: Any) -> str:
+    """Returns the second half of a message, with the type of an array, and with a hint for one of NumPy."""
     kind = type(array)
     hint = f"; nd.array({name}) is an NDArray" if isinstance(array, np.ndarray) else ""
     return f"received {name} of type {kind.__module__}.{kind.__name__}{hint}"
