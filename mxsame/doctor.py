@@ -87,9 +87,8 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     gpus = []
     try:
         printed, code = output_of(NVIDIA_SMI, 30)
-        text = (
-            " ".join(printed.split("\n")).strip() if code is not None else "no answer from nvidia-smi within 30 seconds"
-        )
+        text = " ".join(printed.split("\n")).strip()
+        text = "no answer from nvidia-smi within 30 seconds" if code is None else text
         gpus = [gpu for gpu in (line.split(", ") for line in printed.splitlines()) if code == 0 and len(gpu) == 3]
     except FileNotFoundError:
         text = "there is no nvidia-smi, which NVIDIA's driver brings"

@@ -185,7 +185,7 @@ CASES = {
                             [(1, 3, 7, 8)], True),
     "boxes": (Own(heads, nn.Conv2D(6, 3)), [(1, 3, 7, 8)], True),
     "ported": (Own(ported, nn.Conv2D(4, 3, 1, 1), nn.Conv2D(4, 3, 2), nn.Conv2D(5, 2, 1, 1)), [(1, 3, 16, 16)], True),
-    "functions": (Own(lambda F, x: [getattr(F, name)(x * x + int(name == "arccosh")) for name in FUNCTIONS]),
+    "functions": (Own(lambda F, x: [getattr(F, name)(x * x / 9 + int(name == "arccosh")) for name in FUNCTIONS]),
                   [(2, 4)], False),
     "a layer for two": (Own(lambda F, x, y, dense: dense(x) - dense(y), nn.Dense(3, in_units=4)), [(2, 4)] * 2, True),
 }  # fmt: skip

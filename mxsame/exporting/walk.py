@@ -168,9 +168,8 @@ class Walk:
         """An operator, its name, and the path to it from an input."""
         path, last = [node.name], node
         while last.inputs:
-            last = next(
-                (source for source, _ in last.inputs if source.name not in self.graph.values), last.inputs[0][0]
-            )
+            sources = [source for source, _ in last.inputs]
+            last = next((source for source in sources if source.name not in self.graph.values), sources[0])
             path.append(last.name)
         shown = path if len(path) <= LONGEST else [*path[: LONGEST - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
