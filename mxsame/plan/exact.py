@@ -46,7 +46,7 @@ def exact_plans(
     Raises
     ------
     ValueError
-        For a stride above 4096 along an axis of unknown size.
+        For a stride above 4096 along an axis of dynamic size.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def exact_plans(
     allowed = served if allowed is None else allowed
     check_residues(windows)
     for name in allowed:
-        validation.check(name in STRATEGIES, f"allowed must be of {', '.join(STRATEGIES)}", allowed=allowed)
+        validation.check(name in STRATEGIES, f"allowed must contain only {', '.join(STRATEGIES)}", allowed=allowed)
     if operator in POOLS and operator != "avg with padding":  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]

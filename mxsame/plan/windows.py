@@ -212,7 +212,7 @@ def describe_windows(windows: Sequence[AnyWindow], pool: bool = False) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
-    """Raises `ValueError` if an axis of a known size has no output, or a window that would read no element of data."""
+    """Raises `ValueError` if an axis of static size has no output, or a window that would read no element of data."""
     for window in windows:
         if window.size is None:
             continue

@@ -7,7 +7,7 @@ W a + b, that is a layer with W' = scale * W and b' = scale * b + shift. All of 
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -20,7 +20,9 @@ FAR = 30  # standard deviations
 LEAST_CHANNELS = 8  # in oneDNN's blocks
 IN_BLOCKS = ("Activation", "LeakyReLU", "Pooling", "clip")  # operators that write in the layout of their data
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
-OPERANDS = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
+OPERANDS: Dict[
+    str, Callable[..., Any]
+] = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
     "multiply": lambda value, second: (value, np.float64(0)),
     "add": lambda value, second: (np.float64(1), value),
     "subtract": lambda value, second: (np.float64(1), -value) if second else (np.float64(-1), value),
@@ -30,11 +32,11 @@ SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in OPERANDS for for
 
 
 class Affine(NamedTuple):
-    """scale * data + shift along an axis; scalars if all channels have the same."""
+    """scale * data + shift, by channels along an axis."""
 
     data: Output
-    scale: np.ndarray
-    shift: np.ndarray
+    scale: Any  # a number for each channel, or a scalar
+    shift: Any
     axis: int
 
 
@@ -44,7 +46,8 @@ class Affine(NamedTuple):
 def fold(graph: Graph) -> None:
     """Fold every scale and shift into the convolution or dense layer before it, if nothing else uses its output. There
     may be transposes and slices between them."""
-    shapes, users, folded = graph.shapes(), graph.users(), {}
+    shapes, users = graph.shapes(), graph.users()
+    folded: Dict[Output, Output] = {}
     with np.errstate(all="ignore"):  # values that are not finite are not folded
         for node in users:
             affine = _as_affine(graph, node, shapes)
@@ -84,8 +87,9 @@ def _channel_axis(layer: Node, shapes: Shapes) -> int:
 def _fold_into(graph: Graph, layer: Node, affine: Affine, along_channels: bool) -> bool:
     """Fold a scale and shift into the parameters of a layer, and return whether that was possible: the parameters must
     be known, and the scale and shift must be scalars or `along_channels`."""
-    weight, *rest = (graph.value(source) for source in layer.inputs[1:])
-    if weight is None or any(bias is None for bias in rest):
+    arrays: List[Any] = [graph.value(source) for source in layer.inputs[1:]]
+    weight, *rest = arrays
+    if any(array is None for array in arrays):
         return False
     if not along_channels and (affine.scale.ndim or affine.shift.ndim):
         return False
@@ -122,7 +126,7 @@ def _as_affine(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     if node.kind in SCALARS:
         kind, second = SCALARS[node.kind]
         result = OPERANDS[kind](np.float64(node.attr("scalar")), second)
-        return None if result is None else Affine(node.inputs[0], *result, 1)
+        return None if result is None else Affine(node.inputs[0], result[0], result[1], 1)
     if node not in shapes:
         return None
     if node.kind == "batch_norm":
@@ -142,15 +146,15 @@ def _arithmetic(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     if len(long) > 1:
         return None
     result = OPERANDS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
-    return None if result is None else Affine(data, *result, long[0] if long else 1)
+    return None if result is None else Affine(data, result[0], result[1], long[0] if long else 1)
 
 
 def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
     """Returns a batch norm as a scale and shift, if its statistics are known and are not outputs themselves."""
-    arrays = [graph.value(source) for source in node.inputs[1:]]
+    arrays: List[Any] = [graph.value(source) for source in node.inputs[1:]]
     if any(array is None for array in arrays) or node.attr("output_mean_var", False):
         return None
-    gamma, beta, mean, variance = (array.astype(np.float64) for array in arrays)  # type: ignore[union-attr]
+    gamma, beta, mean, variance = (array.astype(np.float64) for array in arrays)
     if node.attr("fix_gamma", True):
         gamma = np.ones_like(gamma)
     scale = gamma / np.sqrt(variance + node.attr("eps", 1e-3))
@@ -195,9 +199,9 @@ def _split_bias(graph: Graph, node: Node, shapes: Shapes, users: Users) -> Dict[
     *_, bias = map(graph.value, node.inputs)
     if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < LEAST_CHANNELS:
         return {}
-    after = node
-    while len(users[after]) == 1 and users[after][0].node is not None and users[after][0].node.op == "slice":
-        after = users[after][0].node
+    after, user = node, users[node][0].node
+    while len(users[after]) == 1 and user is not None and user.op == "slice":
+        after, user = user, users[user][0].node
     if shapes[after][1] != len(bias):
         return {}
     node.inputs.pop()
@@ -249,7 +253,8 @@ def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
     x - mean keeps."""
     if node.kind != "batch_norm":
         return False
-    beta, mean, variance = (graph.value(source).astype(np.float64) for source in node.inputs[2:])  # type: ignore[union-attr]
+    arrays: List[Any] = [graph.value(source) for source in node.inputs[2:]]
+    beta, mean, variance = (array.astype(np.float64) for array in arrays)
     size = np.maximum(np.abs(scale) * np.sqrt(variance), np.abs(beta))
     return bool((np.abs(mean * scale) > FAR * size).any())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Set
+
 from mxsame.rewriting.graph import Graph, Node
 from mxsame.scope import NOTE
 
@@ -13,7 +15,7 @@ IMPURE = (
 
 def fold(graph: Graph) -> None:
     """Replace every output of a constant operator that another operator uses, or the graph itself, by its value."""
-    constant = set()
+    constant: Set[Node] = set()
     for node in graph.nodes():
         sources = (source for source, _ in node.inputs)
         if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(sources):

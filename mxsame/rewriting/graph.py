@@ -95,7 +95,7 @@ class Output(NamedTuple):
     """One of the outputs of a node."""
 
     node: Node
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # instead of a tuple's method
 
 
 class User(NamedTuple):
@@ -110,7 +110,7 @@ Shape = Tuple[int, ...]
 Shapes = Dict[Node, Shape]  # of the first outputs
 Users = Mapping[Node, Sequence[User]]
 Arrays = Mapping[str, np.ndarray]
-InputShapes = Mapping[str, Sequence[int]]
+InputShapes = Mapping[str, Shape]
 
 
 def operator(op: str, name: str, /, *inputs: Output, **attrs: Any) -> Output:
@@ -257,7 +257,7 @@ class Graph:
 
     def constant(self, name: str, value: np.ndarray) -> Output:
         """Returns a new parameter of this value; its name starts with `name`."""
-        unique = unused(name, ChainMap(self.values, self.inputs))  # type: ignore[arg-type]
+        unique = unused(name, ChainMap(self.values, self.inputs))  # type: ignore[misc]
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
@@ -334,7 +334,8 @@ class Graph:
         self.values = {name: value for name, value in self.values.items() if name in names}
 
 
-def _is_complete(shape: Optional[Shape]) -> bool:
+def _is_complete(shape: Any) -> bool:
+    """Returns whether MXNet has inferred all lengths of a shape."""
     if mx.util.is_np_shape():
         return shape is not None and -1 not in shape
     return bool(shape) and 0 not in shape

@@ -166,8 +166,9 @@ def _is_convolution_of_images(node: Optional[Node]) -> bool:
 
 def _is_mean(node: Optional[Node]) -> bool:
     """Returns whether it is global average pooling of images."""
-    is_global = node is not None and node.op == "Pooling" and node.attr("global_pool", False)
-    return is_global and node.attr("pool_type") == "avg" and len(node.attr("kernel", (1, 1))) == 2
+    if node is None or node.op != "Pooling" or not node.attr("global_pool", False):
+        return False
+    return node.attr("pool_type") == "avg" and len(node.attr("kernel", (1, 1))) == 2
 
 
 def _is_from_means_of(data: Output, logits: Output) -> bool:

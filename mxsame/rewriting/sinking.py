@@ -79,9 +79,10 @@ def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
     operators that can do without them."""
     arrays = [source for source in node.inputs if graph.value(source) is None]
     moves = {movement(source.node, shapes) if source.node.op == "transpose" else None for source in arrays}
-    if len(moves) != 1 or None in moves or node not in shapes or not _is_elementwise(node):
+    move = moves.pop() if len(moves) == 1 else None
+    if move is None or node not in shapes or not _is_elementwise(node):
         return False
-    if node.op == "LeakyReLU" and len(node.inputs) > 1 and moves.pop().before(1) != 1:
+    if node.op == "LeakyReLU" and len(node.inputs) > 1 and move.before(1) != 1:
         return False
     others = {user.node for source in arrays for user in users[source.node]}
     return all(other and (other.op == "transpose" or _is_elementwise(other)) for other in others)
@@ -96,7 +97,8 @@ def _is_elementwise(node: Node) -> bool:
 
 def _put_before(graph: Graph, node: Node, shapes: Shapes) -> None:
     """Let an operator use the data of the transposes before it, and change its axis, shape and constant operands."""
-    move = next(movement(source.node, shapes) for source in node.inputs if source.node.op == "transpose")
+    moves = (movement(source.node, shapes) for source in node.inputs if source.node.op == "transpose")
+    move = next(filter(None, moves))
     shape, order = shapes[node], np.argsort(move.axes)
     shapes[node] = tuple(shape[axis] for axis in order)
     if node.op in AXIS:

@@ -64,14 +64,14 @@ def _add_channels(graph: Graph, part: Part, channels: int, more: int) -> None:
 
 def _append_zeros(graph: Graph, node: Node, position: int, axis: int, count: int) -> None:
     """Append zeros along an axis of a parameter of the node."""
-    value, name = graph.value(node.inputs[position]), node.inputs[position].node.name
-    ends = [(0, count if each == axis else 0) for each in range(value.ndim)]
-    node.inputs[position] = graph.constant(name, np.pad(value, ends))
+    name = node.inputs[position].node.name
+    ends = [(0, count if each == axis else 0) for each in range(graph.values[name].ndim)]
+    node.inputs[position] = graph.constant(name, np.pad(graph.values[name], ends))
 
 
 def _has_blocks(graph: Graph, node: Node, shapes: Shapes) -> bool:
     """Returns whether a convolution has data in blocks, and more than one element of each channel."""
-    return graph.value(node.inputs[1]).shape[1] >= LEAST and math.prod(shapes[node][2:]) > 1
+    return graph.values[node.inputs[1].node.name].shape[1] >= LEAST and math.prod(shapes[node][2:]) > 1
 
 
 def _groups(graph: Graph, node: Optional[Node]) -> int:
@@ -83,9 +83,8 @@ def _groups(graph: Graph, node: Optional[Node]) -> int:
 
 def _convolution_only(start: Node, users: Users) -> Part:
     """Returns the convolution, with its activation if nothing else uses it, as a part whose users all get a slice."""
-    after = users[start][0].node
-    has_own = len(users[start]) == 1 and after is not None and after.kind in ("Activation", "clip")
-    keepers = [start, after] if has_own else [start]
+    after = users[start][0].node if len(users[start]) == 1 else None
+    keepers = [start, after] if after is not None and after.kind in ("Activation", "clip") else [start]
     return Part(keepers, [], list(users[keepers[-1]]))
 
 
@@ -94,8 +93,8 @@ def _part_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optiona
     channels."""
     part, channels = Part([start], [], []), int(start.attr("num_filter"))
 
-    def keeps(node: Optional[Node]) -> bool:
-        if node is None or shapes.get(node, ())[1:2] != (channels,):
+    def keeps(node: Node) -> bool:
+        if shapes.get(node, ())[1:2] != (channels,):
             return False
         is_flatten = node.op == "Reshape" and node.attr("shape") == (0, -1)
         read = {shapes.get(source.node, ())[1:2] for source in node.inputs}
@@ -106,21 +105,23 @@ def _part_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optiona
         before = node.inputs[: _groups(graph, node) != 1] if node.op == "Convolution" else node.inputs
         near = [source.node for source in before]
         for user in users[node]:
-            if _sums_channels(graph, user.node, shapes.get(node, ())):
+            if user.node is not None and _sums_channels(graph, user.node, shapes.get(node, ())):
                 part.summing.append(user.node)
-            elif math.prod(shapes[node][2:]) == 1 and not keeps(user.node):
+            elif user.node is not None and (math.prod(shapes[node][2:]) > 1 or keeps(user.node)):
+                near.append(user.node)
+            elif math.prod(shapes[node][2:]) == 1:
                 part.others.append(user)
             else:
-                near.append(user.node)
+                return None
         if not all(map(keeps, near)):
             return None
         part.keepers.extend(other for other in dict.fromkeys(near) if other not in part.keepers)
     return part
 
 
-def _sums_channels(graph: Graph, node: Optional[Node], shape: Shape) -> bool:
+def _sums_channels(graph: Graph, node: Node, shape: Shape) -> bool:
     """Returns whether a node sums over all channels of data of this shape, with a weight that is a parameter."""
-    if node is not None and node.op == "FullyConnected":
+    if node.op == "FullyConnected":
         is_of_channels = len(shape) == 2 or (shape[2:] == (1, 1) and node.attr("flatten", True))
         return is_of_channels and graph.value(node.inputs[1]) is not None
     return _groups(graph, node) == 1

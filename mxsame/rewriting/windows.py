@@ -106,7 +106,7 @@ def _without_outputs(window: AnyWindow, crop: Tuple[int, int]) -> AnyWindow:
     return replace(window, padding=(low - start * window.stride, high - end * window.stride), ceil_mode=False)
 
 
-def _pads(window: Window) -> Tuple[int, int]:
+def _pads(window: Any) -> Tuple[int, int]:
     """Returns the (low, high) of a window, which may be negative."""
     if isinstance(window.padding, str) or window.ceil_mode:
         return window.pads(window.size)
@@ -193,7 +193,7 @@ def _counts_from_the_start(node: Node) -> bool:
     return any(entry is not None and entry >= 0 for entry in entries(node.attr("end")))
 
 
-def _with_least_high(window: AnyWindow, outputs: int, any_size: bool) -> Optional[AnyWindow]:
+def _with_least_high(window: Any, outputs: int, any_size: bool) -> Any:
     """Returns a window of as many outputs whose pads are not negative, None if there is none."""
     if isinstance(window, TransposedWindow) or window.follows_size or window.ceil_mode:
         return window
