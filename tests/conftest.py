@@ -47,10 +47,9 @@ def pytest_runtest_protocol(item):
     """A test that hangs prints the stacks of all threads and ends the process, so that a run ends, and names it."""
     is_short = item.config.option.markexpr == "not heavy" and item.path.parent.name in ("tests", "port")
     faulthandler.dump_traceback_later(300 if is_short else 3600, exit=True, file=item.config.stash[STDERR])
-    try:
-        return (yield)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    result = yield
+    faulthandler.cancel_dump_traceback_later()  # a worker may wait for others
+    return result
 
 
 def pytest_collection_modifyitems(items):
