@@ -310,6 +310,27 @@ TRAINED = {  # net -> an operator, and whether its graph for training has it
 }
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 4, 5, 6)])
+def test_batch_norms_after_convolutions_of_lines_and_volumes_are_trained(shape):
+    """In a graph, and imperatively in networks of Keras, with the gradients that MXNet has in float64."""
+    make, keras_norm = (nn.Conv1D, blocks.BatchNorm1D) if len(shape) == 3 else (nn.Conv3D, blocks.BatchNorm3D)
+
+    def gradient(norm, hybridizes, dtype):
+        mx.random.seed(1)
+        net = running.sequential(make(16, 3, in_channels=3), norm(in_channels=16), relu(), make(8, 1, in_channels=16))
+        mxsame.hybridize(running.initialized(net, dtype=dtype), hybridizes)
+        x = running.normal(*shape, dtype=dtype)
+        x.attach_grad()
+        with mx.autograd.record():
+            out = net(x)
+        out.backward(running.normal(*out.shape, seed=1, dtype=dtype))
+        return x.grad.astype("float32")
+
+    want = gradient(nn.BatchNorm, False, "float64")
+    running.assert_alike(gradient(nn.BatchNorm, True, "float32"), want, 1e-5)
+    running.assert_alike(gradient(keras_norm, False, "float32"), want, 1e-5)
+
+
 @pytest.mark.parametrize("shapes", [((2, 8, 1, 1), (2, 8, 3, 4)), ((1, 8, 3, 4), (5, 8, 3, 4))])
 def test_a_length_of_1_at_the_first_call_says_nothing_about_others(shapes, monkeypatch):
     """Of images of one element, any product is one of arrays of one shape; for a batch of 1, so is one with a

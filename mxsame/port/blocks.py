@@ -454,6 +454,15 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
         return F.squeeze(super().hybrid_forward(F, F.expand_dims(x, axis=2), *parameters, **named), axis=2)
 
 
+class BatchNorm3D(mx.gluon.nn.BatchNorm):
+    """`gluon.nn.BatchNorm` of data (N, C, D, H, W), between copies where it may be trained, for the same reason."""
+
+    def hybrid_forward(self, F: Any, x: Any, *parameters: Any, **named: Any) -> Any:
+        if not target_of(x).has_gradients:
+            return super().hybrid_forward(F, x, *parameters, **named)
+        return copy_to_plain(F, super().hybrid_forward(F, copy_to_plain(F, x), *parameters, **named))
+
+
 class Function(mx.gluon.HybridBlock):
     """A function of (F, arrays, parameters, arguments) as a block, or an operator of MXNet by its name.
 

@@ -22,7 +22,7 @@ from mxsame.rewriting.windows import is_channels_first
 IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_scalar", "minimum_scalar")
 NORM_RELU = "_contrib_BatchNormWithReLU"
 HIGHEST_BOUND = 8.0  # of a clip by two ReLUs, which round what is below it to 2.4e-7
-WITH_WRONG_GRADIENTS = ("Concat", "LeakyReLU")  # some of them
+WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # some of them
 MANY_PRODUCTS = 100  # for each element of a 1x1 convolution's data and output: then it is worth transposing them
 
 
@@ -49,7 +49,9 @@ def mend_gradients(graph: Graph) -> None:
     the same memory. So PReLU becomes relu(x) + alpha * min(x, 0).
 
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
-    within a block, MXNet fails or ends the process. The gradient of a copy is in the plain layout."""
+    within a block, MXNet fails or ends the process. The gradient of a copy is in the plain layout.
+
+    A batch norm after a 1-D or 3-D convolution fails if its data or its gradient is in blocks."""
     nodes = graph.nodes()
     joined = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
     parts = [source for node in joined for source in node.inputs]
@@ -65,7 +67,18 @@ def mend_gradients(graph: Graph) -> None:
     for node in nodes:
         if node.op == "LeakyReLU" and node.attr("act_type") == "prelu":
             replacements[Output(node)] = _prelu(*node.inputs)
+        if node.op == "BatchNorm" and node.attr("axis", 1) == 1 and _convolved_axes(node) in (1, 3):
+            node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_data")
+            replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     graph.replace(replacements)
+
+
+def _convolved_axes(node: Node) -> int:
+    """Returns the number of spatial axes of the last operator with windows before a node, 0 if there is none; images of
+    one row are of two."""
+    while node.inputs and "kernel" not in node.attrs and node.op != "expand_dims":
+        node = node.inputs[0].node
+    return len(node.attr("kernel", ()))
 
 
 def _prelu(data: Output, alpha: Output) -> Output:

@@ -59,7 +59,8 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
     site.same_in_all_calls(training=not frozen)
     if x.mask is not None and not frozen:
         at_inference_only(site, "takes the statistics of masked steps, too, in training here")
-    make = blocks.BatchNorm1D if (x.rank, at) == (3, 1) else mx.gluon.nn.BatchNorm
+    of_rank = {3: blocks.BatchNorm1D, 5: blocks.BatchNorm3D} if at == 1 else {}
+    make = of_rank.get(x.rank, mx.gluon.nn.BatchNorm)
     arguments = {
         "axis": at,
         "momentum": site.number("momentum", 0.99),
