@@ -13,10 +13,11 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.scope import deferred_in_trace, target_of
+from mxsame.validation import received
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
@@ -260,7 +261,7 @@ def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     else:
         count = math.prod(shape[1:])
         if count % product or (-1 not in to and count != product):
-            raise ValueError(f"data must have elements for {tuple(to)}; {validation.received(**{'data.shape': shape})}")
+            raise ValueError(f"data must have elements for {tuple(to)}; {received(**{'data.shape': shape})}")
     return F.reshape(x, shape=to)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxsame import progress, validation
+from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Model, Tensor, leaves, mapped
@@ -14,6 +14,7 @@ from mxsame.port.parameters import WeightError
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
 from mxsame.port.values import Value, masked
+from mxsame.validation import check
 
 MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
 
@@ -57,17 +58,17 @@ class Builder:
         `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
         """
         rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
-        validation.check(len(inputs) == len(model.inputs), rule)
+        check(len(inputs) == len(model.inputs), rule)
         declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
-        validation.check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
+        check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
         refused: Dict[Tuple[str, int], List[str]] = {}  # the reasons, by the call
         for layer, number, call in _sorted(model):
             if Tensor(layer.name, number) in values:
                 continue
             rule = f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}"
-            validation.check(layer.class_name != "InputLayer", rule)
+            check(layer.class_name != "InputLayer", rule)
             if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in call.tensors()):
                 refused[layer.name, number] = []
                 continue
@@ -89,8 +90,7 @@ class Builder:
         if refused:
             raise Refused([reason for reasons in refused.values() for reason in reasons])
         for tensor in model.outputs:
-            rule = f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}"
-            validation.check(tensor in values, rule)
+            check(tensor in values, f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}")
         return [values[tensor] for tensor in model.outputs]
 
     def _declared(self, x: Value, dtype: Any) -> Value:
@@ -139,7 +139,7 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
     inputs = [given[0][key] for key in model.keys]
     fits = model.version == 2 or list(model.keys) == sorted(model.keys) or not any(x.mask for x in inputs)
     rule = "inputs with masks, which Keras 3 gives in the order of their keys, must be in that order"
-    validation.check(fits, rule, keys=list(model.keys))
+    check(fits, rule, keys=list(model.keys))
     return inputs
 
 
@@ -175,7 +175,7 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
             raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
         missing = [source for source in needed if source not in done]
         rule = f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle"
-        validation.check(not missing or key not in begun, rule)
+        check(not missing or key not in begun, rule)
         begun.add(key)
         waiting += missing
         if not missing:

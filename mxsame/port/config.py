@@ -11,6 +11,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import types
 from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves
+from mxsame.validation import check
 
 MODELS = ("Sequential", "Functional", "Model")
 LAYERS_WITHOUT_TRAINABLE = re.compile(r"InputLayer|SpatialDropout\dD|Discretization")  # in configurations of Keras 3
@@ -100,19 +101,18 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
             ) from None
     names = [layer.name for layer in layers]
     double = next((name for name, count in Counter(names).items() if count > 1), None)
-    rule = f"layers of a model must have different names; received {double!r} more than once"
-    validation.check(double is None, rule)
+    check(double is None, f"layers of a model must have different names; received {double!r} more than once")
     return layers
 
 
 def _layer(entry: Any, version: int, depth: int) -> Layer:
-    validation.check(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
+    check(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
     class_name, config = _class_and_config(entry)
     name = entry.get("name", config.get("name"))
     named = isinstance(name, str) and name
-    validation.check(named, f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
+    check(named, f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
     for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
-        validation.check(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
+        check(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
     if class_name in MODELS:
         return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
     if class_name == WRAPPER:
@@ -177,5 +177,5 @@ def _argument(value: Any) -> Any:
 def _references(value: Any) -> List[Tensor]:
     """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
     tensors = leaves(_argument(value), Tensor)
-    validation.check(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
+    check(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
     return tensors

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import progress, validation
+from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import keras_mxnet, types, weights as weighing
 from mxsame.port.activations import identity
@@ -17,10 +17,11 @@ from mxsame.port.network import Network, check_network
 from mxsame.port.parameters import arrays_of
 from mxsame.port.reading import read
 from mxsame.progress import Progress, report
+from mxsame.validation import check, check_arguments, integer, rank_of_layout
 
 
 @progress.reported
-@validation.check_arguments
+@check_arguments
 def from_keras(
     source: Any,
     weights: Any = None,
@@ -99,11 +100,11 @@ def from_keras(
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
     (1, 3, 4, 4)
     """
-    validation.check(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
+    check(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
     rows = Rows(custom)
-    validation.check(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
+    check(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
     if layout is not None:
-        validation.rank_of_layout(layout)
+        rank_of_layout(layout)
     try:
         report("reading")
         model = read(source, weights, rows.check)
@@ -131,19 +132,19 @@ def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
         for value in builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
     ]
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
-    validation.check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
+    check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
     given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
-    outputs = [steps.function("output", identity, [value]) if value.key in given else value for value in outputs]
+    outputs = [steps.function("output", identity, value) if value.key in given else value for value in outputs]
     return Network(model, builder, inputs, outputs)
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
     is_input = layer is not None and layer.class_name == "InputLayer"
-    validation.check(is_input, "inputs of a model must be input layers", input=name)
+    check(is_input, "inputs of a model must be input layers", input=name)
     shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
     rule = f"input {name!r} must have a shape: build the model before it is saved; received {shape}"
-    validation.check(isinstance(shape, (list, tuple)) and shape, rule)
-    lengths = [None if n is None else validation.integer(f"shape of input {name!r}", n, 1) for n in shape]
+    check(isinstance(shape, (list, tuple)) and shape, rule)
+    lengths = [None if n is None else integer(f"shape of input {name!r}", n, 1) for n in shape]
     return (None, *lengths[1:])
 
 
@@ -151,8 +152,7 @@ def _data_format(model: Model, layout: Optional[str]) -> str:
     """The one data format of a model's layers, which decides what a layout means for it."""
     declared = [layer.config.get("data_format") for layer in model.walk()]
     formats = {each for each in ("channels_last", "channels_first") if each in declared}
-    one = layout is None or len(formats) < 2
-    validation.check(one, "layout must be None for a model of both data formats", layout=layout)
+    check(layout is None or len(formats) < 2, "layout must be None for a model of both data formats", layout=layout)
     return formats.pop() if len(formats) == 1 else "channels_last"
 
 
@@ -161,11 +161,11 @@ def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool
     if layout is None or len(shape) != len(layout):
         return False
     is_first, is_last = layout.startswith("NC"), data_format == "channels_last"
-    validation.check(is_first or is_last, "layout must have channels first, as the model does", layout=layout)
+    check(is_first or is_last, "layout must have channels first, as the model does", layout=layout)
     return is_first and is_last
 
 
-@validation.check_arguments
+@check_arguments
 def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
     """Write the weights of a net from :func:`mxsame.from_keras` as a file that `model.load_weights` takes.
 
@@ -195,15 +195,15 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
 
     for layer in net.description.walk():
         known = not layer.weights or layer.roles is not None
-        validation.check(known, f"custom layers with weights must not be in nested models; received {layer.name!r}")
+        check(known, f"custom layers with weights must not be in nested models; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
     function = next((custom[name] for name in names_of(layer) if name in custom), None)
     rule = f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}"
-    validation.check(function is not None, f"{rule}; received {layer.name!r}")
+    check(function is not None, f"{rule}; received {layer.name!r}")
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
     given = [array.shape for array in arrays]
-    validation.check(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)
+    check(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)
     return arrays

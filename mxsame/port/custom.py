@@ -20,6 +20,7 @@ from mxsame.port.rows._shared import is_layer
 from mxsame.port.site import Site
 from mxsame.port.table import KERAS, LAYERS, TAKES, Row
 from mxsame.port.values import Operand, Value
+from mxsame.validation import check_type
 
 
 class Rows:
@@ -29,7 +30,7 @@ class Rows:
         self.custom = {} if custom is None else custom
         values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
         rule = "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's layers"
-        validation.check_type(all(map(_is_usable, values)), rule, custom=custom)
+        check_type(all(map(_is_usable, values)), rule, custom=custom)
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.unsupported: List[str] = []  # what a model is refused for before its weights are read
         self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity

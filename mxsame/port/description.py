@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from mxsame import validation
+from mxsame.validation import check, check_type, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
@@ -55,15 +55,13 @@ class Config(Dict[str, Any]):
         """Refuse a key that was not read, unless it matches `unread`, or is off."""
         for name, value in self.items():
             known = name in self.read or re.fullmatch(f"{MEANINGLESS}|dtype|{unread}", name)
-            rule = f"{name} must not be given, or have its default"
-            validation.check(known or is_off(value), rule, **{name: value})
+            check(known or is_off(value), f"{name} must not be given, or have its default", **{name: value})
 
     def refuse_type(self, unread: str = "") -> None:
         """Refuse a layer of another type than float32, unless `unread` has its key: it is no other in float32."""
         dtype = type_name(super().get("dtype"))
-        fits = dtype in (None, "float32") or re.fullmatch(unread, "dtype")
         rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
-        validation.check_type(fits, rule, dtype=dtype)
+        check_type(dtype in (None, "float32") or re.fullmatch(unread, "dtype"), rule, dtype=dtype)
 
 
 def is_off(value: Any) -> bool:
@@ -201,7 +199,7 @@ def function_name(spec: Any) -> Optional[str]:
             return "<lambda>"
         if isinstance(name, str):
             return name
-    raise ValueError(f"activation must be a name; {validation.received(activation=spec)}")
+    raise ValueError(f"activation must be a name; {received(activation=spec)}")
 
 
 def snake_case(name: str) -> str:

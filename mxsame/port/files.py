@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
-from mxsame import validation
+from mxsame.validation import check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
 LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may have
@@ -76,19 +76,19 @@ def _other_format(path: str, start: bytes) -> Optional[str]:
 def _json(content: bytes, where: str) -> Contents:
     config = parsed(content, where)
     rule = f"{where} must be of Keras; received a graph of MXNet, which gluon.SymbolBlock.imports reads"
-    validation.check("arg_nodes" not in config, rule)
+    check("arg_nodes" not in config, rule)
     return Contents(config, config.get("keras_version"), None)
 
 
 def parsed(text: bytes, where: str) -> Dict[str, Any]:
     """A JSON object."""
-    validation.check(len(text) <= LARGEST_CONFIG, f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
+    check(len(text) <= LARGEST_CONFIG, f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
     try:
         value = json.loads(text)
         value = json.loads(value) if isinstance(value, str) else value  # as json.dump(model.to_json()) leaves it
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} must hold JSON: {type(error).__name__}: {error}") from None
-    validation.check(isinstance(value, dict), f"{where} must hold a JSON object; received a {type(value).__name__}")
+    check(isinstance(value, dict), f"{where} must hold a JSON object; received a {type(value).__name__}")
     return value
 
 
@@ -99,7 +99,7 @@ def _archive(path: str) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            validation.check("config.json" in names, f"{path} must hold config.json, as a .keras file does")
+            check("config.json" in names, f"{path} must hold config.json, as a .keras file does")
             config, metadata = (
                 parsed(_entry(archive, name, path), f"{name} of {path}") if name in names else {}
                 for name in ("config.json", "metadata.json")
@@ -116,7 +116,7 @@ def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGES
     with archive.open(name) as file:
         content = file.read(largest + 1)
         file.read(1)  # compares the checksum
-    validation.check(len(content) <= largest, f"{name} of {path} must have at most {largest} bytes")
+    check(len(content) <= largest, f"{name} of {path} must have at most {largest} bytes")
     return content
 
 
@@ -124,7 +124,7 @@ def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
     declared, stored = entry.file_size, entry.compress_size
     fits = stored <= os.path.getsize(path) and declared <= LARGEST_RATIO * stored + 4096
     rule = f"{entry.filename} of {path} must not declare more than the archive holds"
-    validation.check(fits, rule, declared=declared, stored=stored)
+    check(fits, rule, declared=declared, stored=stored)
 
 
 def _weights(archive: zipfile.ZipFile, path: str) -> Any:
@@ -139,7 +139,7 @@ def _weights(archive: zipfile.ZipFile, path: str) -> Any:
     name_length, extra_length = struct.unpack_from("<HH", content, entry.header_offset + 26)
     start = entry.header_offset + 30 + name_length + extra_length
     content = content[start : start + entry.file_size]
-    validation.check(zlib.crc32(content) == entry.CRC, f"{where} must have the checksum that the archive states")
+    check(zlib.crc32(content) == entry.CRC, f"{where} must have the checksum that the archive states")
     return _hdf5(_Mapped(content), where)
 
 
@@ -198,15 +198,15 @@ def member(group: Any, path: str, kind: str) -> Any:
     h5py, child = h5py_module(), group
     with _readable(f"{path} of {group.name}"):
         for part in path.split("/"):
-            validation.check(part not in ("", ".", ".."), f"names in {group.name} must be plain; received {path!r}")
+            check(part not in ("", ".", ".."), f"names in {group.name} must be plain; received {path!r}")
             link = child.get(part, getlink=True) if isinstance(child, h5py.Group) else None
             if link is None:
                 return None
             rule = f"{path} of {group.name} must be in the file itself; received a {type(link).__name__}"
-            validation.check(isinstance(link, h5py.HardLink), rule)
+            check(isinstance(link, h5py.HardLink), rule)
             child = child[part]
         is_kind = isinstance(child, h5py.Group if kind == "group" else h5py.Dataset)
-        validation.check(is_kind, f"{child.name} must be a {kind}; received a {type(child).__name__}")
+        check(is_kind, f"{child.name} must be a {kind}; received a {type(child).__name__}")
         return child if kind == "group" else checked_array(child)
 
 
@@ -219,14 +219,13 @@ def checked_array(dataset: Any) -> Any:
     stored, size, dtype = dataset.id.get_storage_size(), _file_size(dataset), dataset.dtype
     is_number, is_elsewhere = dtype.kind in "fiub" and not dtype.hasobject, dataset.external or dataset.is_virtual
     rule = f"{dataset.name} must be an array of numbers, of types that NumPy has (bfloat16 is none)"
-    validation.check(is_number, rule, dtype=dtype)
-    rule = f"{dataset.name} must be stored in the file itself; received an array in other files"
-    validation.check(not is_elsewhere, rule)
-    validation.check(dataset.shape is not None, f"{dataset.name} must have a shape")
+    check(is_number, rule, dtype=dtype)
+    check(not is_elsewhere, f"{dataset.name} must be stored in the file itself; received an array in other files")
+    check(dataset.shape is not None, f"{dataset.name} must have a shape")
     declared = math.prod(map(int, dataset.shape)) * dtype.itemsize
     ratio = LARGEST_RATIO if dataset.id.get_create_plist().get_nfilters() else 1
     fits, rule = stored <= size and declared <= ratio * stored, "must not declare more than the file holds"
-    validation.check(fits, f"{dataset.name} {rule}", shape=dataset.shape, stored_bytes=stored)
+    check(fits, f"{dataset.name} {rule}", shape=dataset.shape, stored_bytes=stored)
     return dataset
 
 
@@ -240,7 +239,7 @@ def datasets(group: Any) -> List[str]:
         return True if len(paths) > MOST_ARRAYS else None
 
     with _readable(group.name):
-        validation.check(not group.visititems(visit), f"{group.name} must hold at most {MOST_ARRAYS} arrays")
+        check(not group.visititems(visit), f"{group.name} must hold at most {MOST_ARRAYS} arrays")
     return paths
 
 
@@ -253,9 +252,8 @@ def attribute(thing: Any, name: str) -> Any:
         stored = h5py.h5a.open(thing.id, name.encode())
         if stored.shape != (0,):  # Keras writes a list without entries as floats
             is_text = h5py.check_string_dtype(stored.dtype) is not None
-            validation.check(is_text, f"{where} must be text", dtype=stored.dtype)
-            fits = stored.get_storage_size() <= _file_size(thing)
-            validation.check(fits, f"{where} must not declare more than the file holds")
+            check(is_text, f"{where} must be text", dtype=stored.dtype)
+            check(stored.get_storage_size() <= _file_size(thing), f"{where} must not declare more than the file holds")
         return thing.attrs[name]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from mxsame import padding as arithmetic, validation
+from mxsame import padding as arithmetic
 from mxsame.port.description import WRAPPER, Model
 from mxsame.port.rows import LAYERS
+from mxsame.validation import check
 
 KERNEL = re.compile(".*kernel")
 WINDOWS = re.compile(r"((Depthwise|Separable)?Conv|(Max|Average)Pooling|LocallyConnected)\dD(Transpose)?")
@@ -40,6 +41,6 @@ def settle(model: Model) -> None:
             config["interpolation"] = "nearest"
     for layer in model.layers:
         rule = f"layer {layer.name!r} ({WRAPPER}) is supported, but not with padding=keras-mxnet"
-        validation.check(layer.class_name != WRAPPER, rule)
+        check(layer.class_name != WRAPPER, rule)
         if layer.model is not None:
             settle(layer.model)

@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import tensors, validation
+from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder
@@ -15,6 +15,7 @@ from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
+from mxsame.validation import check, check_not_empty
 
 
 class Network(HybridBlock):
@@ -137,8 +138,8 @@ def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
         pairs = list(zip(shape[1:], wanted[1:]))
         fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
         rule = f"data must have the shape that the Keras model was built for, {wanted}"
-        validation.check(fits, rule, **{"data.shape": tuple(shape)})
-        validation.check_not_empty("data", shape)
+        check(fits, rule, **{"data.shape": tuple(shape)})
+        check_not_empty("data", shape)
         if all(want is None or have is not None for have, want in pairs):
             return array
     return tensors.fix_lengths(array, wanted) if symbolic else array

@@ -6,10 +6,11 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxsame import _gluon, validation
+from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port.description import Layer
+from mxsame.validation import check
 
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
@@ -66,8 +67,7 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
     roles = layer.roles or []
     names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
     shared = "" if layer.weights else " (a file has those of a layer once, which must not be in several models)"
-    rule = f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}"
-    validation.check(fits, rule)
+    check(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}")
     for number, (role, array) in enumerate(zip(roles, layer.weights)):
         parameter = _parameter(block, role.parameter)
         if parameter is None:
@@ -95,7 +95,7 @@ def _parameter(block: Any, path: str) -> Any:
 def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:
     """Set a parameter to a weight, if that fits."""
     array = np.asarray(array)
-    validation.check(array.dtype.kind in "fiub", f"{role} must be an array of numbers", dtype=array.dtype)
+    check(array.dtype.kind in "fiub", f"{role} must be an array of numbers", dtype=array.dtype)
     stored = array.shape
     try:
         array = conversion.to_mxnet(array)
@@ -104,7 +104,7 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
     expected = tuple(parameter.shape)
     fits = len(expected) == array.ndim and all(want in (have, 0, -1) for want, have in zip(expected, array.shape))
     rule = f"{role} must have the shape {expected} in MXNet's order of axes, as the configuration has it"
-    validation.check(fits, rule, shape=stored)
+    check(fits, rule, shape=stored)
     data = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=parameter.dtype)
     rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array), rows):

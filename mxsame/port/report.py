@@ -7,12 +7,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import numpy as np
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
 from mxsame.port.network import Network, check_network
 from mxsame.tensors.difference import difference
+from mxsame.validation import check, check_arguments, check_type
 
 
 class Line(NamedTuple):
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
     difference: float
 
 
-@validation.check_arguments
+@check_arguments
 def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     """Compare the layers of a net from :func:`mxsame.from_keras` with Keras's, in the order in which they run.
 
@@ -86,18 +86,17 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     check_network(net)
     recorded = isinstance(outputs, Mapping)
     rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
-    validation.check_type(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)
+    check_type(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
-    validation.check_type(not recorded or inputs is not None, rule, inputs=inputs)
+    check_type(not recorded or inputs is not None, rule, inputs=inputs)
     arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
-    fits = len(arrays) == len(net.inputs)
-    validation.check(fits, f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
+    check(len(arrays) == len(net.inputs), f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
     ours, wanted = {}, outputs if recorded else _operations(outputs)
     for path, layer, _, out in net.layers(*_in_order(net, arrays)):
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())
-    validation.check(ours, "outputs must be of layers of the net", names=sorted(wanted))
+    check(ours, "outputs must be of layers of the net", names=sorted(wanted))
     theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
     return [Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
 
@@ -121,7 +120,7 @@ def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
     """Keras's inputs as the net takes them."""
     given = []
     for value, array in zip(net.inputs, arrays):
-        validation.check(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
+        check(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
         given.append(mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype="float32"))
     return given
 

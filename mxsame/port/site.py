@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -12,6 +13,7 @@ from mxsame.port.description import Config, Layer, LayerCall
 from mxsame.port.parameters import WeightError, fill
 from mxsame.port.steps import Steps
 from mxsame.port.values import Size, Value
+from mxsame.validation import check
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Site:
     """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
     whether it is the only call of the layer; `custom` are the user's functions, and `built` gives the outputs of a
     model inside the layer, as `Builder.model`; `row` builds the layer. `refusals` are those in spite of which it has
-    outputs."""
+    outputs. `padded`, `cast`, `function` and `constant` are those of :class:`Steps`, by the layer's name."""
 
     steps: Steps
     layer: Layer
@@ -50,20 +52,22 @@ class Site:
     refusals: List[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.config = Config(self.layer.config)
-        self.name = "_".join(self.path)
+        self.config, self.name, steps = Config(self.layer.config), "_".join(self.path), self.steps
+        self.padded, self.cast = steps.padded, steps.cast
+        self.function, self.constant = partial(steps.function, self.name), partial(steps.constant, self.name)
 
     @property
     def num_spatial_dims(self) -> int:
         """As many as the layer's class is named after; 0 of another."""
-        return int(self.row.num_spatial_dims)
+        named = re.search("([123])D", self.row.name)
+        return int(named[1]) if named else 0
 
     # -- the configuration
 
     def number(self, name: str, default: Optional[float] = None) -> float:
         """A number of the configuration."""
         value = self.config.get(name, default)
-        validation.check(type(value) in (int, float), f"{name} must be a number", **{name: value})
+        check(type(value) in (int, float), f"{name} must be a number", **{name: value})
         return float(value)
 
     def integer(self, name: str) -> int:
@@ -80,7 +84,7 @@ class Site:
         """Whether Keras's arrays are so."""
         data_format = self.config.get("data_format") or "channels_last"
         rule = "data_format must be channels_last or channels_first"
-        validation.check(data_format in ("channels_last", "channels_first"), rule, data_format=data_format)
+        check(data_format in ("channels_last", "channels_first"), rule, data_format=data_format)
         return bool(data_format == "channels_first")
 
     # -- shapes of images, in Keras's order
@@ -95,7 +99,7 @@ class Site:
 
     def static_sizes(self, x: Value) -> Tuple[Any, ...]:
         """Their lengths, which must be static."""
-        validation.check(None not in self.sizes(x), "data must have a static size", shape=x.shape)
+        check(None not in self.sizes(x), "data must have a static size", shape=x.shape)
         return self.sizes(x)
 
     def channels(self, x: Value) -> Size:
@@ -110,12 +114,8 @@ class Site:
     def channels_first(self, x: Value) -> Value:
         """Returns it with channels first, for a layer that has a data format: Keras's channels first are so already."""
         count = self.num_spatial_dims
-        validation.check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
+        check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
-
-    def padded(self, x: Value) -> Value:
-        """As it is, with its zeros around it."""
-        return self.steps.padded(x)
 
     def keras(self, x: Value) -> Value:
         """In Keras's order."""
@@ -131,24 +131,13 @@ class Site:
         x = self.padded(x)
         return self.steps.arranged(x, self.known.at_first("order", x.transposed))
 
-    def cast(self, x: Value, dtype: str) -> Value:
-        return self.steps.cast(x, dtype)
-
     # -- steps
 
     def same_in_all_calls(self, **options: Any) -> None:
         """Refuse a call with other options than the first: the layer has one block, which is made for these."""
         for name, value in options.items():
             is_same = self.known.at_first(name, value) == value
-            validation.check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
-
-    def function(self, function: Any, *inputs: Value, transposed: Any = None, shape: Any = None, **more: Any) -> Value:
-        """A step of a function of `mxsame.port.blocks`, or of an operator of MXNet."""
-        return self.steps.function(self.name, function, inputs, transposed, shape, **more)
-
-    def constant(self, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
-        """A step of a function whose parameters are numbers of the configuration."""
-        return self.steps.constant(self.name, function, x, arrays, **arguments)
+            check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
     def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None) -> List[Value]:
         """A step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;

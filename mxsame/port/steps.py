@@ -8,13 +8,14 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks, types
 from mxsame.port.parameters import SAME, set_parameter
 from mxsame.port.values import Size, Value
+from mxsame.validation import check_element_count
 
 LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
 
@@ -59,20 +60,21 @@ class Steps(List[Step]):
         transposed = inputs[0].transposed if transposed is None else transposed
         outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
-            validation.check_element_count("the output", each)
+            check_element_count("the output", each)
             outputs.append(self.value(each, transposed, sources))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
-    def function(self, layer: str, function: Any, inputs: Sequence[Value], transposed: Any = None, shape: Any = None,
-                 **arguments: Any) -> Value:  # fmt: skip
-        """The output of a function of `mxsame.port.blocks`, or of an operator of MXNet by its name."""
+    def function(
+        self, layer: str, function: Any, *inputs: Value, transposed: Any = None, shape: Any = None, **arguments: Any
+    ) -> Value:
+        """The output of a step of a function of `mxsame.port.blocks`, or of an operator of MXNet by its name."""
         name = getattr(function, "__name__", function)
         block = blocks.Function(function, prefix=self._unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, transposed, shape)[0]
 
     def constant(self, layer: str, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
-        """The same of a function whose parameters are these arrays."""
+        """The same of a function whose parameters are these arrays, numbers of the configuration."""
         shapes = {name: array.shape for name, array in arrays.items()}
         block = blocks.Function(function, self._unique(layer), shapes, **arguments)
         for name, array in arrays.items():
@@ -111,7 +113,7 @@ class Steps(List[Step]):
         if x.pads is None:
             return x
         pads = x.ordered([(0, 0), *x.pads, (0, 0)])
-        return self._once(x, x.pads, lambda: self.function("pad", blocks.pad, [x.without_pads], pads=pads))
+        return self._once(x, x.pads, lambda: self.function("pad", blocks.pad, x.without_pads, pads=pads))
 
     def _once(self, x: Value, what: Any, make: Callable) -> Value:
         key = (x.key, what)
@@ -120,16 +122,16 @@ class Steps(List[Step]):
         return self._arranged[key]._replace(mask=x.mask, dtype=x.dtype)
 
     def _rearranged(self, x: Value, transposed: bool) -> Value:
-        layer, last, inputs = "to_channels_first" if transposed else "to_channels_last", x.rank - 1, [x]
+        make = partial(self.function, "to_channels_first" if transposed else "to_channels_last")
+        last, here = x.rank - 1, {"transposed": transposed, "shape": x.shape}
         if x.shape[-1] == 1:
             ends = {"source": last, "target": 1} if transposed else {"source": 1, "target": last}
-            return self.function(layer, blocks.move_single_channel, inputs, transposed, x.shape, **ends)
+            return make(blocks.move_single_channel, x, **here, **ends)
         if all(length == 1 for length in x.shape[1:-1]):
             ones = (1,) * (last - 1)
             to = (0, -1, *ones) if transposed else (0, *ones, -1)
-            return self.function(layer, blocks.reshape, inputs, transposed, x.shape, to=to)
-        axes = (0, last, *range(1, last)) if transposed else x.keras_order
-        return self.function(layer, "transpose", inputs, transposed, x.shape, axes=axes)
+            return make(blocks.reshape, x, **here, to=to)
+        return make("transpose", x, **here, axes=(0, last, *range(1, last)) if transposed else x.keras_order)
 
     def cast(self, x: Value, dtype: str) -> Value:
         """The value as one of this type, by a step where its array has another."""
@@ -138,11 +140,11 @@ class Steps(List[Step]):
         stored, as_given = types.STORED[dtype], x.dtype == types.GIVEN
         out = x
         if dtype == "bool" and not as_given:
-            out = self.function("cast", blocks.scalar, [self.padded(x)], operator="not_equal", value=0.0)
+            out = self.function("cast", blocks.scalar, self.padded(x), operator="not_equal", value=0.0)
         elif types.STORED.get(x.dtype) != stored and not (as_given and dtype == "float32"):
             out = self.padded(x)
             for each in dict.fromkeys([types.OF_INPUTS.get(dtype, stored) if as_given else stored, stored]):
-                out = self.function("cast", "cast", [out], dtype=each)
+                out = self.function("cast", "cast", out, dtype=each)
         return out._replace(mask=x.mask, dtype=dtype)
 
 

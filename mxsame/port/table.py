@@ -9,7 +9,6 @@ refused by name, and so is any key of the configuration that nothing reads.
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
@@ -20,15 +19,16 @@ from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Weight, is_off, leaves, mapped, snake_case
 from mxsame.port.site import Site
 from mxsame.port.values import Operand, Value, masked
+from mxsame.validation import check
 
 
-def _each(arranged: Callable) -> Callable:
-    return lambda site, values: [arranged(site, value) for value in values]
+def _each(method: str) -> Callable:
+    return lambda site, values: [getattr(site, method)(value) for value in values]
 
 
 # the order of axes of a row's tensors, and whether the zeros that they may still need are around them
-AS_IT_IS, CHANNELS_FIRST, KERAS, SETTLED = map(_each, (Site.padded, Site.channels_first, Site.keras, Site.settled))
-UNPADDED, ALIKE = _each(lambda site, value: value), Site.alike
+AS_IT_IS, CHANNELS_FIRST, KERAS, SETTLED = map(_each, ("padded", "channels_first", "keras", "settled"))
+UNPADDED, ALIKE = (lambda site, values: values), Site.alike
 
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
 STOPS, PASSES, PASSES_IN_KERAS_3, TAKES = "stops", "passes", "passes in Keras 3", "takes"
@@ -41,7 +41,7 @@ TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a const
 KINDS = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
     """How a layer or an operator is built: its function, the order of axes and the types that it takes, its weights,
     which may follow from the configuration, the other names that its parameters have in TensorFlow, a pattern of the
@@ -55,20 +55,15 @@ class Row:
     types: Any = types.FLOAT32
     unread: Optional[str] = None
     name: str = ""
-    num_spatial_dims: int = field(init=False)  # of a class like Conv2D, 0 of others
-    signature: inspect.Signature = field(init=False)  # without the site
-    kinds: Dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
+        """Notes the parameters of the function after the site: its signature, and the kind of each."""
         hints = get_type_hints(getattr(self.build, "func", self.build))
-        parameters = list(inspect.signature(self.build).parameters.values())[1:]
-        for each in parameters:
-            known = each.name in hints and (hints[each.name] in KINDS or "Value" not in str(hints[each.name]))
-            validation.check(known, f"{each.name} of {self.name} must be annotated as {', '.join(map(str, KINDS))}")
-        named = re.search("([123])D", self.name)
-        object.__setattr__(self, "num_spatial_dims", int(named[1]) if named else 0)
-        object.__setattr__(self, "signature", inspect.Signature(parameters))
-        object.__setattr__(self, "kinds", {each.name: KINDS.get(hints[each.name], CONSTANT) for each in parameters})
+        self.signature = inspect.Signature(list(inspect.signature(self.build).parameters.values())[1:])
+        self.kinds = {name: KINDS.get(hints[name], CONSTANT) for name in self.signature.parameters}
+        for name, kind in self.kinds.items():
+            rule = f"{name} of {self.name} must be annotated as {', '.join(map(str, KINDS))}"
+            validation.check(kind != CONSTANT or "Value" not in str(hints[name]), rule)
 
     def __call__(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         site = replace(site, row=self)
@@ -129,7 +124,7 @@ class Row:
 
 def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
     """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
-    validation.check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
+    check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
     if kind in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
@@ -173,7 +168,7 @@ def operator(*names: str, **declared: Any) -> Callable:
 def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, Any]) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
-            validation.check(name not in table, f"{name} must have one row")
+            check(name not in table, f"{name} must have one row")
             table[name] = Row(build, name=name, **declared)
         return build
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
-from mxsame import validation
 from mxsame.port.description import leaves, mapped
+from mxsame.validation import check
 
 Size = Optional[int]
 
@@ -34,8 +34,7 @@ class Value(NamedTuple):
 
     def axis(self, axis: int) -> int:
         """Keras's axis, as one of the array here."""
-        is_axis = type(axis) is int and -self.rank <= axis < self.rank
-        validation.check(is_axis, f"axis must be one of {self.rank}", axis=axis)
+        check(type(axis) is int and -self.rank <= axis < self.rank, f"axis must be one of {self.rank}", axis=axis)
         axis %= self.rank
         if not self.transposed or axis == 0:
             return axis
@@ -71,13 +70,9 @@ BATCH = "batch"  # in the shape of a tensor; other dynamic lengths are -1
 class OpenLength(int):
     """The length of a dynamic axis, -1, which knows the axis."""
 
-    of_value: Value
-    axis: int
-
-    @classmethod
-    def of(cls, value: Value, axis: int) -> OpenLength:
-        length = cls(-1)
-        length.of_value, length.axis = value, axis
+    def __new__(cls, of_value: Value, axis: int) -> OpenLength:
+        length = super().__new__(cls, -1)
+        length.of_value, length.axis = of_value, axis
         return length
 
 

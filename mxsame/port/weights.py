@@ -13,9 +13,9 @@ import os
 import re
 from typing import Any, Dict, List, Tuple
 
-from mxsame import validation
 from mxsame.port import files
 from mxsame.port.description import Layer, Model, snake_case
+from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
 LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.keras 2.13
@@ -42,10 +42,10 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
             used = {array.name for layer in model.walk() for array in layer.weights}
             extra = [path for path in files.datasets(container)
                      if path not in used and not re.search("/(seed_generator|_random_generator)", path)]  # fmt: skip
-            validation.check(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
+            check(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
     rule = f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
-    validation.check(all(layer.roles == [] for layer in model.walk()), rule)
+    check(all(layer.roles == [] for layer in model.walk()), rule)
 
 
 # -- the newer format
@@ -122,14 +122,14 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     missing, surplus = (", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known))
     rule = f"the file must have weights for {len(layers)} layers; received those of {len(stored)}"
     fits = len(stored) == len(layers) and (by_name or by_order)
-    validation.check(fits, f"{rule} (missing by name: {missing}; surplus: {surplus})")
+    check(fits, f"{rule} (missing by name: {missing}; surplus: {surplus})")
     for layer, arrays in zip(layers, stored.values()):
         _distribute(layer, stored[layer.name] if by_name else arrays)
 
 
 def _needed(group: Any, name: str, kind: str) -> Any:
     item = files.member(group, name, kind)
-    validation.check(item is not None, f"{group.name} must hold all that its attributes name; {name!r} is missing")
+    check(item is not None, f"{group.name} must hold all that its attributes name; {name!r} is missing")
     return item
 
 
@@ -143,14 +143,13 @@ def _distribute(layer: Layer, arrays: List[Any]) -> None:
     slots = ordered(layer)
     shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
-    validation.check(len(slots) == len(arrays), rule)
+    check(len(slots) == len(arrays), rule)
     names = [re.sub("^(for|back)wards_", "", role) for _, role in slots]  # both directions have their own kernel
     every = set(names)
     for (owner, role), name, array in zip(slots, names, arrays):
         stored = array.name.rsplit("/", 1)[-1].split(":")[0]
-        fits = stored == name or stored not in every
         rule = f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}"
-        validation.check(fits, rule)
+        check(stored == name or stored not in every, rule)
         owner.weights.append(array)  # of each layer, those that are trained come first
 
 
@@ -168,7 +167,7 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
             others.append(array)
             continue
         rule = f"custom layers of nested models must have different names; received {owner!r} twice"
-        validation.check(len(custom[owner]) == 1, rule)
+        check(len(custom[owner]) == 1, rule)
         custom[owner][0].weights.append(array)
     return others
 
@@ -198,7 +197,7 @@ def write(path: Any, model: Model, arrays: Any) -> None:
     """An HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from which
     Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
     path = os.fspath(path)
-    validation.check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
+    check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
     h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
     try:
         with h5py.File(unfinished, "w") as file:

@@ -7,13 +7,13 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.activations import ACTIVATIONS, arguments_of, identity
 from mxsame.port.builder import users_code
 from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
 from mxsame.port.table import LAYERS, Site, Value, in_place
+from mxsame.validation import check
 
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 
@@ -50,7 +50,7 @@ def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, An
         return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6} if name == "hard_sigmoid" else {}
     key = next((key for key in (name, name.split(">")[-1]) if key in site.custom), "")
     rule = f"activation must be one of {', '.join(ACTIVATIONS)}, or be given by custom={{{name!r}: function of (F, x)}}"
-    validation.check(key, rule, activation=name)
+    check(key, rule, activation=name)
     return _users(site.custom[key], key), {}
 
 
@@ -85,7 +85,7 @@ def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
     """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
     class_name, config = class_and_config(spec)
     weights = LAYERS[class_name].weights_of(config)
-    validation.check(not weights, "activation must be a layer without weights", class_name=class_name)
+    check(not weights, "activation must be a layer without weights", class_name=class_name)
     return in_place(site, Layer(class_name, site.layer.name, config), x)
 
 
@@ -96,21 +96,21 @@ def axes_of(axis: Any, rank: int) -> List[int]:
     """The axes of an argument, in order."""
     axes = listed(axis)
     fits = axes and all(type(entry) is int and -rank <= entry < rank for entry in axes)
-    validation.check(fits, f"axis must be within {rank} axes", axis=axis)
+    check(fits, f"axis must be within {rank} axes", axis=axis)
     return sorted({entry % rank for entry in axes})
 
 
 def axes_after_batch(axis: Any, rank: int) -> List[int]:
     """Like `axes_of`, but refuses the batch axis."""
     axes = axes_of(axis, rank)
-    validation.check(0 not in axes, "axis must leave the batch as it is", axis=axis)
+    check(0 not in axes, "axis must leave the batch as it is", axis=axis)
     return axes
 
 
 def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
     """Keras's axes in another order, the batch the first."""
     fits = sorted(order) == list(range(x.rank)) and order[0] == 0
-    validation.check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
+    check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
     if here == tuple(range(x.rank)):
         return site.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
@@ -124,7 +124,7 @@ def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> Tup
     full = (1,) * (x.rank - array.ndim) + array.shape
     fits = len(full) == x.rank and full[0] == 1 and all(n in (1, None, m) or m == 1 for n, m in zip(x.shape, full))
     rule = f"{name} must broadcast with the data, and not over the batch"
-    validation.check(fits, rule, shape=array.shape, **{"data.shape": x.shape})
+    check(fits, rule, shape=array.shape, **{"data.shape": x.shape})
     known = x._replace(shape=tuple(m if n is None and m > 1 else n for n, m in zip(x.shape, full)))
     return known, array.reshape(full).transpose(x.ordered(range(x.rank)))
 
@@ -185,7 +185,7 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
 def rate(site: Site, name: str = "rate", default: Optional[float] = None) -> float:
     """What part is dropped."""
     part = site.number(name, default)
-    validation.check(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
+    check(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
     return part
 
 
@@ -201,7 +201,7 @@ def at_inference_only(site: Site, what: str) -> None:
 def random_layer(site: Site, x: Value, more: str = "") -> Value:
     """Nothing at inference; there is no such noise in training here."""
     fits = site.version == 3 or not site.training  # Keras 3 writes so, and does as the model is called
-    validation.check(fits, "random layers must not be called with training=True")
+    check(fits, "random layers must not be called with training=True")
     at_inference_only(
         site, f"does nothing here, in training neither{more}: change the images before the network takes them"
     )

@@ -6,13 +6,13 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
 from mxsame.port.table import KERAS, Operand, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
 from mxsame.port.values import BATCH, OpenLength
+from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
 
 # -- the same elements in other axes
 
@@ -34,17 +34,16 @@ def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
     """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
     batch, *rest = newshape
     static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
-    fits = batch == BATCH or (batch in (-1, None) and static)
     rule = "shape must be -1 for the batch, then static with as many elements"
-    validation.check(fits, rule, shape=newshape, data=x.shape)
+    check(batch == BATCH or (batch in (-1, None) and static), rule, shape=newshape, data=x.shape)
     return _to_shape(site, x, rest)
 
 
 def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
     """Keras's `Reshape`: all axes after the batch; -1 is what is left."""
-    target = [validation.integer("target_shape", length, -1) for length in target]
+    target = [integer("target_shape", length, -1) for length in target]
     fits = target.count(-1) <= 1 and 0 not in target
-    validation.check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
+    check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
     dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
     return site.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
@@ -52,7 +51,7 @@ def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
 @operator("shape", types=OWN)
 def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
     """`tf.shape`: lengths, which are no tensors here."""
-    return (BATCH, *(OpenLength.of(x, axis) if n is None else n for axis, n in enumerate(x.shape[1:], 1)))
+    return (BATCH, *(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape[1:], 1)))
 
 
 @layer("Permute", types=KEPT)
@@ -85,7 +84,7 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
     """Without an axis, those that have a length of 1 in the shape that Keras declares, in which the batch has none."""
     if axis in (None, []):
-        validation.check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
+        check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         axis = [at for at, n in enumerate(x.shape) if at and n == 1]
     if not axis and axis != 0:
         return x
@@ -103,14 +102,14 @@ def _repeat_vector(site: Site, x: Value) -> Value:
 @operator("repeat", types=KEPT)
 def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
     (axis,) = axes_after_batch(axis, x.rank)
-    return site.function("repeat", x, repeats=validation.integer("repeats", repeats, 1), axis=x.axis(axis))
+    return site.function("repeat", x, repeats=integer("repeats", repeats, 1), axis=x.axis(axis))
 
 
 @operator("tile", types=KEPT, names={"multiples": "repeats"})
 def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
     fits = len(repeats) == x.rank and repeats[0] == 1
-    validation.check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
-    counts = [validation.integer("multiples", count, 1) for count in repeats]
+    check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
+    counts = [integer("multiples", count, 1) for count in repeats]
     return site.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
 
@@ -125,16 +124,15 @@ def _stack(site: Site, xs: Operand, axis: int = 0) -> Any:
 @operator("pad", types=KEPT_IN_FLOAT32, names={"paddings": "pad_width"})
 def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Value:
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
-    fits = mode in modes and len(pad_width) == x.rank
     rule = f"mode must be one of {', '.join(modes)}, with pads for each axis"
-    validation.check(fits, rule, mode=mode, paddings=pad_width)
-    pads = [validation.pads_of_axis("pads", list(pair)) for pair in pad_width]
-    validation.check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
+    check(mode in modes and len(pad_width) == x.rank, rule, mode=mode, paddings=pad_width)
+    pads = [pads_of_axis("pads", list(pair)) for pair in pad_width]
+    check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
     shorter = all(n is None or max(pair) <= n - own for n, pair in zip(x.shape, pads))
-    validation.check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
+    check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
     return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
@@ -152,7 +150,7 @@ def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int 
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
     length = 0 if batch_dims else x.shape[axis] or 0
     fits = rows.ndim <= 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
-    validation.check(fits, "indices must be constants within a static length", indices=indices, length=length)
+    check(fits, "indices must be constants within a static length", indices=indices, length=length)
     if not rows.ndim:
         return _entry(site, x, axis, int(rows))
     return site.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
@@ -161,11 +159,11 @@ def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int 
 @operator("roll", types=KEPT)
 def _roll(site: Site, x: Value, shift: Any, axis: Any = None) -> Value:
     shifts, axes = listed(shift), listed(axis)
-    validation.check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
+    check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
     for by, along in zip(shifts, axes):
         (along,) = axes_after_batch(along, x.rank)
-        validation.check(x.shape[along], "the axis must have a static length", shape=x.shape)
-        by = validation.integer("shift", by, -validation.LARGEST) % x.shape[along]
+        check(x.shape[along], "the axis must have a static length", shape=x.shape)
+        by = integer("shift", by, -LARGEST) % x.shape[along]
         x = site.function(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
     return x
 
@@ -182,10 +180,10 @@ def _split(
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
-    validation.check(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
+    check(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
     if isinstance(parts, int):
-        validation.integer("splits", parts, 1, MOST_PARTS)
-        validation.check_divisible("length", length, "parts", parts)
+        integer("splits", parts, 1, MOST_PARTS)
+        check_divisible("length", length, "parts", parts)
         ends = [length // parts * (number + 1) for number in range(parts)]
     elif num_or_size_splits is not None:
         rest = length - sum(size for size in parts if size != -1)
@@ -194,14 +192,14 @@ def _split(
         ends = [end % length if end < 0 else end for end in [*parts, length]]
     starts = [0, *ends[:-1]]
     fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
-    validation.check(fits, "splits must be parts of all elements", splits=parts, length=length)
+    check(fits, "splits must be parts of all elements", splits=parts, length=length)
     return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
 
 
 @operator("unstack", types=KEPT)
 def _unstack(site: Site, x: Value, num: Optional[int] = None, axis: int = 0) -> List[Value]:
     (axis,) = axes_after_batch(axis, x.rank)
-    length = validation.integer("the length", x.shape[axis] or 0, 1, MOST_PARTS)
+    length = integer("the length", x.shape[axis] or 0, 1, MOST_PARTS)
     return [_entry(site, x, axis, position) for position in range(length)]
 
 
@@ -222,14 +220,14 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
     entries = _indices(listed(key), x.rank)
     taken = [entry for entry in entries if entry is not None]
     fits = len(taken) == x.rank and taken[0] == WHOLE and entries[0] is not None
-    validation.check(fits, "indices must leave the batch as it is", key=key)
+    check(fits, "indices must leave the batch as it is", key=key)
     slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
-    validation.check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
+    check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
     if any(not isinstance(entry, dict) for entry in entries):
         x = site.keras(x)
     if any(entry != WHOLE for entry in slices):
-        validation.check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
+        check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
         begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
         x = site.function("slice", x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
     single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
@@ -279,7 +277,7 @@ REDUCTIONS: Dict[str, Any] = {  # MXNet's names, or functions, where they are ot
 @operator("norm")
 def _norm(site: Site, x: Value, ord: Any = None, axis: Any = None, keepdims: Optional[bool] = None) -> Value:
     fits = ord in (None, "euclidean") or (ord == 2 and len(listed(axis)) == 1)
-    validation.check(fits, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
+    check(fits, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
     return _reduction(site, x, axis, bool(keepdims))
 
 
@@ -315,9 +313,9 @@ def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, ou
 @operator("top_k", order=KERAS, types=OWN)
 def _top_k(site: Site, x: Value, k: int = 1, sorted: bool = True) -> List[Value]:
     """Along the last axis; of equal elements the first."""
-    validation.check(sorted, "sorted must be True", sorted=sorted)
-    validation.check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
-    count = validation.integer("k", k, 1, x.shape[-1])
+    check(sorted, "sorted must be True", sorted=sorted)
+    check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
+    count = integer("k", k, 1, x.shape[-1])
     values, positions = (site.function(blocks.ranked, x, gives=gives, count=count) for gives in ("value", "indices"))
     return [values._replace(dtype=x.dtype), site.cast(positions._replace(dtype="float32"), "int32")]
 

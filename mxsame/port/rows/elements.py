@@ -12,6 +12,7 @@ from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.rows._shared import activated, applied, broadcasting, merged
 from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
 from mxsame.port.values import BATCH
+from mxsame.validation import check
 
 # -- activations
 
@@ -48,7 +49,7 @@ def _thresholded(site: Site, x: Value) -> Value:
 def _softmax(site: Site, x: Value) -> Value:
     mask = x.mask
     if mask is not None:
-        validation.check(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
+        check(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
         x = site.keras(x)
         if site.version == 2:
             x = site.function(blocks.masked_scores, x, mask)
@@ -75,7 +76,7 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
         given["negative_slope"] = given.pop("alpha")
     for key in given:
         received = validation.received(**{key: given[key]})
-        validation.check(key in names, f"argument {key} must not be given; {received}")
+        check(key in names, f"argument {key} must not be given; {received}")
     if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
         given.setdefault("approximate", True)
     return applied(site, name, x, **given)
@@ -103,7 +104,7 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
 def _length_product(name: str, x: Any, y: Any) -> Any:
     """Arithmetic with lengths of a shape."""
     fits = name == "multiply" and BATCH not in (x, y)
-    validation.check(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
+    check(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
     return -1 if -1 in (x, y) else x * y
 
 
@@ -133,7 +134,7 @@ def _common(site: Site, operands: Sequence[Operand]) -> str:
 
 def _of_two(site: Site, name: str, x: Value, y: Value) -> Value:
     """Operators give a shorter shape axes before its batch, which layers do not."""
-    validation.check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
+    check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     return merged(site, name, [x, y])
 
 
@@ -145,11 +146,11 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     given = np.asarray(constant, dtype="float64")
     array = given.astype(data.dtype).astype("float64")
     fits = data.dtype in types.FLOATS or np.array_equal(array, given)
-    validation.check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
+    check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
     if array.size == 1:
         return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
-    validation.check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
+    check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
     data, array = broadcasting("array", array, data, stored)
     return site.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
 
@@ -173,7 +174,7 @@ def _unary(site: Site, x: Value) -> Value:
 
 @operator("round")
 def _round(site: Site, x: Value, decimals: int = 0) -> Value:
-    validation.check(decimals == 0, "decimals must be 0", decimals=decimals)
+    check(decimals == 0, "decimals must be 0", decimals=decimals)
     return site.function(blocks.rounded, x)
 
 
@@ -185,7 +186,7 @@ def _filled(site: Site, x: Value, dtype: Any = None) -> Value:
 
 @operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
 def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
-    validation.check(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
+    check(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
     return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
@@ -227,10 +228,10 @@ def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
     """Either operand may be a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Value)]
     fits = all(isinstance(each, Value) or np.ndim(each) == 0 for each in (x, y))
-    validation.check(fits, "x and y must be tensors or numbers", x=x, y=y)
+    check(fits, "x and y must be tensors or numbers", x=x, y=y)
     numbers = [None if isinstance(each, Value) else float(each) for each in (x, y)]
     shapes = [each.shape for each in (condition, *tensors)]
-    validation.check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
+    check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
     dtype = _common(site, [x, y])
     tensors = [site.cast(each, dtype) for each in tensors]
     out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)

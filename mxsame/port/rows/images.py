@@ -7,11 +7,11 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.rows._shared import random_layer
 from mxsame.port.table import CHANNELS_FIRST, Site, Value, layer, operator
 from mxsame.port.values import OpenLength
+from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
 # -- zeros around, and less of it
 
@@ -22,8 +22,8 @@ def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
-    validation.check(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
-    return site.per_axis((0, 0), [validation.pads_of_axis(argument, entry) for entry in entries], (0, 0))
+    check(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
+    return site.per_axis((0, 0), [pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
 @layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.KEPT_IN_FLOAT32)
@@ -31,7 +31,7 @@ def _zero_padding(site: Site, x: Value) -> Value:
     """Left to a convolution that follows; any other layer has the zeros put around the data."""
     per_axis = _pairs(site, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
-    validation.check_element_count("the output", shape)
+    check_element_count("the output", shape)
     if not x.transposed:
         return site.function(blocks.pad, x, pads=per_axis)
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
@@ -44,7 +44,7 @@ def _cropping(site: Site, x: Value) -> Value:
 
 def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
     leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
-    validation.check(leaves, "cropping must leave elements", **{"data.shape": x.shape})
+    check(leaves, "cropping must leave elements", **{"data.shape": x.shape})
     here = x.ordered(per_axis)
     return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
@@ -59,7 +59,7 @@ def _upsampling(site: Site, x: Value) -> Value:
     interpolation = site.config.get("interpolation", "nearest")
     is_nearest, is_bilinear = interpolation == "nearest", interpolation == "bilinear" and x.rank == 4
     rule = 'interpolation must be "nearest", or "bilinear" for images'
-    validation.check(is_nearest or is_bilinear, rule, interpolation=interpolation)
+    check(is_nearest or is_bilinear, rule, interpolation=interpolation)
     return site.function(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
 
 
@@ -75,7 +75,7 @@ def _nearest(length: int, size: int) -> np.ndarray:
 def _cubic(length: int, size: int) -> np.ndarray:
     """(size, length): the weight of each element for each new one, by the kernel of Keys 1981 with a = -1/2, of which
     TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to 1."""
-    validation.integer("length", length, 1, LARGEST_INDEX)
+    integer("length", length, 1, LARGEST_INDEX)
     a, weights = -0.5, np.zeros((size, length), dtype="float32")
     half, scale = np.float32(0.5), np.float32(length) / np.float32(size)
     for index in range(size):
@@ -111,14 +111,14 @@ def _resize(
     """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
-    validation.check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
-    method = validation.one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
+    check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
+    method = one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
     x = site.cast(x, "float32")
     if all(isinstance(length, OpenLength) for length in size) and method != "bicubic":
         return _resized_like(site, x, size, method == "nearest")
-    height, width = size = [validation.integer("size", length, 1, LARGEST_INDEX) for length in size]
+    height, width = size = [integer("size", length, 1, LARGEST_INDEX) for length in size]
     if crop_to_aspect_ratio:
         x = _cropped(site, x, _fitting(site, x, size, padded=False))
     elif pad_to_aspect_ratio:
@@ -153,8 +153,8 @@ def _resizing(site: Site, x: Value) -> Value:
 @layer("CenterCrop", order=CHANNELS_FIRST, types=types.CAST)
 def _center_crop(site: Site, x: Value) -> Value:
     """Of images that are too small for the crop, Keras resizes a part."""
-    validation.check(x.rank == 4, "data must be images", shape=x.shape)
-    size = [validation.integer(name, site.config[name], 1) for name in ("height", "width")]
+    check(x.rank == 4, "data must be images", shape=x.shape)
+    size = [integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
     if min(surplus) < 0:
         return _resize(site, x, size, crop_to_aspect_ratio=True)
@@ -173,7 +173,7 @@ def _random_crop(site: Site, x: Value) -> Value:
 @operator("depth_to_space", order=CHANNELS_FIRST, types=types.KEPT)
 @operator("space_to_depth", order=CHANNELS_FIRST)
 def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
-    block = validation.integer("block_size", block_size, 1)
+    block = integer("block_size", block_size, 1)
     is_last = data_format in ("NHWC", "channels_last") and x.rank == 4
-    validation.check(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
+    check(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
     return site.function(site.row.name, x, block_size=block)

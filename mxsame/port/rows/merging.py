@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, List, Sequence
 
-from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.rows._shared import agreeing, merged
 from mxsame.port.table import ALIKE, TAKES, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, KEPT
+from mxsame.validation import check
 
 
 @layer("Add", "Subtract", "Multiply", masks=TAKES, types=ARITHMETIC)
@@ -16,7 +16,7 @@ from mxsame.port.types import ARITHMETIC, KEPT
 @layer("Average", masks=TAKES)
 def _merge(site: Site, *inputs: Value) -> Value:
     name, masks = site.layer.class_name.lower(), [x.mask for x in inputs]
-    validation.check(name != "subtract" or len(inputs) == 2, f"inputs must be two; received {len(inputs)}")
+    check(name != "subtract" or len(inputs) == 2, f"inputs must be two; received {len(inputs)}")
     if site.version == 3 and any(masks) and name in ("multiply", "maximum", "minimum"):
         out = _merged_by_masks(site, name, inputs)
     else:
@@ -27,7 +27,7 @@ def _merge(site: Site, *inputs: Value) -> Value:
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
     """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
     given = [mask for mask in masks if mask is not None]
-    validation.check(len({mask.rank for mask in given}) <= 1, "masks must agree", shapes=[mask.shape for mask in given])
+    check(len({mask.rank for mask in given}) <= 1, "masks must agree", shapes=[mask.shape for mask in given])
     if site.version == 2:
         return _combined(site, "multiply", given)
     return None if None in masks else _combined(site, "maximum", given)
@@ -43,7 +43,7 @@ def _merged_by_masks(site: Site, name: str, inputs: Sequence[Value]) -> Value:
     """Keras 3's products and extremes leave out what is masked; a product is 0 where all inputs are."""
     fits = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
     fits = fits and all(x.mask is None or x.mask.rank == x.rank - 1 for x in inputs)
-    validation.check(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
+    check(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
     inputs, masks = [site.keras(x) for x in inputs], [x.mask for x in inputs]
     if name == "multiply":
         factors = [x if x.mask is None else site.function(blocks.kept, x, x.mask, other=1.0) for x in inputs]
@@ -74,11 +74,11 @@ def _concatenate(site: Site, *inputs: Value) -> Value:
     along = axis % out.rank
     given = [mask for mask in masks if mask is not None]
     fits = all(mask.rank == out.rank - 1 for mask in given)
-    validation.check(fits, "masks must lack the last axis", shapes=[mask.shape for mask in given])
+    check(fits, "masks must lack the last axis", shapes=[mask.shape for mask in given])
     if along == out.rank - 1:
         return out._replace(mask=_merged_mask(site, masks))
     rule = "masks must be those of all inputs, along other axes than the last"
-    validation.check(site.version == 3 or len(given) == len(masks), rule, axis=axis)
+    check(site.version == 3 or len(given) == len(masks), rule, axis=axis)
     masks = [site.function(blocks.all_kept, site.keras(x)) if x.mask is None else x.mask for x in inputs]
     return out._replace(mask=site.function(blocks.concatenate, *masks, axis=along))
 
@@ -90,7 +90,7 @@ def _concatenate_operator(site: Site, xs: List[Value], axis: int) -> Value:
 
 def _concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     """Along one of Keras's axes."""
-    validation.check(len({x.rank for x in inputs}) == 1, "shapes must agree", shapes=[x.shape for x in inputs])
+    check(len({x.rank for x in inputs}) == 1, "shapes must agree", shapes=[x.shape for x in inputs])
     at = inputs[0].axis(axis)
     if len(inputs) == 1:
         return inputs[0]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import snake_case
 from mxsame.port.rows._shared import OF_CHANGES, random_layer, rate
 from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, Site, Value, layer
 from mxsame.port.types import CAST, KEPT, KEPT_IN_FLOAT32
+from mxsame.validation import check
 
 
 def _dropped(site: Site, x: Value, part: float, axes: Sequence[int]) -> Value:
@@ -40,7 +40,7 @@ def _stochastic_depth(site: Site, x: Value) -> Value:
 def _noise(site: Site, x: Value) -> Value:
     name = snake_case(site.layer.class_name)
     amount = site.number("stddev") if name == "gaussian_noise" else rate(site)
-    validation.check(not site.training, "noise must not be called with training=True")
+    check(not site.training, "noise must not be called with training=True")
     return site.function(getattr(blocks, name), x, amount=amount) if amount and site.training is None else x
 
 

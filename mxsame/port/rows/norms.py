@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
@@ -16,6 +15,7 @@ from mxsame.port.parameters import Conversion
 from mxsame.port.rows._shared import at_inference_only, axes_of, broadcasting
 from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, Site, Value, layer, operator
 from mxsame.port.types import CAST, CAST_IN_KERAS
+from mxsame.validation import check, check_divisible, check_shape, integer
 
 GAMMA, BETA = Weight("gamma", "gamma", "scale"), Weight("beta", "beta", "center")
 MOVING = (Weight("moving_mean", "running_mean", trained=False), Weight("moving_variance", "running_var", trained=False))
@@ -41,8 +41,7 @@ def _batch_norm(site: Site, x: Value) -> Value:
     if len(axes) == 1:
         return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
     lengths = [x.shape[axis] for axis in axes]
-    fits = None not in lengths and 0 not in axes
-    validation.check(fits, "several axes must be static, and without the batch", axis=axes)
+    check(None not in lengths and 0 not in axes, "several axes must be static, and without the batch", axis=axes)
     full = [length if axis in axes else 1 for axis, length in enumerate(x.shape)]
     conversion = Conversion(np.ravel, lambda array: array.reshape(full))
     names, order = [role.name for role in site.layer.roles or ()], [axis for axis in range(x.rank) if axis not in axes]
@@ -54,7 +53,7 @@ def _batch_norm(site: Site, x: Value) -> Value:
 
 
 def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conversions: Dict[str, Any]) -> Value:
-    validation.check(not site.training, "a batch norm must not be called with training=True")
+    check(not site.training, "a batch norm must not be called with training=True")
     frozen = site.training is False or not site.layer.trainable
     site.same_in_all_calls(training=not frozen)
     if x.mask is not None and not frozen:
@@ -80,11 +79,11 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
 def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
     """The shape of a parameter over some axes of x, and the conversion from Keras's, which has those axes only."""
     full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
-    validation.check(None not in full, "axes with weights must have static lengths", shape=x.shape)
+    check(None not in full, "axes with weights must have static lengths", shape=x.shape)
     stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
 
     def to_mxnet(array: Any) -> Any:
-        validation.check_shape("weight", array.shape, stored, "of its axes")
+        check_shape("weight", array.shape, stored, "of its axes")
         return array.reshape(full).transpose(x.ordered(range(x.rank)))
 
     return tuple(x.ordered(full)), Conversion(to_mxnet, lambda array: array.transpose(x.keras_order).reshape(stored))
@@ -110,19 +109,19 @@ def _layer_norm(site: Site, x: Value) -> Value:
 def _rms_norm(site: Site, x: Value) -> Value:
     axes, epsilon = _axes(site, x), site.number("epsilon", 1e-6)
     last = list(range(x.rank - len(axes), x.rank))
-    validation.check(axes == last, "axis must be the last axes: Keras multiplies them by scale", axis=axes)
+    check(axes == last, "axis must be the last axes: Keras multiplies them by scale", axis=axes)
     return _along(site, blocks.scale_shift, x, axes, before=blocks.rms, over=x.axes(axes), epsilon=epsilon)
 
 
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
 def _group_norm(site: Site, x: Value) -> Value:
     axis = _axes(site, x)
-    validation.check(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of an image", axis=axis)
+    check(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of an image", axis=axis)
     x = site.steps.arranged(x, axis != [1])
     channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
-    validation.check(channels, "channels must have a static length", shape=x.shape)
-    groups = channels if groups == -1 else validation.integer("groups", groups, 1)
-    validation.check_divisible("channels", channels, "groups", groups)
+    check(channels, "channels must have a static length", shape=x.shape)
+    groups = channels if groups == -1 else integer("groups", groups, 1)
+    check_divisible("channels", channels, "groups", groups)
     epsilon = site.number("epsilon", 1e-3)
     return _along(site, blocks.scale_shift, x, axis, before=blocks.group_norm, groups=groups, epsilon=epsilon)
 
@@ -185,6 +184,6 @@ def _l2_normalize(site: Site, x: Value, axis: Any = None, epsilon: float = 1e-12
 @operator("normalize")
 def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: Optional[float] = None) -> Value:
     """Keras's epsilon is that of the length, not of its square."""
-    validation.check(order == 2, "order must be 2", order=order)
+    check(order == 2, "order must be 2", order=order)
     epsilon = float(1e-7 if epsilon is None else epsilon)
     return site.function(blocks.unit, x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon**2)

@@ -1,24 +1,151 @@
-"""Rows of products of matrices."""
+"""Rows of products of matrices, and Einstein sums as such products."""
 
 from __future__ import annotations
 
 import math
+import re
+import string
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
-from mxsame.port import blocks, einsum as sums
+from mxsame.port import blocks
 from mxsame.port.description import Weight, leaves
 from mxsame.port.parameters import TRANSPOSED, Conversion
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, to_order
 from mxsame.port.table import KERAS, PASSES, SETTLED, Operand, Site, Value, layer, operator
 from mxsame.port.types import CAST
+from mxsame.validation import check
+
+# -- Einstein sums
+
+
+class Einsum(NamedTuple):
+    """The letters of the axes of two arrays and of the output."""
+
+    first: str
+    second: str
+    output: str
+
+    @property
+    def shared(self) -> str:
+        """The axes that both arrays and the output have."""
+        return "".join(letter for letter in self.first if letter in self.second and letter in self.output)
+
+    @property
+    def contracted(self) -> str:
+        return "".join(letter for letter in self.first if letter not in self.output)
+
+    def free(self, operand: int) -> str:
+        """The axes that the output has from one of the arrays only."""
+        return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
+
+
+def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
+    """The equation for arrays of so many axes.
+
+    Raises `ValueError` for what is no matrix product, for each entry of the axes that are shared.
+
+    >>> einsum_of("...x,xhy->...hy", 3, 3)
+    Einsum(first='01x', second='xhy', output='01hy')
+    >>> parsed = einsum_of("bthd,bshd->bhts", 4, 4)
+    >>> parsed.shared, parsed.contracted, parsed.free(0), parsed.free(1)
+    ('bh', 'd', 't', 's')
+    """
+    first, second, output = _letters(equation, rank) if equation.count(",") == 1 else ("", "", "")
+    einsum = Einsum(first, second, output)
+    once = all(len(set(each)) == len(each) for each in einsum)
+    alone = (set(first) ^ set(second)) ^ set(output)  # in one of the three, or in all
+    fits = once and alone == set(einsum.shared) and (len(first), len(second)) == (rank, second_rank)
+    check(fits, "equation must be a product of two arrays", equation=equation)
+    return einsum
+
+
+def einsum_order(equation: str, rank: int) -> List[int]:
+    """The axes of one array in the order of the equation's output.
+
+    >>> einsum_order("b...x->bx...", 4)
+    [0, 3, 1, 2]
+    """
+    first, *_, output = _letters(equation, rank)
+    fits = len(set(first)) == rank and sorted(first) == sorted(output)
+    check(fits, "equation of one array must be an order of its axes", equation=equation)
+    return [first.index(letter) for letter in output]
+
+
+def _letters(equation: str, rank: int) -> List[str]:
+    """The axes of the arrays and of the output, where those of an ellipsis are digits; the first array has `rank`."""
+    first, *others = re.split(",|->", equation.replace(" ", ""))
+    more = string.digits[: max(rank - len(first.replace("...", "")), 0)]
+    return [axes.replace("...", more) for axes in (first, *others)]
+
+
+def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
+    """Data times a weight (made, contracted), plus a bias that broadcasts to the output; `made` are the lengths of the
+    axes that the output has from the weight."""
+    kept = (0,) * len(einsum.free(0))
+    x = _transposed(F, x, einsum.first, einsum.free(0) + einsum.contracted)
+    if len(einsum.contracted) != 1:
+        x = F.reshape(x, shape=(*kept, -1))
+    x = F.FullyConnected(x, weight, num_hidden=math.prod(made), flatten=False, no_bias=True)
+    if len(made) != 1:
+        x = F.reshape(x, shape=(*kept, *made))
+    x = _transposed(F, x, einsum.free(0) + einsum.free(1), einsum.output)
+    return x if bias is None else F.broadcast_add(x, bias)
+
+
+def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, int]) -> Any:
+    """As `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the shared axes, of which
+    the first is the batch; `lengths` are those of all others."""
+
+    def matrix(array: Any, given: str, rows: str, columns: str) -> Any:
+        sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
+        return F.reshape(_transposed(F, array, given, einsum.shared + rows + columns), shape=(-1, *sides))
+
+    first, second = einsum.free(0), einsum.free(1)
+    left, right = matrix(x, einsum.first, first, einsum.contracted), matrix(y, einsum.second, einsum.contracted, second)
+    out = F.batch_dot(left, right)
+    made = einsum.shared + first + second
+    out = F.reshape(out, shape=(-1, *(lengths[letter] for letter in made[1:])))
+    return _transposed(F, out, made, einsum.output)
+
+
+def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
+    return x if axes == wanted else F.transpose(x, axes=tuple(map(axes.index, wanted)))
+
+
+def weight_to_mxnet(kernel: np.ndarray, einsum: Einsum) -> np.ndarray:
+    """A kernel with the axes of the equation as (made, contracted)."""
+    made = einsum.free(1)
+    order = [einsum.second.index(letter) for letter in made + einsum.contracted]
+    return kernel.transpose(order).reshape(math.prod(kernel.shape[axis] for axis in order[: len(made)]), -1)
+
+
+def weight_to_keras(weight: np.ndarray, einsum: Einsum, lengths: Dict[str, int]) -> np.ndarray:
+    """The inverse of :func:`weight_to_mxnet`."""
+    letters = einsum.free(1) + einsum.contracted
+    full = weight.reshape([lengths[letter] for letter in letters])
+    return full.transpose([letters.index(letter) for letter in einsum.second])
+
+
+def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
+    """The shape of a bias with these axes, for an output of these lengths: 1 along the others, none before the first.
+
+    >>> bias_axes_shape(einsum_of("abc,cde->abde", 3, 3), "d", (2, 3, 4, 5))
+    (4, 1)
+    """
+    first = min(einsum.output.index(letter) for letter in bias_axes)
+    pairs = list(zip(einsum.output, lengths))[first:]
+    return tuple(length if letter in bias_axes else 1 for letter, length in pairs)
+
+
+# -- rows
 
 
 @layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST)
 def _dense(site: Site, x: Value) -> Value:
     units = site.integer("units")
-    validation.check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
+    check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
     x = site.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.transposed else ()
@@ -30,18 +157,18 @@ def _dense(site: Site, x: Value) -> Value:
        unread="output_shape")  # fmt: skip
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
-    einsum = sums.parse(str(equation), x.rank, len(shape))
-    validation.check(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
+    einsum = einsum_of(str(equation), x.rank, len(shape))
+    check(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
-    bias = sums.bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
+    bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
     kernel = Conversion(
-        lambda array: sums.weight_to_mxnet(array, einsum), lambda array: sums.weight_to_keras(array, einsum, lengths)
+        lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
     )
     made = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight, "bias": bias}
-    out = site.weighted(sums.einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
+    out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
     return activated(site, out)
 
 
@@ -50,8 +177,7 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
     axes = site.config["axes"]
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
-    fits = {x.rank, y.rank} <= {2, 3} and 0 not in axes
-    validation.check(fits, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
+    check({x.rank, y.rank} <= {2, 3} and 0 not in axes, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
     epsilon = (1e-12 if site.version == 2 else 1e-14) if normalize else None  # of the square of a length
     return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
@@ -62,11 +188,10 @@ def _matmul(site: Site, x: Value, y: Operand, transpose_a: bool = False, transpo
     if not isinstance(y, Value):
         matrix = np.asarray(y, "float32")
         fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
-        validation.check(fits, "a constant must be a matrix of a row for each element", shape=matrix.shape)
+        check(fits, "a constant must be a matrix of a row for each element", shape=matrix.shape)
         weight = matrix if transpose_b else matrix.T
         return site.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
-    fits = x.rank == y.rank >= 3
-    validation.check(fits, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
+    check(x.rank == y.rank >= 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
     if x.rank == 3:
         return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
     first, second = "ji" if transpose_a else "ij", "kj" if transpose_b else "jk"
@@ -79,14 +204,14 @@ def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     another order of axes."""
     arrays = leaves(list(operands), Value)
     few = len(arrays) == len(operands) <= 2  # Keras 2 writes nothing but the equation
-    validation.check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
+    check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
     if len(arrays) == 1:
-        return to_order(site, arrays[0], sums.order(subscripts, arrays[0].rank))
+        return to_order(site, arrays[0], einsum_order(subscripts, arrays[0].rank))
     x, y = arrays
-    einsum = sums.parse(subscripts, x.rank, y.rank)
+    einsum = einsum_of(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
     fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
-    validation.check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
-    return site.function(sums.einsum_product, x, y, einsum=einsum, lengths=lengths)
+    check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
+    return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mxsame import nn, validation
+from mxsame import nn
 from mxsame.port.description import Config, Weight, class_and_config, function_name
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows._shared import commutes, function_of, window
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
+from mxsame.validation import check, integer
 
 UNREAD = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"  # without a mask
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
@@ -21,16 +22,16 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is, and single
     outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + site.num_spatial_dims
-    validation.check(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
+    check(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
     samples = site.training and (config.get("dropout") or config.get("recurrent_dropout"))
-    validation.check(not samples, "a recurrent layer with dropout must not be called with training=True")
+    check(not samples, "a recurrent layer with dropout must not be called with training=True")
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
     zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
     shape = getattr(x.mask, "shape", None)
-    validation.check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
+    check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
     unrolled = zero_output and sequences and backwards and config.get("unroll")
-    validation.check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
+    check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
         x.shape[1],
         *(function_of(site, function_name(config.get(name, default))) for name, default in STEPS.items()),
@@ -58,7 +59,7 @@ def _conversions(kind: str) -> Dict[str, Conversion]:
 
 def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Callable:
     """What makes the block of one direction."""
-    units, use_bias = validation.integer("units", config["units"], 1), bool(config.get("use_bias", True))
+    units, use_bias = integer("units", config["units"], 1), bool(config.get("use_bias", True))
     reset_after = kind == "GRU" and bool(config.get("reset_after", False))
     return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(site, config, x), use_bias, reset_after)
 
@@ -76,7 +77,7 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
     """The initial states: further inputs, or an argument."""
     states = [*given, *([initial_state] if isinstance(initial_state, Value) else initial_state or [])]
-    validation.check(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
+    check(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
     return states
 
 
@@ -100,7 +101,7 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
     else:
         backwards = class_and_config(config["backward_layer"])
     for kind, _ in (forwards, backwards):
-        validation.check(kind in KINDS, f"layer must be one of {', '.join(KINDS)}; received a {kind}")
+        check(kind in KINDS, f"layer must be one of {', '.join(KINDS)}; received a {kind}")
     return [forwards, backwards]
 
 
@@ -116,7 +117,7 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
 @layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES, types=CAST)
 def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     merge_mode, modes = site.config.get("merge_mode", "concat"), ", ".join(map(str, MERGED))
-    validation.check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
+    check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x) for kind, config in directions]
@@ -142,7 +143,7 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
     rank = site.num_spatial_dims
     given, options = _states(states, initial_state, 2), _options(site, site.config, x)
     fits = all(commutes(partial(function, **arguments)) for function, arguments in options[1:3])
-    validation.check(fits, "activations of convolutions must be functions of each element")
+    check(fits, "activations of convolutions must be functions of each element")
     windows = window(site)
     if not site.is_channels_first:
         x, given = _channels_to(site, x, 2), [_channels_to(site, state, 1) for state in given]

@@ -17,6 +17,7 @@ from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
 from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
+from mxsame.validation import check, integer
 
 DEPTHWISE = Weight("depthwise_kernel", "weight")
 SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
@@ -75,7 +76,7 @@ def _convolution(site: Site, x: Value) -> Value:
         arguments["padding"], x = x.pads, x.without_pads
     x, strides = site.channels_first(x), arguments["strides"]
     one = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
-    validation.check(one, "strides and dilation_rate must not both be above 1", strides=strides)
+    check(one, "strides and dilation_rate must not both be above 1", strides=strides)
     lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
     return _convolved(site, x, kind, lengths, arguments)
 
@@ -89,7 +90,7 @@ def _transposed(site: Site, x: Value) -> Value:
     if arguments["padding"] == arithmetic.KERAS_MXNET:
         keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         rule = "keras-mxnet must take its output for the shape that it has"
-        validation.check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
+        check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
     return _convolved(site, x, "transposed", lengths, arguments)
 
 
@@ -136,7 +137,7 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
 def _adaptive_pooling(site: Site, x: Value) -> Value:
     """PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
     spans = [
-        [(i * n // count, -(-(i + 1) * n // count)) for i in range(validation.integer("output_size", count, 1, n))]
+        [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
         for n, count in zip(site.static_sizes(x), site.per_spatial_axis("output_size"))
     ]
     return site.function(blocks.pool_spans, x, kind="max" if "Max" in site.layer.class_name else "mean", spans=spans)

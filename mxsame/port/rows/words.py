@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer, operator
 from mxsame.port.types import CAST, OWN, STORED, known
+from mxsame.validation import check, integer
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, types=OWN,
@@ -41,7 +41,7 @@ def _discretization(site: Site, x: Value) -> Value:
     """How many boundaries are not above an element."""
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
     is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
-    validation.check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
+    check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
     x, arrays = site.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
     out = site.cast(site.constant(blocks.counted_below, x, arrays), "int64" if site.version == 2 else "int32")
     return _encoded(site, out, len(boundaries) + 1, str(site.config.get("output_mode", "int")))
@@ -50,8 +50,8 @@ def _discretization(site: Site, x: Value) -> Value:
 @operator("one_hot", order=KERAS, types=OWN, names={"indices": "x", "depth": "num_classes"})
 def _one_hot(site: Site, x: Value, num_classes: int, axis: Any = -1, dtype: Any = None) -> Value:
     """Along a new last axis. MXNet takes the last 32 bits of an integer."""
-    validation.check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
-    count = validation.integer("num_classes", num_classes, 1)
+    check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
+    count = integer("num_classes", num_classes, 1)
     x = site.function("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
     out = site.function("one_hot", x, depth=count)
     return site.cast(out._replace(dtype="float32"), known(dtype or "float32"))
@@ -64,8 +64,8 @@ def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
     fits = mode in modes and (x.rank <= 2 or site.version == 3)
-    validation.check(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
+    check(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
     if mode == "one_hot" and x.shape[-1] == 1:
         x = site.function("squeeze", x, axis=-1)
-    ones = site.function("one_hot", x, depth=validation.integer("num_tokens", count, 1))
+    ones = site.function("one_hot", x, depth=integer("num_tokens", count, 1))
     return ones if mode == "one_hot" else site.function(modes[mode], ones, axis=1 if x.rank > 1 else 0)

@@ -6,19 +6,19 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight, class_and_config
 from mxsame.port.rows._shared import at_inference_only
 from mxsame.port.table import KERAS, LAYERS, TAKES, Site, Value, in_place, layer
 from mxsame.port.types import OWN
+from mxsame.validation import check
 
 
 @layer("TimeDistributed", order=KERAS, masks=TAKES, types=OWN, unread="layer")
 def _time_distributed(site: Site, x: Value) -> Value:
     """Steps in time become entries of the batch for the layer, and are steps again after it; so does the mask. Keras 3
     passes on the mask of the data, Keras 2 that of the layer's output, or what any entry of a step keeps."""
-    validation.check(x.rank >= 3 and site.layer.model is not None, "inputs must have 3 axes or more", shape=x.shape)
+    check(x.rank >= 3 and site.layer.model is not None, "inputs must have 3 axes or more", shape=x.shape)
     entries, mask = site.function(blocks.reshape, x, to=(-3, -2))._replace(dtype=x.dtype), x.mask
     if mask is not None:
         entries = entries._replace(mask=site.function(blocks.reshape, mask, to=(-3, -2)))
@@ -37,8 +37,7 @@ def _time_distributed(site: Site, x: Value) -> Value:
 
 def _wrapped(config: Dict[str, Any]) -> Layer:
     class_name, inner = class_and_config(config["layer"])
-    rule = f"layer of {config.get('name')!r} must be supported; received a {class_name}"
-    validation.check(class_name in LAYERS, rule)
+    check(class_name in LAYERS, f"layer of {config.get('name')!r} must be supported; received a {class_name}")
     return Layer(class_name, "", inner)
 
 
@@ -52,7 +51,7 @@ def _spectral_weights(config: Dict[str, Any]) -> List[Weight]:
 def _spectral_norm(site: Site, x: Value) -> Any:
     """The layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
     inner, layer = _wrapped(site.config), site.layer
-    validation.check(not site.training, "a layer with spectral normalization must not be called with training=True")
+    check(not site.training, "a layer with spectral normalization must not be called with training=True")
     inner.roles = (layer.roles or [])[:-1]
     inner.weights = layer.weights[: len(inner.roles)]  # a `.keras` file has the kernel again, next to the vector
     inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}
