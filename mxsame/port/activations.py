@@ -12,8 +12,8 @@ def identity(F: Any, x: Any) -> Any:
 
 def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0,
          multiplies: bool = False) -> Any:  # fmt: skip
-    """`keras.layers.ReLU`: x above the threshold, else 0, from 0 to `max_value`, and negative_slope * (x - threshold)
-    below the threshold. With `multiplies`, the zeros are products, and NaN where x is infinite."""
+    """Returns `keras.layers.ReLU` of x: x above the threshold, else 0, from 0 to `max_value`, and negative_slope * (x -
+    threshold) below the threshold. With `multiplies`, the zeros are products, and NaN where x is infinite."""
     if not negative_slope and not threshold:
         if max_value is not None:  # trains faster than F.clip; for the slice see mxsame.rewriting.training
             x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
@@ -34,7 +34,7 @@ def gelu(F: Any, x: Any, approximate: bool = False) -> Any:
 
 
 def selu(F: Any, x: Any) -> Any:
-    """Not `act_type="selu"`: its gradient is wrong for negative inputs."""
+    """Returns a multiple of ELU, and not `act_type="selu"`, whose gradient is wrong for negative inputs."""
     return 1.0507009873554805 * F.LeakyReLU(x, act_type="elu", slope=1.6732632423543772)
 
 
@@ -44,7 +44,7 @@ def glu(F: Any, x: Any, axis: int = -1) -> Any:
 
 
 def softplus(F: Any, x: Any) -> Any:
-    """log(1 + e^x) without overflow; `softrelu` loses digits of large negative x."""
+    """Returns log(1 + e^x) without overflow; `softrelu` loses digits of large negative x."""
     return F.relu(x) + F.log1p(F.exp(-F.abs(x)))
 
 
@@ -101,6 +101,6 @@ for _name, _function in ACTIVATIONS.items():
 
 
 def arguments_of(function: Callable) -> Dict[str, Any]:
-    """What an activation has by default, for each of its arguments."""
+    """Returns the default of each argument of an activation."""
     parameters = list(inspect.signature(function).parameters.values())[2:]
     return {each.name: None if each.default is each.empty else each.default for each in parameters}

@@ -25,7 +25,7 @@ MASKED = -1e9  # what Keras adds to the scores of masked positions
 
 
 def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> Any:
-    """Constant elements around the axes. MXNet's operator pads the last axes of 4 or 5."""
+    """Put constant elements around the axes. MXNet's operator pads the last axes of 4 or 5."""
     ndim = len(pads)
     if any(map(any, pads[:2])) or ndim not in (3, 4, 5):
         for axis, (low, high) in enumerate(pads):
@@ -42,7 +42,7 @@ def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> An
 
 
 def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
-    """The elements at each end once more, from the last to the first, after so many that are skipped."""
+    """Repeat the elements at each end, from the last to the first, after so many that are skipped."""
     for axis, (low, high) in enumerate(pads):
         before, after = (skipped, skipped + low), (-skipped - high, -skipped or None)
         mirrored = [
@@ -54,8 +54,8 @@ def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) ->
 
 
 def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> Any:
-    """Where the largest or smallest element is, as TensorFlow has it, which is never NaN. With `signed_zeros`, -0.0 is
-    below 0.0, as in Keras 3."""
+    """Returns where the largest or smallest element is, as TensorFlow has it, which is never NaN. With `signed_zeros`,
+    -0.0 is below 0.0, as in Keras 3."""
     if signed_zeros:
         is_negative = (x == 0) * (1 / x < 0)
         x = F.where(is_negative, F.zeros_like(x) - float(np.finfo("float32").tiny), x)
@@ -64,7 +64,8 @@ def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> An
 
 
 def ranked(F: Any, x: Any, gives: str, count: int) -> Any:
-    """The largest elements of the last axis, or their positions. MXNet orders equal ones only where it orders all."""
+    """Returns the largest elements of the last axis, or their positions. MXNet orders equal ones only where it orders
+    all."""
     return F.slice_axis(F.topk(x, k=0, ret_typ=gives), axis=-1, begin=0, end=count)
 
 
@@ -82,7 +83,8 @@ def euclidean_norm(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    """Without overflow; infinities are no largest element to subtract."""
+    """Returns the logarithm of the sum of e^x: without overflow, since the largest element is subtracted unless it is
+    infinite."""
     most = F.BlockGrad(F.max(x, axis=axis, keepdims=True))
     most = F.where(F.abs(most) == math.inf, F.zeros_like(most), most)
     sums = F.sum(F.exp(F.broadcast_sub(x, most)), axis=axis, keepdims=keepdims)
@@ -90,24 +92,24 @@ def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def rounded(F: Any, x: Any) -> Any:
-    """To the nearest integer, halves to the even one. MXNet's `rint` of halves is the one below."""
+    """Round to the nearest integer, halves to the even one. MXNet's `rint` of halves is the one below."""
     below = F.rint(x)
     return F.where((x - below == 0.5) * (F.abs(below) % 2 == 1), below + 1, below)
 
 
 def rolled(F: Any, x: Any, axis: int, shift: int) -> Any:
-    """The last elements of an axis before the others."""
+    """Put the last `shift` elements of an axis before the others."""
     parts = (F.slice_axis(x, axis=axis, begin=-shift, end=None), F.slice_axis(x, axis=axis, begin=0, end=-shift))
     return concatenate(F, *parts, axis=axis, copies=shift == 1)
 
 
 def sign(F: Any, x: Any) -> Any:
-    """MXNet's sign of NaN is 0."""
+    """Returns the sign of each element, and NaN of NaN, for which MXNet's is 0."""
     return F.where(x == x, F.sign(x), x)
 
 
 def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
-    """The sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
+    """Returns the sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
     x = F.reverse(x, axis=axis) if backwards else x
     if exclusive:
         zero = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1))
@@ -117,7 +119,7 @@ def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> An
 
 
 def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
-    """Where the condition is not 0 the first of two operands, elsewhere the second; one may be a number."""
+    """Returns the first of two operands where the condition is not 0, elsewhere the second; one may be a number."""
     rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # of the type of the arrays
     return F.where(condition, *(next(rest) if n is None else zeros + n for n in numbers))
 
@@ -131,7 +133,7 @@ def upsample_bilinear(F: Any, x: Any, factors: Sequence[int]) -> Any:
 
 
 def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
-    """Every element of the last axes repeated."""
+    """Repeat every element of the last axes."""
     if len(factors) == 2 and factors[0] == factors[1]:
         return F.UpSampling(x, scale=factors[0], sample_type="nearest")
     for axis, factor in enumerate(factors, 2):
@@ -140,7 +142,8 @@ def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
 
 
 def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
-    """Of one row or column MXNet takes the first, and not the centre, which is the middle one of three."""
+    """Resize images to a size. For one row or column MXNet takes the first, and not the centre, which is the middle one
+    of three."""
     height, width = (3 if length == 1 else length for length in size)
     x = F.contrib.BilinearResize2D(x, height=height, width=width, align_corners=False)
     for axis, length in enumerate(size, 2):
@@ -149,15 +152,17 @@ def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
 
 
 def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
-    """Of the last axes. oneDNN's maximum keeps nothing for a backward pass after inference."""
+    """Returns the maximum or the mean over the last axes. oneDNN's maximum keeps nothing for a backward pass after
+    inference."""
     if kind == "max" and target_of(x).has_saliency:
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
 
 def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
-    """`copies` after a first part of length 1, which oneDNN's softmax needs. So do gradients that end within a block of
-    16 channels; graphs get that copy by `mxsame.rewriting.training.mend_gradients`."""
+    """Concatenate along an axis, and copy the output (`copies`) after a first part of length 1, which oneDNN's softmax
+    needs. So do gradients that end within a block of 16 channels; graphs get that copy by
+    `mxsame.rewriting.training.mend_gradients`."""
     out = F.concat(*arrays, dim=axis)
     copies |= axis == 1 and F is mx.nd and mx.autograd.is_recording() and any(each.shape[1] % 16 for each in arrays)
     return copy_to_plain(F, out) if copies else out
@@ -178,25 +183,25 @@ def repeat_vector(F: Any, x: Any, count: int) -> Any:
 
 
 def unfold(F: Any, x: Any, like: Any) -> Any:
-    """The batch, which was two axes, as those of another array."""
+    """Split the batch into the first two axes of another array."""
     return F.reshape_like(x, like, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
 
 def tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
-    """MXNet's own takes three axes in all."""
+    """Repeat the array along each axis, of which MXNet's own operator takes three in all."""
     for axis, count in enumerate(counts):
         x = concatenate(F, *[x] * count, axis=axis, copies=True) if count > 1 else x
     return x
 
 
 def resize_nearest(F: Any, x: Any, rows: Any, columns: Any) -> Any:
-    """Rows and columns by their numbers."""
+    """Take rows and columns by their numbers."""
     return F.take(F.take(x, rows, axis=2, mode="clip"), columns, axis=3, mode="clip")
 
 
 def resize_like(F: Any, x: Any, *others: Any, axes: Sequence[int], nearest: bool) -> Any:
-    """Rows and columns as many as other arrays have along these axes, whatever the sizes: positions as TensorFlow
-    computes them, in float32, and bilinear weights 1 - |position - element|."""
+    """Resize to as many rows and columns as other arrays have along these axes, whatever the sizes: positions as
+    TensorFlow computes them, in float32, and bilinear weights 1 - |position - element|."""
     for like, axis in zip(others, reversed(axes)):
         like, old = F.BlockGrad(like), F.contrib.arange_like(F.BlockGrad(x), axis=3)
         size, length = (
@@ -216,7 +221,7 @@ def resize_like(F: Any, x: Any, *others: Any, axes: Sequence[int], nearest: bool
 
 
 def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
-    """Each row and column a sum of all, by weights (new, old)."""
+    """Make each row and column a sum of all, by weights (new, old)."""
     for matrix, length in zip((columns, rows), reversed(size)):
         x = F.FullyConnected(x, matrix, num_hidden=length, flatten=False, no_bias=True)
         x = F.swapaxes(x, dim1=2, dim2=3)
@@ -224,7 +229,7 @@ def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int
 
 
 def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
-    """The mean or maximum of each span of elements of the last axes."""
+    """Returns the mean or maximum of each span of elements of the last axes."""
     for axis, pairs in enumerate(spans, 2):
         parts = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
         parts = [getattr(F, kind)(part, axis=axis, keepdims=True) for part in parts]
@@ -236,7 +241,7 @@ def locally_connected(
     F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
     lengths: Sequence[int],
 ) -> Any:  # fmt: skip
-    """Windows of data (N, \\*size, C), each times a matrix of its own."""
+    """Multiply windows of data (N, \\*size, C), each by a matrix of its own."""
     windows = []
     for offset in itertools.product(*map(range, sizes)):
         end = (begin + (length - 1) * stride + 1 for begin, length, stride in zip(offset, lengths, strides))
@@ -249,8 +254,9 @@ def locally_connected(
 
 @deferred_in_trace
 def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
-    """MXNet's Reshape drops elements, or reads beyond the array, if `to` is (0, *lengths) for another number of them:
-    that is checked first. A graph of dynamic shape does so by splitting an axis, for which MXNet has a check."""
+    """Reshape after a check: MXNet's operator drops elements, or reads beyond the array, if `to` is (0, *lengths) for
+    another number of them: that is checked first. A graph of dynamic shape does so by splitting an axis, for which
+    MXNet has a check."""
     product = math.prod(length for length in to if length > 0)
     if min(to) < -1 or (product == 1 and -1 in to):  # right for every number
         return F.reshape(x, shape=to)
@@ -266,29 +272,29 @@ def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
 
 
 def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
-    """(x - mean) / sqrt(variance + epsilon) over these axes."""
+    """Returns (x - mean) / sqrt(variance + epsilon) over these axes."""
     centered = F.broadcast_sub(x, F.mean(x, axis=tuple(over), keepdims=True))
     variance = F.mean(F.square(centered), axis=tuple(over), keepdims=True)
     return F.broadcast_mul(centered, F.rsqrt(variance + epsilon))
 
 
 def rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
-    """x / sqrt(mean of x^2 + epsilon) over these axes."""
+    """Returns x / sqrt(mean of x^2 + epsilon) over these axes."""
     return F.broadcast_mul(x, F.rsqrt(F.mean(F.square(x), axis=tuple(over), keepdims=True) + epsilon))
 
 
 def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
-    """For each element, how many boundaries are not above it: all for NaN."""
+    """Returns for each element how many boundaries are not above it: all for NaN."""
     return F.sum(1 - F.broadcast_lesser(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
 
 def any_not_equal(F: Any, x: Any, value: float) -> Any:
-    """A mask of the steps that have another element."""
+    """Returns a mask of the steps that have another element."""
     return F.max(F.cast(x != value, dtype="float32"), axis=-1)
 
 
 def masked(F: Any, x: Any, mask: Any) -> Any:
-    """Zeros at the steps that a mask leaves out."""
+    """Put zeros at the steps that a mask leaves out."""
     return F.broadcast_mul(x, F.expand_dims(mask, axis=-1))
 
 
@@ -297,18 +303,18 @@ def masked_scores(F: Any, x: Any, mask: Any) -> Any:
 
 
 def kept(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
-    """x where its mask, which lacks the last axis, keeps it; elsewhere another array or a number."""
+    """Returns x where its mask, which lacks the last axis, keeps it; elsewhere another array or a number."""
     mask = F.broadcast_like(F.expand_dims(mask, axis=-1), x)
     return F.where(mask, x, others[0] if others else F.zeros_like(x) + other)
 
 
 def all_kept(F: Any, x: Any) -> Any:
-    """A mask of ones for x."""
+    """Returns a mask of ones for x."""
     return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))
 
 
 def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, replaces: bool) -> Any:
-    """The mean of the steps that are not masked; masked ones are replaced by 0, or multiplied by it."""
+    """Returns the mean of the steps that are not masked; masked ones are replaced by 0, or multiplied by it."""
     mask = F.expand_dims(mask, axis=3 - axis)
     x = F.where(F.broadcast_like(mask, x), x, F.zeros_like(x)) if replaces else F.broadcast_mul(x, mask)
     sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (x, mask))
@@ -316,18 +322,18 @@ def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, replaces: 
 
 
 def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
-    """x / |x|, as `tf.math.l2_normalize`."""
+    """Returns x / |x|, as `tf.math.l2_normalize`."""
     return F.broadcast_mul(x, F.rsqrt(F.maximum(F.sum(F.square(x), axis=tuple(axes), keepdims=True), epsilon)))
 
 
 def group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
-    """Standardized over each group of channels, which are axis 1."""
+    """Standardize over each group of channels, which are axis 1."""
     grouped = F.reshape(x, shape=(0, groups, -1))
     return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
 
 
 def dot(F: Any, x: Any, y: Any, axes: Sequence[int], epsilon: Optional[float] = None) -> Any:
-    """`keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
+    """Returns `keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
     if epsilon is not None:
         x, y = unit(F, x, axes[:1], epsilon), unit(F, y, axes[1:2], epsilon)
     left, right = (F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3])))
@@ -339,7 +345,8 @@ def dot(F: Any, x: Any, y: Any, axes: Sequence[int], epsilon: Optional[float] = 
 
 
 def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Sequence[int] = ()) -> Any:
-    """A matrix product along the last axis; with `ones` along the channels of an image, as a 1x1 convolution."""
+    """Returns a matrix product along the last axis; with `ones` along the channels of an image, as a 1x1
+    convolution."""
     if not ones:
         return F.FullyConnected(x, weight, bias, num_hidden=units, flatten=False, no_bias=bias is None)
     weight = F.reshape(weight, shape=(0, 0, *ones))
@@ -347,7 +354,7 @@ def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Se
 
 
 def scale_shift(F: Any, x: Any, gamma: Any = None, beta: Any = None, before: Any = None, **arguments: Any) -> Any:
-    """x * gamma + beta after the function `before`; either may be left out."""
+    """Returns x * gamma + beta after the function `before`; either may be left out."""
     x = x if before is None else before(F, x, **arguments)
     x = x if gamma is None else F.broadcast_mul(x, gamma)
     return x if beta is None else F.broadcast_add(x, beta)
@@ -358,7 +365,7 @@ def prelu(F: Any, x: Any, alpha: Any) -> Any:
 
 
 def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
-    """(x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
+    """Returns (x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
     deviation = F.maximum(F.sqrt(variance), 1e-7)
     if invert:
         return F.broadcast_add(F.broadcast_mul(x, deviation), mean)
@@ -370,7 +377,8 @@ def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> A
 
 
 def _noise(trained: Any) -> Any:
-    """The function of a noise layer, from one that is the identity where `training` is 0, and noise where it is 1."""
+    """Returns the function of a noise layer, from one that is the identity where `training` is 0, and noise where it is
+    1."""
 
     @wraps(trained)
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
@@ -395,7 +403,8 @@ def gaussian_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
 
 @_noise
 def alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
-    """Klambauer et al. 2017, as Keras: what is dropped gets -scale*alpha, and mean and variance are kept."""
+    """Drop elements as Keras does (Klambauer et al. 2017): what is dropped gets -scale*alpha, and mean and variance are
+    kept."""
     dropped_value = -1.6732632423543772 * 1.0507009873554805
     dropped = training * (1 - (1 - amount) * F.Dropout(F.ones_like(x), p=amount))
     a = ((1 - amount) * (1 + amount * dropped_value**2)) ** -0.5
@@ -404,7 +413,8 @@ def alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
 
 
 def _folded(operator: str, elementwise: bool = False) -> Any:
-    """Of two arrays or more; `elementwise`: MXNet has another operator for those that have the `same` shape."""
+    """Returns a function of two arrays or more; `elementwise`: MXNet has another operator for those that have the
+    `same` shape."""
 
     def fold(F: Any, first: Any, *others: Any, same: bool = True) -> Any:
         for other in others:
@@ -421,7 +431,8 @@ PYTHON["power"] = operator.pow
 
 
 def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:
-    """An array and a number, which is the first if `reflected`. Comparisons give floats for integers, too."""
+    """Compute with an array and a number, which is the first if `reflected`. Comparisons give floats for integers,
+    too."""
     if operator in ("maximum", "minimum"):
         return getattr(F, operator)(x, value)
     out = PYTHON[operator](*((value, x) if reflected else (x, value)))
@@ -439,7 +450,7 @@ for _name, _function in ELEMENTWISE.items():
 
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
-    """A function of (F, arrays, arguments), or an operator of MXNet by its name."""
+    """Call a function of (F, arrays, arguments), or an operator of MXNet by its name."""
     return (getattr(F, function) if isinstance(function, str) else partial(function, F))(*arrays, **arguments)
 
 
@@ -484,7 +495,8 @@ class Function(mx.gluon.HybridBlock):
         return run(F, self._function, x, *others, **parameters, **self.arguments)
 
     def __repr__(self) -> str:
-        """As of Gluon's layers: units of data and output, or else the shapes of parameters, and what is not off."""
+        """Returns what Gluon's layers show: units of data and output, or else the shapes of parameters, and what is not
+        off."""
         shown = {name: value for name, value in self.arguments.items() if value or type(value) is int}
         shapes = {name: parameter.shape for name, parameter in _gluon.own_parameters(self).items()}
         parts = [f"{name}={shape}" for name, shape in shapes.items()]

@@ -32,7 +32,7 @@ class Refused(ValueError):
 
 @contextlib.contextmanager
 def users_code() -> Iterator[None]:
-    """An error in it is the user's own: it goes on as it is."""
+    """Mark an error in the user's code, which goes on as it is."""
     try:
         yield
     except Exception as error:
@@ -51,9 +51,9 @@ class Builder:
 
     def model(self, model: Model, path: Tuple[str, ...], inputs: List[Value], training: Optional[bool] = None,
               once: bool = True) -> List[Value]:  # fmt: skip
-        """The outputs of a model, layer by layer, in an order in which every input is there. A layer that is refused
-        has no outputs unless it is for a key that nothing reads, nor has one that takes them: all that are refused are
-        in the error.
+        """Returns the outputs of a model, layer by layer, in an order in which every input is there. A layer that is
+        refused has no outputs unless it is for a key that nothing reads, nor has one that takes them: all that are
+        refused are in the error.
 
         `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
         """
@@ -94,13 +94,13 @@ class Builder:
         return [values[tensor] for tensor in model.outputs]
 
     def _declared(self, x: Value, dtype: Any) -> Value:
-        """An input of a model in the type that the model declares, if it does."""
+        """Returns an input of a model in the type that the model declares, if it does."""
         if not isinstance(dtype, str):
             dtype = "float32" if x.dtype == types.GIVEN else x.dtype
         return self.steps.cast(x, types.known(dtype))
 
     def _outputs(self, site: Site, values: Dict[Tensor, Value]) -> List[Value]:
-        """Those of a call. Errors of its row name the layer."""
+        """Returns the outputs of a call. Errors of its row name the layer."""
         layer = site.layer
         try:
             args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, values.__getitem__)
@@ -120,7 +120,7 @@ class Builder:
             raise Refused([reason(layer, site.path, error, self._custom_before(before))]) from error
 
     def _custom_before(self, values: List[Value]) -> str:
-        """For an error: what the user's blocks return from which these values are computed."""
+        """Returns, for an error, what the user's blocks return from which these values are computed."""
         wanted, found = {value.key for value in values}, []
         users = {known.block: (path, known.output) for path, known in self.known.items() if known.is_users}
         for step in reversed(self.steps):
@@ -133,7 +133,7 @@ class Builder:
 
 
 def _of_model(model: Model, given: List[Any]) -> List[Value]:
-    """The inputs of a nested model among the arguments of a call, which may be a dict of them."""
+    """Returns the inputs of a nested model among the arguments of a call, which may be a dict of them."""
     if len(given) != 1 or not isinstance(given[0], dict):
         return leaves(given, Value)
     inputs = [given[0][key] for key in model.keys]
@@ -144,7 +144,7 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
 
 
 def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "") -> str:
-    """Why a layer is refused, by its name, and what helps."""
+    """Returns why a layer is refused, by its name, and what helps."""
     text = " ".join(str(error).split("Stack trace")[0].split())
     if isinstance(error, mx.base.MXNetError):
         text = f"the shapes of its inputs must fit it; MXNet says: {text}"
@@ -159,7 +159,7 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = ""
 
 
 def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
-    """The calls of all layers, each after those that it needs."""
+    """Returns the calls of all layers, each after those that it needs."""
     calls = {
         (layer.name, number): (layer, number, call)
         for layer in model.layers

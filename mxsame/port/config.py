@@ -21,7 +21,7 @@ NOT_AS_KERAS_WRITES = (AttributeError, IndexError, KeyError, TypeError)  # what 
 
 
 def model_of(entry: Any, version: int) -> Model:
-    """The model of `{"class_name": .., "config": ..}`."""
+    """Returns the model of `{"class_name": .., "config": ..}`."""
     try:
         return _model(*_class_and_config(entry), version, 0)
     except NOT_AS_KERAS_WRITES:
@@ -34,7 +34,7 @@ def model_of(entry: Any, version: int) -> Model:
 
 
 def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
-    """The configuration of a Sequential is the list of its layers before Keras 2.2.3."""
+    """Returns the class and the configuration, which for a Sequential is the list of its layers before Keras 2.2.3."""
     class_name, config = class_and_config(entry)
     return class_name, {"layers": config} if isinstance(config, list) else config
 
@@ -122,7 +122,7 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
 
 
 def _wrapped(entry: Any, version: int, depth: int) -> Model:
-    """A layer as a model, between an input and an output."""
+    """Returns a layer as a model, between an input and an output."""
     layer = _layer(entry, version, depth)
     start = Layer("InputLayer", f"{layer.name}_input", {}, [LayerCall(())])
     layer.calls = [LayerCall((Tensor(start.name),))]
@@ -130,7 +130,7 @@ def _wrapped(entry: Any, version: int, depth: int) -> Model:
 
 
 def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], version: int) -> Optional[str]:
-    """The function of an operator node; None for a layer."""
+    """Returns the function of an operator node; None for a layer."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
     if class_name == "TensorFlowOpLayer":  # of TensorFlow 2.0 to 2.3, whose operators have no rows
@@ -154,8 +154,8 @@ def _call(call: Any) -> LayerCall:
 
 
 def _argument(value: Any) -> Any:
-    """An argument with a `Tensor` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them. Arrays keep
-    the type that Keras computes with."""
+    """Returns an argument with a `Tensor` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them.
+    Arrays keep the type that Keras computes with."""
     if isinstance(value, list):
         if len(value) in (3, 4) and value[0] == "_CONSTANT_VALUE":
             return value[2]
@@ -175,7 +175,7 @@ def _argument(value: Any) -> Any:
 
 
 def _references(value: Any) -> List[Tensor]:
-    """`input_layers` and `output_layers`: one reference, a list of them, or an object."""
+    """Returns the tensors of `input_layers` and `output_layers`: one reference, a list of them, or an object."""
     tensors = leaves(_argument(value), Tensor)
     check(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
     return tensors

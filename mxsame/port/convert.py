@@ -118,7 +118,7 @@ def from_keras(
 
 
 def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
-    """The network of a model that was read."""
+    """Returns the network of a model that was read."""
     builder = Builder(rows.row_of, model.calls(), rows.custom)
     steps, layers, format_of = builder.steps, {layer.name: layer for layer in model.layers}, _data_format(model, layout)
     inputs = []
@@ -149,7 +149,7 @@ def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]
 
 
 def _data_format(model: Model, layout: Optional[str]) -> str:
-    """The one data format of a model's layers, which decides what a layout means for it."""
+    """Returns the one data format of a model's layers, which decides what a layout means for it."""
     declared = [layer.config.get("data_format") for layer in model.walk()]
     formats = {each for each in ("channels_last", "channels_first") if each in declared}
     check(layout is None or len(formats) < 2, "layout must be None for a model of both data formats", layout=layout)
@@ -157,7 +157,7 @@ def _data_format(model: Model, layout: Optional[str]) -> str:
 
 
 def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool:
-    """Whether an input or output of the net has channels first where Keras's has them last."""
+    """Returns whether an input or output of the net has channels first where Keras's has them last."""
     if layout is None or len(shape) != len(layout):
         return False
     is_first, is_last = layout.startswith("NC"), data_format == "channels_last"

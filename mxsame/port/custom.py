@@ -36,14 +36,14 @@ class Rows:
         self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
 
     def row_of(self, layer: Layer) -> Optional[Callable]:
-        """What builds a layer."""
+        """Returns what builds a layer."""
         make, row = self._given(layer), row_of(layer)
         if make is not None and not _is_configuration(make):
             return Row(partial(_custom, make=make), KERAS, masks=TAKES)
         return partial(_in_turn, row, after) if row and (after := self.after.get(id(layer))) else row
 
     def _given(self, layer: Layer) -> Any:
-        """The user's function for it; that of an activation is for no layer of its name."""
+        """Returns the user's function for it; that of an activation is for no layer of its name."""
         names = (name for name in names_of(layer) if name in self.custom and name not in self.activations)
         return next((self.custom[name] for name in names), None)
 
@@ -91,7 +91,7 @@ class Rows:
 
 
 def _activations(config: Any) -> Iterator[str]:
-    """The names of a configuration's activations that Keras does not have, with and without their package."""
+    """Returns the names of a configuration's activations that Keras does not have, with and without their package."""
     entries = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
     for key, value in entries:
         if key in ("activation", "recurrent_activation") and not is_layer(value):
@@ -101,13 +101,13 @@ def _activations(config: Any) -> Iterator[str]:
 
 
 def _several(names: Iterable[str]) -> str:
-    """Each once, as many as an error shows."""
+    """Returns a line of names, each once, as many as an error shows."""
     distinct = [*dict.fromkeys(names)]
     return ", ".join(distinct[:MOST_REASONS]) + ", .." * (len(distinct) > MOST_REASONS)
 
 
 def _is_usable(given: Any) -> bool:
-    """Whether it is a name or a function. A block is called with data, and the class of one whose `__init__` is
+    """Returns whether it is a name or a function. A block is called with data, and the class of one whose `__init__` is
     Gluon's takes no configuration."""
     if isinstance(given, type) and issubclass(given, mx.gluon.Block):
         return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")
@@ -115,7 +115,7 @@ def _is_usable(given: Any) -> bool:
 
 
 def _is_configuration(given: Any) -> bool:
-    """Whether it is the name of a layer of Keras, or a function of a configuration alone."""
+    """Returns whether it is the name of a layer of Keras, or a function of a configuration alone."""
     try:
         return isinstance(given, str) or not inspect.signature(given).bind(None, None)
     except TypeError:
@@ -127,7 +127,7 @@ def _after(layer: Layer, class_name: str, config: Dict[str, Any]) -> Layer:
 
 
 def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-    """A layer, and what the user puts after it."""
+    """Build a layer, and what the user puts after it."""
     out = row(site, args, kwargs)
     for layer in after:
         out = row_of(layer)(replace(site, layer=layer), listed(out), {})  # type: ignore[misc]
@@ -135,13 +135,13 @@ def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], 
 
 
 def names_of(layer: Layer) -> Tuple[str, str, str]:
-    """The names by which a user's function may be given for it."""
+    """Returns the names by which a user's function may be given for it."""
     name = layer.operator or layer.class_name
     return layer.name, name, name.split(">")[-1]
 
 
 def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
-    """A block of the user's, on arrays in Keras's order, and the mask of the first if it takes one."""
+    """Call a block of the user's, on arrays in Keras's order, and the mask of the first if it takes one."""
     layer, known = site.layer, site.known
     if known.block is None:
         with users_code():

@@ -32,7 +32,7 @@ class LayerCall:
     kwargs: Dict[str, Any] = field(default_factory=dict)
 
     def tensors(self) -> List[Tensor]:
-        """All inputs, in Keras's order."""
+        """Returns all inputs, in Keras's order."""
         return leaves([*self.args, *self.kwargs.values()], Tensor)
 
 
@@ -65,7 +65,7 @@ class Config(Dict[str, Any]):
 
 
 def is_off(value: Any) -> bool:
-    """Whether an argument or a key that nothing reads means nothing by its value."""
+    """Returns whether an argument or a key that nothing reads means nothing by its value."""
     return value is None or value is False
 
 
@@ -83,7 +83,7 @@ class Weight(NamedTuple):
     native: bool = False
 
     def is_in(self, config: Dict[str, Any]) -> bool:
-        """Whether a layer of this configuration has it."""
+        """Returns whether a layer of this configuration has it."""
         return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
 
 
@@ -115,7 +115,7 @@ class Layer:
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
     def takes(self, tensor: Tensor) -> bool:
-        """Whether it is called with this tensor."""
+        """Returns whether it is called with this tensor."""
         return any(tensor in call.tensors() for call in self.calls)
 
     @property
@@ -123,7 +123,7 @@ class Layer:
         return self.config.get("trainable", True) is not False
 
     def walk(self) -> Iterator[Layer]:
-        """The layer, or those of a nested model."""
+        """Returns the layer, or those of a nested model."""
         return iter([self]) if self.model is None else self.model.walk()
 
 
@@ -144,23 +144,23 @@ class Model:
     keys: Sequence[str] = ()
 
     def calls(self) -> int:
-        """How many times a layer is called, those of a nested model in each of its calls."""
+        """Returns how many times a layer is called, those of a nested model in each of its calls."""
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
         return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
     def entries(self, tensor: Tensor) -> Optional[int]:
-        """How many rows the smallest Embedding has that takes this tensor; None if none takes it."""
+        """Returns how many rows the smallest Embedding has that takes this tensor; None if none takes it."""
         tables = [each for each in self.walk() if each.class_name == "Embedding" and each.takes(tensor)]
         return min((each.config["input_dim"] for each in tables), default=None)
 
     def walk(self) -> Iterator[Layer]:
-        """Every layer that is no model, those of nested models among them."""
+        """Yields every layer that is no model, those of nested models among them."""
         return (inner for layer in self.layers for inner in layer.walk())
 
 
 def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
-    """Of `{"class_name": .., "config": ..}`; a class that is not Keras's own is `package>name`, as `.h5` files write
-    one that was registered; `.keras` files have its module next to it."""
+    """Returns both of `{"class_name": .., "config": ..}`; a class that is not Keras's own is `package>name`, as `.h5`
+    files write one that was registered; `.keras` files have its module next to it."""
     name = str(entry["class_name"])
     if "module" in entry or "registered_name" in entry:
         module, registered = str(entry.get("module") or "__main__"), str(entry.get("registered_name"))
@@ -173,7 +173,7 @@ def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
 
 
 def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
-    """Of an `RNN`: it is the layer that is named after its cell."""
+    """Returns both of an `RNN`: the layer that is named after its cell."""
     name, of_cell = class_and_config(config["cell"])
     if name not in CELLS or type_name(of_cell.get("dtype")) != type_name(config.get("dtype")):
         return "RNN", config
@@ -189,7 +189,8 @@ def type_name(policy: Any) -> Any:
 
 
 def function_name(spec: Any) -> Optional[str]:
-    """The name of a configuration's function: one that is not Keras's own is `package>name`, a lambda "<lambda>"."""
+    """Returns the name of a configuration's function: one that is not Keras's own is `package>name`, a lambda
+    "<lambda>"."""
     if spec is None or isinstance(spec, str):
         return spec
     if isinstance(spec, dict):
@@ -210,12 +211,13 @@ def snake_case(name: str) -> str:
 
 
 def listed(value: Any) -> list:
-    """Several in a list or a tuple, or a single one, as a list."""
+    """Returns several in a list or a tuple, or a single one, as a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def leaves(nested: Any, kind: Union[type, Tuple[type, ...]]) -> list:
-    """The entries of this type, or of these, in nested lists and dicts, in the order in which Keras flattens them."""
+    """Returns the entries of this type, or of these, in nested lists and dicts, in the order in which Keras flattens
+    them."""
     if isinstance(nested, kind):
         return [nested]
     if isinstance(nested, dict):
@@ -224,7 +226,8 @@ def leaves(nested: Any, kind: Union[type, Tuple[type, ...]]) -> list:
 
 
 def mapped(nested: Any, kind: type, function: Callable) -> Any:
-    """Nested lists and dicts with `function` of each entry of this type, in the order in which Keras flattens them."""
+    """Returns nested lists and dicts with `function` of each entry of this type, in the order in which Keras flattens
+    them."""
     if isinstance(nested, kind):
         return function(nested)
     if isinstance(nested, dict):

@@ -38,7 +38,7 @@ class Contents(NamedTuple):
 
 
 def opened(path: Any, name: str) -> Contents:
-    """The contents of a file, or of a JSON text; `name` is the argument's."""
+    """Returns the contents of a file, or of a JSON text; `name` is the argument's."""
     path = os.fspath(path)
     if path.lstrip()[:1] == "{":
         return _json(path.encode(), name)
@@ -63,7 +63,7 @@ def opened(path: Any, name: str) -> Contents:
 
 
 def _other_format(path: str, start: bytes) -> Optional[str]:
-    """What TensorFlow has written there, and how it becomes a file of Keras."""
+    """Returns what TensorFlow has written there, and how it becomes a file of Keras."""
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         return f"a SavedModel: tf.keras.models.load_model({path!r}).save('model.h5') makes a file of it"
     if os.path.isfile(f"{path}.index") or os.path.isfile(os.path.join(path, "checkpoint")) or path.endswith(".index"):
@@ -81,7 +81,7 @@ def _json(content: bytes, where: str) -> Contents:
 
 
 def parsed(text: bytes, where: str) -> Dict[str, Any]:
-    """A JSON object."""
+    """Returns a JSON object."""
     check(len(text) <= LARGEST_CONFIG, f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
     try:
         value = json.loads(text)
@@ -111,7 +111,7 @@ def _archive(path: str) -> Contents:
 
 
 def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGEST_CONFIG) -> bytes:
-    """What an entry holds, if that is what it declares."""
+    """Returns what an entry holds, if that is what it declares."""
     _check_size(archive.getinfo(name), path)
     with archive.open(name) as file:
         content = file.read(largest + 1)
@@ -128,7 +128,7 @@ def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
 
 
 def _weights(archive: zipfile.ZipFile, path: str) -> Any:
-    """The HDF5 file in an archive: mapped where it is if it is stored as it is, which is what Keras does."""
+    """Returns the HDF5 file in an archive: mapped where it is if it is stored as it is, which is what Keras does."""
     entry = archive.getinfo(WEIGHTS)
     where = f"{WEIGHTS} of {path}"
     if entry.compress_type != zipfile.ZIP_STORED:
@@ -186,7 +186,7 @@ def _hdf5(file: Any, where: str) -> Any:
 
 @contextlib.contextmanager
 def _readable(where: str) -> Iterator[None]:
-    """What h5py raises for a file that is damaged."""
+    """Name what h5py raises for a file that is damaged."""
     try:
         yield
     except (OSError, KeyError, RuntimeError, TypeError) as error:
@@ -194,7 +194,7 @@ def _readable(where: str) -> Iterator[None]:
 
 
 def member(group: Any, path: str, kind: str) -> Any:
-    """A group or dataset below `group`, by a path of hard links; None where there is none."""
+    """Returns a group or dataset below `group`, by a path of hard links; None where there is none."""
     h5py, child = h5py_module(), group
     with _readable(f"{path} of {group.name}"):
         for part in path.split("/"):
@@ -215,7 +215,7 @@ def _file_size(thing: Any) -> int:
 
 
 def checked_array(dataset: Any) -> Any:
-    """A dataset of numbers that the file really holds."""
+    """Returns a dataset of numbers that the file really holds."""
     stored, size, dtype = dataset.id.get_storage_size(), _file_size(dataset), dataset.dtype
     is_number, is_elsewhere = dtype.kind in "fiub" and not dtype.hasobject, dataset.external or dataset.is_virtual
     rule = f"{dataset.name} must be an array of numbers, of types that NumPy has (bfloat16 is none)"
@@ -230,7 +230,7 @@ def checked_array(dataset: Any) -> Any:
 
 
 def datasets(group: Any) -> List[str]:
-    """The names of all datasets below a group, each once, whatever the links are."""
+    """Returns the names of all datasets below a group, each once, whatever the links are."""
     h5py, paths = h5py_module(), []
 
     def visit(name: str, thing: Any) -> Optional[bool]:
@@ -244,7 +244,7 @@ def datasets(group: Any) -> List[str]:
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """An attribute of text, or of an array of texts; None where there is none."""
+    """Returns an attribute of text, or of an array of texts; None where there is none."""
     h5py, where = h5py_module(), f"attribute {name} of {thing.name}"
     with _readable(where):
         if name not in thing.attrs:
@@ -265,13 +265,13 @@ def _decoded(value: Any, where: str) -> str:
 
 
 def text(thing: Any, name: str) -> Optional[str]:
-    """An attribute of text; None where there is none."""
+    """Returns an attribute of text; None where there is none."""
     value = attribute(thing, name)
     return None if value is None else _decoded(value, name)
 
 
 def texts(thing: Any, name: str) -> Optional[List[str]]:
-    """A list of names; Keras writes a long one in parts, name0, name1, and so on."""
+    """Returns a list of names; Keras writes a long one in parts, name0, name1, and so on."""
     value = attribute(thing, name)
     if value is not None:
         return [_decoded(entry, name) for entry in np.ravel(value)]

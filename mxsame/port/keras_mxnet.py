@@ -14,8 +14,8 @@ WINDOWS = re.compile(r"((Depthwise|Separable)?Conv|(Max|Average)Pooling|LocallyC
 
 
 def mark_weights(model: Model) -> None:
-    """Of weights that keras-mxnet has stored: all of a batch norm's are there, and kernels of channels first are in
-    MXNet's order."""
+    """Note how keras-mxnet has stored the weights: all of a batch norm's are there, and kernels of channels first are
+    in MXNet's order."""
     model.native = True
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":

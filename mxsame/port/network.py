@@ -50,7 +50,7 @@ class Network(HybridBlock):
             self.register_child(block, block.name)
 
     def __repr__(self) -> str:
-        """One line for each block, with the name of its Keras layer."""
+        """Returns one line for each block, with the name of its Keras layer."""
         blocks = dict.fromkeys((step.layer, step.block) for step in self._steps)
         lines = (f"  ({layer}): {block!r}".replace("\n", "\n  ") for layer, block in blocks)
         return "\n".join((f"{type(self).__name__}(", *lines, ")"))
@@ -65,7 +65,8 @@ class Network(HybridBlock):
         return sum(getattr(step.block, "function", None) == "transpose" for step in self._steps)
 
     def layers(self, *arrays: Any) -> Iterator[Tuple[Tuple[str, ...], Layer, List[Any], Any]]:
-        """What every layer gives for these inputs, one after the other: (path, layer, blocks, array in Keras's order).
+        """Yields what every layer gives for these inputs, one after the other: (path, layer, blocks, array in Keras's
+        order).
 
         A layer without steps of its own (dropout at inference, zeros that the next convolution puts) gives nothing.
         """
@@ -85,7 +86,7 @@ class Network(HybridBlock):
                 yield path, layer, blocks.get("_".join(path), []), out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:
-        """Each step when its outputs are among the values; what no later step takes is then deleted."""
+        """Yields each step when its outputs are among the values; what no later step takes is then deleted."""
         for step, done in zip(self._steps, self._done):
             out = step.block(*(values[key] for key in step.inputs))
             values.update(zip(step.outputs, out if len(step.outputs) > 1 else [out]))
@@ -94,15 +95,15 @@ class Network(HybridBlock):
                 del values[key]
 
     def __call__(self, *arrays: Any) -> Any:
-        """As every HybridBlock. Arrays are checked and cast here, since a graph that is there already refuses them with
-        MXNet's words only."""
+        """Call the net as every HybridBlock. Arrays are checked and cast here, since a graph that is there already
+        refuses them with MXNet's words only."""
         if not any(isinstance(array, mx.sym.Symbol) for array in arrays):
             arrays = tuple(self._checked(arrays).values())
         return super().__call__(*arrays)
 
     def _checked(self, arrays: Sequence[Any]) -> Dict[int, Any]:
-        """The inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others; of the type
-        that the model declares, or that of the parameters."""
+        """Returns the inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others; of the
+        type that the model declares, or that of the parameters."""
         if len(arrays) != len(self.inputs):
             raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
         others = [x for x in arrays if isinstance(x, mx.nd.NDArray) and x.dtype in (np.float16, np.float64)]
@@ -128,8 +129,8 @@ def check_network(net: Any) -> None:
 
 @deferred_in_trace
 def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
-    """An input of the static lengths: an array of others is refused, by a graph, too. If the model declares float32, an
-    array has that if it has integers or `dtype` is that."""
+    """Returns an input of the static lengths: an array of others is refused, by a graph, too. If the model declares
+    float32, an array has that if it has integers or `dtype` is that."""
     operands.check_array("data", array)
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
@@ -146,8 +147,8 @@ def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
 
 
 def _as_floats(array: Any, dtype: Optional[str]) -> Any:
-    """Integers as float32, and floats as they are, or of this type. What `deploy` makes is a graph for both, whatever
-    type its Symbols have."""
+    """Returns integers as float32, and floats as they are, or of this type. What `deploy` makes is a graph for both,
+    whatever type its Symbols have."""
     given = tensors.known_type(array)
     is_float = given is not None and np.dtype(given).kind == "f"
     if isinstance(array, mx.sym.Symbol):

@@ -32,7 +32,7 @@ SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(
 
 
 def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
-    """A kernel as `mxsame.keras.layouts` converts it, channels first."""
+    """Returns a kernel as `mxsame.keras.layouts` converts it, channels first."""
     return Conversion(
         lambda array: layouts.to_mxnet(array, kind),
         lambda array: layouts.to_keras(array, kind, depth_multiplier=depth_multiplier),
@@ -49,12 +49,12 @@ class Placed(NamedTuple):
 
 
 def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
-    """The weights of a layer as Keras has them, by their names."""
+    """Returns the weights of a layer as Keras has them, by their names."""
     return dict(zip([role.name for role in layer.roles or []], map(_array, layer.weights)))
 
 
 def _array(stored: Any) -> np.ndarray:
-    """A weight as Keras has it."""
+    """Returns a weight as Keras has it."""
     if not isinstance(stored, Placed):
         return np.asarray(stored)
     value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
@@ -62,8 +62,8 @@ def _array(stored: Any) -> np.ndarray:
 
 
 def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> None:
-    """A layer's weights into the parameters of its block. A network may be as large as the memory: one array after the
-    other is read, and is the layer's no more once it is in its parameter."""
+    """Put a layer's weights into the parameters of its block. A network may be as large as the memory: one array after
+    the other is read, and is the layer's no more once it is in its parameter."""
     roles = layer.roles or []
     names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
     shared = "" if layer.weights else " (a file has those of a layer once, which must not be in several models)"
@@ -86,7 +86,7 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
 
 
 def _parameter(block: Any, path: str) -> Any:
-    """The parameter of a block, or of a child of it (`child.parameter`); None if there is none."""
+    """Returns the parameter of a block, or of a child of it (`child.parameter`); None if there is none."""
     for name in path.split("."):
         block = getattr(block, name, None) if name else None
     return block

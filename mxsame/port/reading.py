@@ -16,7 +16,7 @@ MOST_CALLS = 20_000  # of layers; models that call models several times have mor
 
 
 def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
-    """The layers, calls and weights of a Keras model, as data.
+    """Returns the layers, calls and weights of a Keras model, as data.
 
     Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weight is looked at.
     """
@@ -68,7 +68,7 @@ def _json_of(model: Any) -> str:
 
 
 def _major(contents: files.Contents) -> int:
-    """The version of Keras, 2 or 3."""
+    """Returns the version of Keras, 2 or 3."""
     version, config = contents.version, contents.config or {}
     if isinstance(version, str) and version.split(".")[0].isdigit():
         rule = "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older ones, and writes them anew by "

@@ -41,7 +41,7 @@ NOTED = {
 
 
 def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
-    """The gates along the last axis from Keras's order into MXNet's; the other way is the same.
+    """Returns the gates along the last axis from Keras's order into MXNet's; the other way is the same.
 
     >>> gates_to_mxnet(np.array([1, 2, 3, 4, 5, 6]), "GRU").tolist()
     [3, 4, 1, 2, 5, 6]
@@ -95,11 +95,11 @@ class Stepwise(mx.gluon.HybridBlock):
         return [output, *states] if options.return_state else output
 
     def any_number_of_steps(self) -> None:
-        """For a layer that is called with several."""
+        """Forget the number of steps: the layer is called with several."""
         self.options = self.options._replace(steps=None)
 
     def activations(self, F: Any) -> List[Callable]:
-        """The two activations of a step. A hard sigmoid is only its bounds: see `scaled`."""
+        """Returns the two activations of a step. A hard sigmoid is only its bounds: see `scaled`."""
         given = (self.options.activation, self.options.recurrent_activation)
         activation, gate = (partial(function, F, **arguments) for function, arguments in given)
         return [activation, partial(F.clip, a_min=0, a_max=1) if self._has_hard_gates() else gate]
@@ -108,8 +108,8 @@ class Stepwise(mx.gluon.HybridBlock):
         return self.options.recurrent_activation[0] is ACTIVATIONS["hard_sigmoid"]
 
     def scaled(self, F: Any, array: Any, offset: float = 0.0) -> Any:
-        """The rows of a parameter, for all gates. A hard sigmoid is slope * x + 1/2 within bounds, so those of its
-        gates are multiplied by the slope, and in a bias get this offset."""
+        """Returns the rows of a parameter, for all gates, scaled for hard sigmoids. A hard sigmoid is slope * x + 1/2
+        within bounds, so those of its gates are multiplied by the slope, and in a bias get this offset."""
         if not self._has_hard_gates():
             return array
         slope = self.options.recurrent_activation[1]["slope"]
@@ -117,7 +117,7 @@ class Stepwise(mx.gluon.HybridBlock):
         return F.concat(*(part if n == NEW else part * slope + offset for n, part in enumerate(parts)), dim=0)
 
     def parted(self, F: Any, gates: Any, count: int, axis: int = 1) -> List[Any]:
-        """For each gate its part: `split` takes ten times as long."""
+        """Returns for each gate its part; `split` takes ten times as long."""
         ends = [(n * self.units, (n + 1) * self.units) for n in range(count)]
         if self.ndim == Stepwise.ndim:
             return [F.slice_axis(gates, axis=axis, begin=begin, end=end) for begin, end in ends]
@@ -125,21 +125,22 @@ class Stepwise(mx.gluon.HybridBlock):
         return [F.slice(gates, begin=(*before, begin), end=(*before, end)) for begin, end in ends]
 
     def zeros(self, F: Any, x: Any) -> State:
-        """The initial states (N, units, ..), for data (T, N, channels, ..)."""
+        """Returns the initial states (N, units, ..), for data (T, N, channels, ..)."""
         entries = F.slice_axis(F.slice_axis(x, axis=0, begin=0, end=1), axis=2, begin=0, end=1)
         entries = F.squeeze(F.zeros_like(entries), axis=0)
         # one for each state: `foreach` refuses the same Symbol twice
         return [F.broadcast_axis(entries, axis=1, size=self.units) for _ in range(KINDS[self.kind].states)]
 
     def stepped(self, F: Any, step: Callable, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
-        """All steps of data (T, N, ..), one after the other: the outputs (T, N, ..), and the last states.
+        """Run all steps of data (T, N, ..), one after the other. Returns the outputs (T, N, ..), and the last states.
 
         `step` maps the data of one step and the states to the next states, the first of which is the output. Where the
         mask (T, N) is 0, the output and the states of the step before are kept; the output is 0 before the first step.
         """
 
         def masked(entry: Any, carried: State) -> Tuple[Any, State]:
-            """`carried` is the output, then the states; `entry` is the data, then the mask."""
+            """Run a step, and keep what is masked: `carried` is the output, then the states; `entry` is the data, then
+            the mask."""
             x, keep = entry
             output, *states = carried
             new = step(x, states)
@@ -195,13 +196,14 @@ class Recurrent(Stepwise):
 
     @deferred_in_trace
     def _of_data(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """The only output, of nothing but data. A deployed graph knows the number of steps, which are written out."""
+        """Returns the only output, of nothing but data. A deployed graph knows the number of steps, which are written
+        out."""
         return super().hybrid_forward(F, x, **parameters)
 
     def sequence(
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
     ) -> Tuple[Any, State]:
-        """By the fused operator if its formulas are Keras's, which it has for no mask."""
+        """Run the fused operator if its formulas are Keras's, which it has for no mask."""
         states, mode, note = states or self.zeros(F, x), self._mode(), {}
         if mode is None and scope().target == FORMAT:
             mode, note = self._noted()
@@ -214,7 +216,7 @@ class Recurrent(Stepwise):
         return self.stepped(F, self._step(F, weights[1], self.scaled(F, of_states)), x, states, mask)
 
     def _biases(self, F: Any, bias: Any, weight: Any) -> Tuple[Any, Any]:
-        """That of the data, and that of the states; zeros if there is none."""
+        """Returns that of the data, and that of the states; zeros if there is none."""
         if bias is None:
             return (_zero_bias(F, weight),) * 2
         if not self._reset_after:
@@ -224,7 +226,7 @@ class Recurrent(Stepwise):
     # -- MXNet's fused operator
 
     def _mode(self) -> Optional[str]:
-        """That of the operator with Keras's formulas, if it has one."""
+        """Returns the mode of MXNet's operator with Keras's formulas, if it has one."""
         activation, gate = self._named()
         if self.kind == "SimpleRNN":
             return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(activation[0] if not activation[1] else "")
@@ -234,12 +236,13 @@ class Recurrent(Stepwise):
         return "lstm" if gated else None
 
     def _named(self) -> List[Tuple[str, Dict[str, Any]]]:
-        """The two activations by their names."""
+        """Returns the two activations by their names."""
         both = (self.options.activation, self.options.recurrent_activation)
         return [(function.__name__, arguments) for function, arguments in both]
 
     def _noted(self) -> Tuple[Optional[str], Dict[str, str]]:
-        """That of the operator of this kind, with the layer's own formulas in a note; None for others than `NOTED`."""
+        """Returns the mode of MXNet's operator of this kind, with the layer's own formulas in a note; None for others
+        than `NOTED`."""
         activations = [(name, {**NOTED.get(name, {}), **arguments}) for name, arguments in self._named()]
         if any(name not in NOTED or "max_value" in arguments for name, arguments in activations):
             return None, {}
@@ -258,8 +261,8 @@ class Recurrent(Stepwise):
     # -- step by step
 
     def _step(self, F: Any, weight: Any, bias: Any) -> Callable[[Any, State], State]:
-        """From the data's part of the gates and the states to the next states, the first of which is the output; with
-        `broadcast_add`, which takes half of the time of `+` for small arrays."""
+        """Returns a function from the data's part of the gates and the states to the next states, the first of which is
+        the output; with `broadcast_add`, which takes half of the time of `+` for small arrays."""
         activation, gate = self.activations(F)
         units, reset_after, parted = self.units, self._reset_after, partial(self.parted, F)
 
@@ -298,13 +301,13 @@ def _lstm(F: Any, parts: Sequence[Any], cell: Any, activation: Callable, gate: C
 
 
 def _zero_bias(F: Any, weight: Any) -> Any:
-    """For the rows of a weight."""
+    """Returns zeros for the rows of a weight."""
     row = F.slice_axis(F.reshape(weight, shape=(0, -1)), axis=1, begin=0, end=1)
     return F.zeros_like(F.reshape(row, shape=(-1,)))
 
 
 def _split(F: Any, x: Any, count: int) -> List[Any]:
-    """The entries along the first axis."""
+    """Returns the entries along the first axis."""
     if count == 1:
         return [F.squeeze(x, axis=0)]
     return list(F.split(x, num_outputs=count, axis=0, squeeze_axis=True))
@@ -365,8 +368,8 @@ class ConvLSTM(Stepwise):
         self.ndim, self.units = self.i2h.num_spatial_dims + 3, self.h2h.weight.shape[1]
 
     def sequence(self, F: Any, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
-        """If both layers have the same windows, one convolves data and states together at each step. Otherwise all
-        steps are one batch for that of the data."""
+        """Run all steps. If both layers have the same windows, one convolves data and states together at each step;
+        otherwise all steps are one batch for that of the data."""
         weights = [self.scaled(F, _array(F, layer.weight, x)) for layer in (self.i2h, self.h2h)]
         bias = _zero_bias(F, weights[0]) if self.i2h.bias is None else _array(F, self.i2h.bias, x)
         bias, (activation, gate) = self.scaled(F, bias, 0.5), self.activations(F)
@@ -380,7 +383,7 @@ class ConvLSTM(Stepwise):
             x = F.reshape_like(gates, x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
         def plain(array: Any) -> Any:
-            """What has a plain gradient, or the process ends in those of `squeeze` and `slice`; and plain gates, or it
+            """Returns what has a plain gradient, or the process ends in those of `squeeze` and `slice`; and plain gates, or it
             ends in `slice` if a part is no multiple of 4 channels, within a block of 8."""
             return copy_to_plain(F, array) if self.units % 4 or target_of(array).has_gradients else array
 
@@ -395,5 +398,5 @@ class ConvLSTM(Stepwise):
 
 
 def _array(F: Any, parameter: Any, x: Any) -> Any:
-    """A parameter in a graph, or where the data is."""
+    """Returns a parameter in a graph, or where the data is."""
     return parameter.var() if F is mx.sym else parameter.data(x.ctx)

@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
-    """A line for each layer that does something, in the order in which they run."""
+    """Returns a line for each layer that does something, in the order in which they run."""
     return [
         Line(
             "/".join(path),
@@ -102,8 +102,8 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
 
 
 def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:
-    """Arrays in Keras's order; `shapes` are in the net's. By default the model's own, with a batch of 2, and 32 in
-    place of None."""
+    """Returns arrays in Keras's order; `shapes` are in the net's. By default the model's own, with a batch of 2, and 32
+    in place of None."""
     random, arrays = np.random.default_rng(0), []
     for number, (value, tensor) in enumerate(zip(net.inputs, net.description.inputs)):
         if shapes is None:
@@ -117,7 +117,7 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
 
 
 def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
-    """Keras's inputs as the net takes them."""
+    """Returns Keras's inputs as the net takes them."""
     given = []
     for value, array in zip(net.inputs, arrays):
         check(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
@@ -126,12 +126,12 @@ def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
 
 
 def _operations(model: Any) -> Dict[str, Any]:
-    """The layers of a model; of Keras 3, with the operators between them."""
+    """Returns the layers of a model; of Keras 3, with the operators between them."""
     return {layer.name: layer for layer in getattr(model, "operations", model.layers)}
 
 
 def _by_keras(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) -> Dict[str, Any]:
-    """The outputs of layers of a live model, by name."""
+    """Returns the outputs of layers of a live model, by name."""
     live = _operations(model)
     functional = importlib.import_module(type(model).__module__.split(".")[0]).Model
     known = [*live, *(tensor._keras_history[0].name for tensor in model.inputs)]
@@ -142,7 +142,8 @@ def _by_keras(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) ->
 
 
 def _output(layer: Any, names: Sequence[str]) -> Any:
-    """The output of a layer's first call in the model. A nested model may have a call outside of it, its own."""
+    """Returns the output of a layer's first call in the model. A nested model may have a call outside of it, its
+    own."""
     for node in layer._inbound_nodes:
         sources = [tensor._keras_history[0].name for tensor in listed(node.input_tensors)]
         if set(sources) <= set(names):

@@ -27,7 +27,7 @@ class Known:
     output: Optional[Value] = None
 
     def at_first(self, what: str, value: Any) -> Any:
-        """What holds of the first call, and of all others."""
+        """Returns what holds of the first call, and of all others."""
         return self.in_all_calls.setdefault(what, value)
 
 
@@ -65,17 +65,17 @@ class Site:
     # -- the configuration
 
     def number(self, name: str, default: Optional[float] = None) -> float:
-        """A number of the configuration."""
+        """Returns a number of the configuration."""
         value = self.config.get(name, default)
         check(type(value) in (int, float), f"{name} must be a number", **{name: value})
         return float(value)
 
     def integer(self, name: str) -> int:
-        """A positive integer of the configuration."""
+        """Returns a positive integer of the configuration."""
         return validation.integer(name, self.config[name], 1)
 
     def per_spatial_axis(self, name: str, default: Any = None) -> Tuple[int, ...]:
-        """A positive number of the configuration for each spatial axis."""
+        """Returns a positive number of the configuration for each spatial axis."""
         value = self.config.get(name)
         return validation.per_axis(name, default if value is None else value, self.num_spatial_dims, 1)
 
@@ -90,15 +90,15 @@ class Site:
     # -- shapes of images, in Keras's order
 
     def spatial(self, x: Value) -> range:
-        """The spatial axes."""
+        """Returns the spatial axes."""
         return range(2, x.rank) if self.is_channels_first else range(1, x.rank - 1)
 
     def sizes(self, x: Value) -> Tuple[Size, ...]:
-        """Their lengths."""
+        """Returns the lengths of the spatial axes."""
         return tuple(x.shape[axis] for axis in self.spatial(x))
 
     def static_sizes(self, x: Value) -> Tuple[Any, ...]:
-        """Their lengths, which must be static."""
+        """Returns the lengths of the spatial axes, which must be static."""
         check(None not in self.sizes(x), "data must have a static size", shape=x.shape)
         return self.sizes(x)
 
@@ -106,28 +106,28 @@ class Site:
         return x.shape[1] if self.is_channels_first else x.shape[-1]
 
     def per_axis(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
-        """An entry for each axis."""
+        """Returns an entry for each axis."""
         return [batch, channels, *spatial] if self.is_channels_first else [batch, *spatial, channels]
 
     # -- tensors in an order of axes
 
     def channels_first(self, x: Value) -> Value:
-        """Returns it with channels first, for a layer that has a data format: Keras's channels first are so already."""
+        """Returns a value with channels first, for a layer that has a data format: those of Keras may be so already."""
         count = self.num_spatial_dims
         check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
 
     def keras(self, x: Value) -> Value:
-        """In Keras's order."""
+        """Returns a value in Keras's order."""
         return self.steps.arranged(x, False)
 
     def alike(self, inputs: Sequence[Value]) -> List[Value]:
-        """All in one order, that of any one with channels first."""
+        """Returns values in one order, that of any one with channels first."""
         transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
         return [self.steps.arranged(x, transposed) for x in inputs]
 
     def settled(self, x: Value) -> Value:
-        """In the order in which the layer was called at first: its weights have that."""
+        """Returns a value in the order in which the layer was called at first: its weights have that."""
         x = self.padded(x)
         return self.steps.arranged(x, self.known.at_first("order", x.transposed))
 
@@ -140,7 +140,7 @@ class Site:
             check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
     def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None) -> List[Value]:
-        """A step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
+        """Add a step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
         `conversions` maps weights to conversions, others are as they are."""
         if self.known.block is None:
             block = self.steps.made(make, self.name)
@@ -153,7 +153,8 @@ class Site:
 
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
-        """The same of a function, with parameters of these shapes: those that are weights of the layer."""
+        """Returns the output of a step of a function, with parameters of these shapes: those that are weights of the
+        layer."""
         shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
         make = partial(blocks.Function, function, shapes=shapes, **arguments)
         return self.block(make, *inputs, conversions=conversions)[0]

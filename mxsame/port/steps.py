@@ -41,13 +41,13 @@ class Steps(List[Step]):
         self._parameters: set = set()
 
     def value(self, shape: Sequence[Size], transposed: bool = False, sources: Optional[FrozenSet[int]] = None) -> Value:
-        """A new value, by default an input of the network."""
+        """Returns a new value, by default an input of the network."""
         key = next(self._keys)
         self._sources[key] = frozenset({key}) if sources is None else sources
         return Value(key, tuple(shape), transposed)
 
     def sources(self, values: Iterable[Value]) -> FrozenSet[int]:
-        """The keys of the network's inputs from which these are computed."""
+        """Returns the keys of the network's inputs from which these are computed."""
         return frozenset().union(*(self._sources[x.key] for x in values))
 
     # -- blocks
@@ -55,8 +55,8 @@ class Steps(List[Step]):
     def emit(
         self, block: Any, inputs: Sequence[Value], layer: str, transposed: Any = None, shape: Any = None
     ) -> List[Value]:
-        """The outputs of a step: `block` of the inputs. The order of axes is that of the first input unless given; the
-        shapes, in Keras's order, are inferred unless that of a single output is given."""
+        """Returns the outputs of a step: `block` of the inputs. The order of axes is that of the first input unless
+        given; the shapes, in Keras's order, are inferred unless that of a single output is given."""
         transposed = inputs[0].transposed if transposed is None else transposed
         outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
@@ -68,13 +68,15 @@ class Steps(List[Step]):
     def function(
         self, layer: str, function: Any, *inputs: Value, transposed: Any = None, shape: Any = None, **arguments: Any
     ) -> Value:
-        """The output of a step of a function of `mxsame.port.blocks`, or of an operator of MXNet by its name."""
+        """Returns the output of a step of a function of `mxsame.port.blocks`, or of an operator of MXNet by its
+        name."""
         name = getattr(function, "__name__", function)
         block = blocks.Function(function, prefix=self._unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, transposed, shape)[0]
 
     def constant(self, layer: str, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
-        """The same of a function whose parameters are these arrays, numbers of the configuration."""
+        """Returns the output of a step of a function whose parameters are these arrays, numbers of the
+        configuration."""
         shapes = {name: array.shape for name, array in arrays.items()}
         block = blocks.Function(function, self._unique(layer), shapes, **arguments)
         for name, array in arrays.items():
@@ -85,8 +87,8 @@ class Steps(List[Step]):
         return self.emit(block, [x], layer)[0]
 
     def made(self, make: Callable, name: str) -> Any:
-        """A block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and a layer
-        x_depthwise has one, too."""
+        """Returns a block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and
+        a layer x_depthwise has one, too."""
         while True:
             block = make(prefix=self._unique(name))
             names = set(block.collect_params())
@@ -95,21 +97,21 @@ class Steps(List[Step]):
                 return block
 
     def _unique(self, name: str) -> str:
-        """A prefix that no other block has."""
+        """Returns a prefix that no other block has."""
         number = self._names[name] = self._names.get(name, -1) + 1
         return f"{name}_" if not number else self._unique(f"{name}_{number}")
 
     # -- the order of axes, pads and types
 
     def arranged(self, x: Value, transposed: bool) -> Value:
-        """The value in one order of axes: as it is, or by a step that is made once."""
+        """Returns the value in one order of axes: as it is, or by a step that is made once."""
         x = self.padded(x)
         if x.transposed == transposed or x.rank < 3:
             return x
         return self._once(x, transposed, lambda: self._rearranged(x, transposed))
 
     def padded(self, x: Value) -> Value:
-        """The value with its pads around it, by a step that is made once."""
+        """Returns the value with its pads around it, by a step that is made once."""
         if x.pads is None:
             return x
         pads = x.ordered([(0, 0), *x.pads, (0, 0)])
@@ -134,7 +136,7 @@ class Steps(List[Step]):
         return make("transpose", x, **here, axes=(0, last, *range(1, last)) if transposed else x.keras_order)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        """The value as one of this type, by a step where its array has another."""
+        """Returns the value as one of this type, by a step where its array has another."""
         if dtype == x.dtype:
             return x
         stored, as_given = types.STORED[dtype], x.dtype == types.GIVEN
@@ -149,8 +151,8 @@ class Steps(List[Step]):
 
 
 def _inferred_shapes(block: Any, inputs: Sequence[Value], transposed: bool) -> List[Tuple[Size, ...]]:
-    """The shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for dynamic
-    lengths."""
+    """Returns the shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for
+    dynamic lengths."""
     names = [f"data{number}" for number in range(len(inputs))]
     outputs = block(*map(mx.sym.var, names))
     outputs = outputs if isinstance(outputs, list) else [outputs]

@@ -92,12 +92,12 @@ class Row:
         return mapped(out, Value, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
     def weights_of(self, config: Dict[str, Any]) -> List[Weight]:
-        """Those that a layer of this configuration has."""
+        """Returns the weights that a layer of this configuration has."""
         weights = self.weights(config) if callable(self.weights) else self.weights
         return [each for each in weights if each.is_in(config)]
 
     def _bound(self, site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[Any]:
-        """The positional arguments of the function, and those by name. Operators of Keras 3 keep some in their
+        """Returns the positional arguments of the function, and those by name. Operators of Keras 3 keep some in their
         configuration. What is not given has its default; None is a value."""
         kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
         more, many = inspect.Parameter.VAR_KEYWORD in kinds.values(), inspect.Parameter.VAR_POSITIONAL in kinds.values()
@@ -123,7 +123,7 @@ class Row:
 
 
 def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
-    """Tensors where the function takes tensors, and nowhere else; None where it is the default."""
+    """Require tensors where the function takes tensors, and nowhere else; None where it is the default."""
     check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
     if kind in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
@@ -135,8 +135,8 @@ def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
 
 
 def typed(site: Site, rule: Any, values: Sequence[Value]) -> Tuple[List[Value], Optional[str]]:
-    """The tensors of a call as its row takes them, and the type of its outputs, None where the row gives it. Layers
-    cast all floats to float32, functions none."""
+    """Returns the tensors of a call as its row takes them, and the type of its outputs, None where the row gives it.
+    Layers cast all floats to float32, functions none."""
     is_layer = site.layer.operator is None
     values = [site.cast(x, "float32") if is_layer and x.dtype in types.FLOATS else x for x in values]
     if rule == types.OWN or not values:
@@ -161,7 +161,7 @@ def layer(*names: str, **declared: Any) -> Callable:
 
 
 def operator(*names: str, **declared: Any) -> Callable:
-    """The same for operators of these names, which are those of `keras.ops`."""
+    """Registers a function for operators of these names, which are those of `keras.ops`."""
     return _register(OPERATORS, names, declared)
 
 
@@ -176,7 +176,7 @@ def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, A
 
 
 def in_place(site: Site, inner: Layer, *inputs: Value) -> Any:
-    """The output of another layer in place of this one."""
+    """Returns the output of another layer in place of this one."""
     inner.name, inner.calls = site.layer.name, site.layer.calls
     return LAYERS[inner.class_name](replace(site, layer=inner, call=LayerCall(())), list(inputs), {})
 
@@ -214,7 +214,7 @@ SYNONYMS = {
 
 
 def name_of(operator: Any) -> str:
-    """TensorFlow's "math.reduce_mean" and Keras's "Mean" by one name.
+    """Returns TensorFlow's "math.reduce_mean" and Keras's "Mean" by one name.
 
     >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
     ('mean', 'mean', 'get_item', 'get_item')

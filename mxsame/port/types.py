@@ -31,13 +31,14 @@ CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3
 
 
 def known(dtype: Any) -> str:
-    """The name of a type that a tensor may have."""
+    """Returns the name of a type that a tensor may have."""
     validation.check(str(dtype) in STORED, f"dtype must be one of {', '.join(sorted(STORED))}", dtype=dtype)
     return str(dtype)
 
 
 def common(dtypes: Sequence[str], version: int) -> str:
-    """The type of what several tensors become together. Keras 3 promotes them; TensorFlow refuses several types."""
+    """Returns the type of what several tensors become together. Keras 3 promotes them; TensorFlow refuses several
+    types."""
     distinct = set(dtypes) - ({"bool"} if version == 3 and len(set(dtypes)) > 1 else set())
     narrower = {"float64": set(STORED), "float32": set(STORED) - FLOATS, "int64": set(STORED) - FLOATS}
     narrower["int32"] = narrower["int64"] - {"int64", "uint32"}
@@ -49,13 +50,14 @@ def common(dtypes: Sequence[str], version: int) -> str:
 
 
 def of_constant(value: Any) -> str:
-    """The type that a constant has among tensors of Keras 3: an array its own, numbers the narrowest of their kind."""
+    """Returns the type that a constant has among tensors of Keras 3: an array its own, numbers the narrowest of their
+    kind."""
     if isinstance(value, np.ndarray):
         return str(value.dtype)
     return "float32" if np.asarray(value).dtype.kind == "f" else "bool"
 
 
 def check(dtype: str, allowed: Any) -> str:
-    """The type, if a row takes it."""
+    """Returns the type, if a row takes it."""
     validation.check(dtype in allowed, f"tensors must be of the type {' or '.join(sorted(allowed))} here", dtype=dtype)
     return dtype

@@ -33,7 +33,7 @@ class Value(NamedTuple):
         return len(self.shape)
 
     def axis(self, axis: int) -> int:
-        """Keras's axis, as one of the array here."""
+        """Returns Keras's axis as one of the array here."""
         check(type(axis) is int and -self.rank <= axis < self.rank, f"axis must be one of {self.rank}", axis=axis)
         axis %= self.rank
         if not self.transposed or axis == 0:
@@ -49,7 +49,7 @@ class Value(NamedTuple):
         return (0, *range(2, self.rank), 1) if self.transposed else tuple(range(self.rank))
 
     def ordered(self, entries: Sequence[Any]) -> list:
-        """One entry for each axis of Keras's, in the order of the array here."""
+        """Returns one entry for each axis of Keras's, in the order of the array here."""
         entries = list(entries)
         return [entries[0], entries[-1], *entries[1:-1]] if self.transposed else entries
 
@@ -77,6 +77,6 @@ class OpenLength(int):
 
 
 def masked(args: Any, mask: Any) -> Any:
-    """The arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
+    """Returns the arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
     masks = iter(leaves(mask, (Value, type(None))))
     return mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))

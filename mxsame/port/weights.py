@@ -22,7 +22,7 @@ LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.kera
 
 
 def group_of(root: Any) -> Any:
-    """Where an open HDF5 file keeps its weights: in itself, or below a whole model of the older format."""
+    """Returns where an open HDF5 file keeps its weights: in itself, or below a whole model of the older format."""
     whole = files.texts(root, "layer_names") is None
     return (files.member(root, "model_weights", "group") if whole else None) or root
 
@@ -72,13 +72,13 @@ def _group_name(layer: Layer) -> str:
 
 
 def _counted(name: str, counts: Dict[str, int]) -> str:
-    """The name of the next group of this name: layer, layer_1, .."""
+    """Returns the name of the next group of this name: layer, layer_1, .."""
     counts[name] = counts.get(name, -1) + 1
     return f"{name}_{counts[name]}" if counts[name] else name
 
 
 def _assign_group(layer: Layer, group: Any, container: str) -> None:
-    """The weights of a layer's group."""
+    """Assign the weights of a layer's group."""
     if layer.model is not None:
         inner = files.member(group, container if layer.wrapped is None else "layer", "group")
         if inner is not None and layer.wrapped is not None:
@@ -96,7 +96,8 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
 
 
 def _vars(group: Any, parent: str) -> Any:
-    """The arrays of a group inside a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
+    """Returns the arrays of a group inside a layer's group. tf.keras 2.13 keeps the underscore of a private
+    attribute."""
     names = [f"{parent}/vars", f"_{parent}/vars"] if parent else ["vars"]
     groups = (files.member(group, name, "group") for name in names)
     return next((stored for stored in groups if stored is not None), None)
@@ -134,7 +135,7 @@ def _needed(group: Any, name: str, kind: str) -> Any:
 
 
 def _distribute(layer: Layer, arrays: List[Any]) -> None:
-    """The arrays of one entry to the layer, or to the layers of a nested model."""
+    """Assign the arrays of one entry to the layer, or to the layers of a nested model."""
     if layer.model is None and layer.roles is None:
         layer.weights = arrays
         return
@@ -154,8 +155,8 @@ def _distribute(layer: Layer, arrays: List[Any]) -> None:
 
 
 def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
-    """The arrays of a nested model's entry, after those of layers of unknown classes (custom ones) have theirs. Only
-    their names in the file, `layer/weight:0`, show which these are."""
+    """Returns the arrays of a nested model's entry, after those of layers of unknown classes (custom ones) have theirs.
+    Only their names in the file, `layer/weight:0`, show which these are."""
     custom: Dict[str, List[Layer]] = {}
     for layer in model.walk():
         if layer.roles is None:
@@ -173,13 +174,13 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
 
 
 def ordered(layer: Layer) -> List[Tuple[Layer, str]]:
-    """The weights of one entry in the older format's order: what is trained, then what is not."""
+    """Returns the weights of one entry in the older format's order: what is trained, then what is not."""
     trained, others = _collected(layer)
     return [*trained, *others]
 
 
 def _collected(layer: Layer) -> Tuple[list, list]:
-    """`trainable_weights` and `non_trainable_weights`, as Keras 2 lists them."""
+    """Returns `trainable_weights` and `non_trainable_weights`, as Keras 2 lists them."""
     trained: list = []
     others: list = []
     for inner in [] if layer.model is None else layer.model.layers:
@@ -194,8 +195,8 @@ def _collected(layer: Layer) -> Tuple[list, list]:
 
 
 def write(path: Any, model: Model, arrays: Any) -> None:
-    """An HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from which
-    Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
+    """Write an HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from
+    which Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
     path = os.fspath(path)
     check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
     h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
@@ -213,8 +214,8 @@ def write(path: Any, model: Model, arrays: Any) -> None:
 
 
 def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) -> None:
-    """The groups of the newer format, of Keras 3; if `linked`, under the names that they have in tf.keras 2.13, too: it
-    counts a layer with weights twice, and keeps the underscore of a private attribute."""
+    """Write the groups of the newer format, of Keras 3; if `linked`, under the names that they have in tf.keras 2.13,
+    too: it counts a layer with weights twice, and keeps the underscore of a private attribute."""
     counts: Tuple[Dict[str, int], Dict[str, int]] = ({}, {})
     for name in LAYERS_GROUPS[: 1 + linked]:
         group.create_group(name)
@@ -246,7 +247,7 @@ def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
 
 
 def write_entries(file: Any, model: Model, arrays: Any) -> None:
-    """The groups of the older format."""
+    """Write the groups of the older format."""
     entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
     entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
     _write_names(file, "layer_names", [layer.name for layer in entries])
@@ -264,7 +265,7 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
 
 
 def _write_names(thing: Any, name: str, entries: List[str]) -> None:
-    """In parts where they are too many for one attribute, as Keras does."""
+    """Write names, in parts where they are too many for one attribute, as Keras does."""
     encoded = [entry.encode() for entry in entries]
     per_part = max(64_000 // max(map(len, encoded), default=1), 1)
     if len(encoded) <= per_part:

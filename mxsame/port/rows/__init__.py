@@ -15,12 +15,13 @@ from mxsame.port.rows import products, recurrent, windows, words, wrappers  # no
 
 
 def row_of(layer: Layer) -> Optional[Row]:
-    """The row of a layer or an operator, if it has one."""
+    """Returns the row of a layer or an operator, if it has one."""
     return LAYERS.get(layer.class_name) if layer.operator is None else OPERATORS.get(name_of(layer.operator))
 
 
 def roles_of(layer: Layer) -> Optional[List[Weight]]:
-    """A layer's weights in Keras's order; None for a class or a configuration that is in no row, which may have any."""
+    """Returns a layer's weights in Keras's order; None for a class or a configuration that is in no row, which may have
+    any."""
     row = row_of(layer)
     if row is None:
         return [] if layer.operator is not None or layer.class_name == "InputLayer" else None

@@ -22,7 +22,7 @@ KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 
 
 def activated(site: Site, x: Value) -> Value:
-    """x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
+    """Returns x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
     spec = site.config.get("activation")
     if is_layer(spec):
         return _after_layer(site, spec, x)
@@ -31,7 +31,7 @@ def activated(site: Site, x: Value) -> Value:
 
 
 def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
-    """x after an activation, by Keras's name."""
+    """Returns x after an activation, by Keras's name."""
     function, arguments = function_of(site, name)
     arguments = {**arguments, **given}
     if name == "relu" and given.get("threshold"):
@@ -44,7 +44,7 @@ def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
 
 
 def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, Any]]:
-    """An activation and its arguments: Keras's own, or the user's."""
+    """Returns an activation and its arguments: Keras's own, or the user's."""
     name = name or "linear"
     if name in ACTIVATIONS:
         return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6} if name == "hard_sigmoid" else {}
@@ -55,7 +55,7 @@ def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, An
 
 
 def _users(function: Callable, name: str) -> Callable:
-    """The user's function of (F, x), as one of a block."""
+    """Returns the user's function of (F, x), as one of a block."""
 
     def activation(F: Any, x: Any) -> Any:
         with users_code():
@@ -68,7 +68,7 @@ def _users(function: Callable, name: str) -> Callable:
 
 
 def commutes(function: Callable) -> bool:
-    """Whether a function gives the same for any order of axes, as one of each element does."""
+    """Returns whether a function gives the same for any order of axes, as one of each element does."""
     x = mx.nd.sin(mx.nd.arange(24)).reshape((2, 3, 4))
     try:
         pair = function(mx.nd, x).transpose((2, 0, 1)), function(mx.nd, x.transpose((2, 0, 1)))
@@ -82,7 +82,7 @@ def is_layer(spec: Any) -> bool:
 
 
 def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
-    """An activation that is a layer without weights, as `Activation(LeakyReLU())`."""
+    """Returns an activation that is a layer without weights, as `Activation(LeakyReLU())`."""
     class_name, config = class_and_config(spec)
     weights = LAYERS[class_name].weights_of(config)
     check(not weights, "activation must be a layer without weights", class_name=class_name)
@@ -93,7 +93,7 @@ def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
 
 
 def axes_of(axis: Any, rank: int) -> List[int]:
-    """The axes of an argument, in order."""
+    """Returns the axes of an argument, in order."""
     axes = listed(axis)
     fits = axes and all(type(entry) is int and -rank <= entry < rank for entry in axes)
     check(fits, f"axis must be within {rank} axes", axis=axis)
@@ -101,14 +101,14 @@ def axes_of(axis: Any, rank: int) -> List[int]:
 
 
 def axes_after_batch(axis: Any, rank: int) -> List[int]:
-    """Like `axes_of`, but refuses the batch axis."""
+    """Returns what `axes_of` does, but refuses the batch axis."""
     axes = axes_of(axis, rank)
     check(0 not in axes, "axis must leave the batch as it is", axis=axis)
     return axes
 
 
 def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
-    """Keras's axes in another order, the batch the first."""
+    """Put Keras's axes in another order, the batch the first."""
     fits = sorted(order) == list(range(x.rank)) and order[0] == 0
     check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
@@ -133,12 +133,13 @@ def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> Tup
 
 
 def word(site: Site) -> str:
-    """The layer's padding."""
+    """Returns the layer's padding."""
     return str(site.config.get("padding", "valid")).lower()
 
 
 def window(site: Site) -> Dict[str, Any]:
-    """The windows of a convolution, as arguments of its layer of `mxsame.nn`, in the order of `mxsame.padding`."""
+    """Returns the windows of a convolution, as arguments of its layer of `mxsame.nn`, in the order of
+    `mxsame.padding`."""
     return {
         "kernel_size": site.per_spatial_axis("kernel_size"),
         "strides": site.per_spatial_axis("strides", 1),
@@ -151,7 +152,7 @@ def window(site: Site) -> Dict[str, Any]:
 
 
 def agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[Value]:
-    """Inputs that have a length of None where another one has a static length above 1 have that length, too."""
+    """Returns the inputs, where those that have a length of None have the static length above 1 of another one."""
     lengths = []
     for axis in range(inputs[0].rank):
         static = {x.shape[axis] for x in inputs} - {None, 1 if apart_from is None else None}
@@ -160,7 +161,8 @@ def agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[
 
 
 def merged(site: Site, name: str, inputs: Sequence[Value]) -> Value:
-    """Element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as Keras's do."""
+    """Compute element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as
+    Keras's do."""
     rank = max(x.rank for x in inputs)
     given = site.alike([_with_rank(site, x, rank) for x in inputs])
     inputs = agreeing(given)
@@ -183,7 +185,7 @@ def _with_rank(site: Site, x: Value, rank: int) -> Value:
 
 
 def rate(site: Site, name: str = "rate", default: Optional[float] = None) -> float:
-    """What part is dropped."""
+    """Returns what part is dropped."""
     part = site.number(name, default)
     check(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
     return part
@@ -199,7 +201,7 @@ def at_inference_only(site: Site, what: str) -> None:
 
 
 def random_layer(site: Site, x: Value, more: str = "") -> Value:
-    """Nothing at inference; there is no such noise in training here."""
+    """Do nothing at inference; there is no such noise in training here."""
     fits = site.version == 3 or not site.training  # Keras 3 writes so, and does as the model is called
     check(fits, "random layers must not be called with training=True")
     at_inference_only(

@@ -32,9 +32,9 @@ def attended(
     F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
     heads: int = 1, left_out: str = SUBTRACTED,
 ) -> List[Any]:  # fmt: skip
-    """The values (N, S, D), weighed by the softmax of scores (N, T, S), their weights, and those after dropout; what
-    any of the masks leaves out gets almost nothing, by the rule `left_out`. All have an entry of the batch for each
-    head, and the masks one for all."""
+    """Returns the values (N, S, D), weighed by the softmax of scores (N, T, S), their weights, and those after dropout;
+    what any of the masks leaves out gets almost nothing, by the rule `left_out`. All have an entry of the batch for
+    each head, and the masks one for all."""
     allowed = None
     for name, mask in masks.items():
         mask = F.expand_dims(mask, axis=MASK_AXES[name]) if name in MASK_AXES else mask
@@ -55,7 +55,7 @@ def attended(
 
 
 def causal_mask(F: Any, scores: Any) -> Any:
-    """(1, T, S) for scores (N, T, S): position t attends to none after t."""
+    """Returns (1, T, S) for scores (N, T, S): position t attends to none after t."""
     rows, columns = (F.contrib.arange_like(F.BlockGrad(scores), axis=axis) for axis in (1, 2))
     return F.broadcast_greater_equal(F.reshape(rows, shape=(1, -1, 1)), F.reshape(columns, shape=(1, 1, -1)))
 
@@ -65,15 +65,15 @@ def attention(
     score_mode: str, use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
     return_attention_scores: bool, replaces: bool,
 ) -> Any:  # fmt: skip
-    """`keras.layers.Attention` and `AdditiveAttention`: each position of the query weighs the values. What the query's
-    mask leaves out is replaced by 0, or multiplied by it.
+    """Returns `keras.layers.Attention` and `AdditiveAttention`: each position of the query weighs the values. What the
+    query's mask leaves out is replaced by 0, or multiplied by it.
 
     The score is, by `score_mode`: "dot", q . k; "concat", the sum of tanh(scale (q + k)), times a weight; "additive",
     the sum of scale tanh(q + k). `scale` is (1,), or for "additive" (D,), and `concat_score_weight` (1,).
     """
 
     def times(x: Any, weight: Any, ndim: int) -> Any:
-        """x times a weight along the last of its axes, if there is one."""
+        """Returns x times a weight along the last of its axes, if there is one."""
         return x if weight is None else F.broadcast_mul(x, F.reshape(weight, shape=(*(1,) * (ndim - 1), -1)))
 
     given = dict(zip(masks, arrays))
@@ -96,8 +96,8 @@ def multi_head_attention(
     use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str], return_attention_scores: bool,
     left_out: str, **parameters: Any,
 ) -> Any:  # fmt: skip
-    """`keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where each of
-    them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
+    """Returns `keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where
+    each of them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
 
     The parameters are `query_weight`, .., `query_bias`, .., for each of the query, key, value and output, and of a
     gate, if the output is multiplied by one; `units` are the rows of each weight.
@@ -108,7 +108,7 @@ def multi_head_attention(
         return F.FullyConnected(x, weight, bias, num_hidden=units[name], flatten=False, no_bias=bias is None)
 
     def parted(x: Any, count: int) -> Any:
-        """(N, T, count * D) -> (N * heads, T, D)."""
+        """Split the heads: (N, T, count * D) -> (N * heads, T, D)."""
         x = F.transpose(F.reshape(x, shape=(0, 0, -4, count, -1)), axes=(0, 2, 1, 3))
         x = F.repeat(x, repeats=heads // count, axis=1) if count < heads else x
         return F.reshape(x, shape=(-3, -2))
@@ -128,7 +128,8 @@ def multi_head_attention(
 
 
 def _projections(config: Dict[str, Any]) -> List[Weight]:
-    """Files of Keras 3 keep the underscore of private attributes: all of GroupQueryAttention, and the gate."""
+    """Returns the weights of all projections. Files of Keras 3 keep the underscore of private attributes: all of
+    GroupQueryAttention, and the gate."""
     names = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"]
     private = names if "num_query_heads" in config else ["gate"]
     return [
@@ -146,7 +147,8 @@ def _sequences(*inputs: Value) -> None:
 
 
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
-    """A kernel (D, heads, depth), that of the output (heads, depth, units), or a bias (heads, depth)."""
+    """Returns the conversion of a kernel (D, heads, depth), that of the output (heads, depth, units), or a bias (heads,
+    depth)."""
     if len(shape) < 3:
         return Conversion(np.ravel, lambda array: array.reshape(shape))
     columns = shape[2] if is_output else math.prod(shape[1:])
@@ -160,7 +162,7 @@ def _multi_head(
     return_attention_scores: bool = False, use_causal_mask: bool = False, query_mask: Optional[Value] = None,
     value_mask: Optional[Value] = None, key_mask: Optional[Value] = None,
 ) -> List[Value]:  # fmt: skip
-    """Keras 3 writes the masks of the inputs as arguments."""
+    """Build the attention of several heads. Keras 3 writes the masks of the inputs as arguments."""
     config, key = site.config, value if key is None else key
     _sequences(query, key, value)
     pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
@@ -206,7 +208,7 @@ def _attended(
     site: Site, function: Any, inputs: List[Value], masks: Dict[str, Value], options: Dict[str, bool], shapes: Any,
     conversions: Any, **arguments: Any,
 ) -> List[Value]:  # fmt: skip
-    """The outputs of a function of attention; the first has the mask of the query."""
+    """Returns the outputs of a function of attention; the first has the mask of the query."""
     part = 0.0 if site.training is False else rate(site, "dropout", 0.0)
     dropout = {"p": part, "mode": "always" if site.training else "training"} if part else {}
     site.same_in_all_calls(masks=sorted(masks), dropout=dropout, **options)

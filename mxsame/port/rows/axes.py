@@ -31,7 +31,7 @@ def _reshape_layer(site: Site, x: Value) -> Value:
 
 @operator("reshape", types=KEPT, order=KERAS, names={"shape": "newshape"})
 def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
-    """To lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
+    """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
     batch, *rest = newshape
     static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
     rule = "shape must be -1 for the batch, then static with as many elements"
@@ -40,7 +40,7 @@ def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
 
 
 def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
-    """Keras's `Reshape`: all axes after the batch; -1 is what is left."""
+    """Reshape as Keras's layer: all axes after the batch; -1 is what is left."""
     target = [integer("target_shape", length, -1) for length in target]
     fits = target.count(-1) <= 1 and 0 not in target
     check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
@@ -50,7 +50,7 @@ def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
 
 @operator("shape", types=OWN)
 def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
-    """`tf.shape`: lengths, which are no tensors here."""
+    """Returns what `tf.shape` does: lengths, which are no tensors here."""
     return (BATCH, *(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape[1:], 1)))
 
 
@@ -82,7 +82,8 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
 
 @operator("squeeze", types=KEPT, order=KERAS, names={"squeeze_dims": "axis"})
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
-    """Without an axis, those that have a length of 1 in the shape that Keras declares, in which the batch has none."""
+    """Take axes of length 1 away; without an axis, those that have a length of 1 in the shape that Keras declares, in
+    which the batch has none."""
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         axis = [at for at, n in enumerate(x.shape) if at and n == 1]
@@ -146,7 +147,7 @@ def _flip(site: Site, x: Value, axis: Any = None) -> Value:
 
 @operator("take", types=KEPT_IN_FLOAT32)
 def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int = 0) -> Value:
-    """Elements by constant indices, or a single one without its axis; negative ones count from the end."""
+    """Take elements by constant indices, or a single one without its axis; negative ones count from the end."""
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
     length = 0 if batch_dims else x.shape[axis] or 0
     fits = rows.ndim <= 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
@@ -176,7 +177,7 @@ def _split(
     site: Site, x: Value, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
     num: Optional[int] = None,
 ) -> List[Value]:  # fmt: skip
-    """TensorFlow's takes sizes, Keras's takes positions; both take a number of equal parts."""
+    """Split an axis: TensorFlow's function takes sizes, Keras's takes positions; both take a number of equal parts."""
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
@@ -204,7 +205,7 @@ def _unstack(site: Site, x: Value, num: Optional[int] = None, axis: int = 0) -> 
 
 
 def _entry(site: Site, x: Value, axis: int, position: int) -> Value:
-    """One element of an axis, which it lacks."""
+    """Returns one element of an axis, which it lacks."""
     return _get_item(site, x, [*(dict(WHOLE) for _ in range(axis)), position])
 
 
@@ -213,7 +214,8 @@ WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
 
 @operator("get_item", types=KEPT, names={"slice_spec": "key"})
 def _get_item(site: Site, x: Operand, key: Any) -> Any:
-    """Slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it is."""
+    """Index by slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it
+    is."""
     if not isinstance(x, Value):  # a shape
         (key,) = listed(key)
         return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
@@ -237,7 +239,7 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
 
 
 def _indices(key: Sequence[Any], rank: int) -> list:
-    """One entry for each axis and each new one: a slice, a number, or None."""
+    """Returns one entry for each axis and each new one: a slice, a number, or None."""
     key = ["..." if entry == "..." or (isinstance(entry, dict) and "start" not in entry) else entry for entry in key]
     key = key if "..." in key else [*key, "..."]
     at = key.index("...")
@@ -246,7 +248,7 @@ def _indices(key: Sequence[Any], rank: int) -> list:
 
 
 def _slice(entry: Any, length: Optional[int]) -> Dict[str, Optional[int]]:
-    """The slice of an entry, within a static length: MXNet refuses one that begins before the first element."""
+    """Returns the slice of an entry, within a static length: MXNet refuses one that begins before the first element."""
     if isinstance(entry, int):
         entry = {"start": entry, "stop": (entry + 1) or None, "step": None}
     step = entry["step"]
@@ -312,7 +314,7 @@ def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, ou
 
 @operator("top_k", order=KERAS, types=OWN)
 def _top_k(site: Site, x: Value, k: int = 1, sorted: bool = True) -> List[Value]:
-    """Along the last axis; of equal elements the first."""
+    """Returns the largest elements and their positions along the last axis; of equal elements the first."""
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])

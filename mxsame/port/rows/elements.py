@@ -31,7 +31,7 @@ def _relu(site: Site, x: Value) -> Value:
 
 @layer("LeakyReLU", masks=PASSES, types=types.CAST)
 def _leaky_relu(site: Site, x: Value) -> Value:
-    """`negative_slope` is `alpha` in Keras 2."""
+    """Build the activation, whose `negative_slope` is `alpha` in Keras 2."""
     return applied(site, "leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
 
 
@@ -89,7 +89,7 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 
 @operator(*BINARY, types=types.OWN, names={"x1": "x", "x2": "y"})
 def _binary(site: Site, x: Operand, y: Operand) -> Any:
-    """Of two tensors, or of one with a number or an array; a comparison gives ones and zeros."""
+    """Compute with two tensors, or with one and a number or an array; a comparison gives ones and zeros."""
     name = site.row.name
     if not isinstance(x, Value) and not isinstance(y, Value):
         return _length_product(name, x, y)
@@ -102,15 +102,15 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
 
 
 def _length_product(name: str, x: Any, y: Any) -> Any:
-    """Arithmetic with lengths of a shape."""
+    """Multiply lengths of a shape."""
     fits = name == "multiply" and BATCH not in (x, y)
     check(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
     return -1 if -1 in (x, y) else x * y
 
 
 def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
-    """The tensors among two operands in the type in which they are computed, and that type. Integers are divided as
-    floats; Keras 3 compares with numbers of float32."""
+    """Returns the tensors among two operands in the type in which they are computed, and that type. Integers are
+    divided as floats; Keras 3 compares with numbers of float32."""
     dtype = _common(site, operands)
     if name == "divide" and dtype not in types.FLOATS:
         dtype = "float64" if site.version == 2 and dtype in types.INTEGERS else "float32"
@@ -122,7 +122,7 @@ def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
 
 
 def _common(site: Site, operands: Sequence[Operand]) -> str:
-    """The type that two operands have together: TensorFlow's constants have that of the tensor, and Keras 3
+    """Returns the type that two operands have together: TensorFlow's constants have that of the tensor, and Keras 3
     promotes."""
     tensors = [each.dtype for each in operands if isinstance(each, Value)]
     constants = [types.of_constant(each) for each in operands if not isinstance(each, Value)]
@@ -192,7 +192,7 @@ def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
 
 @operator("identity", "cast", masks=TAKES, types=types.OWN)
 def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
-    """What has the type already is the same array in Keras, with its mask; an identity is another one."""
+    """Cast to a type. What has it already is the same array in Keras, with its mask; an identity is another one."""
     x = x._replace(mask=None) if str(site.layer.operator).endswith("identity") else x
     if dtype is None:
         return x
@@ -225,7 +225,7 @@ def _is_nan(site: Site, x: Value) -> Value:
 
 @operator("where", order=KERAS, types=types.OWN, names={"x1": "x", "x2": "y"})
 def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
-    """Either operand may be a tensor or a number."""
+    """Choose between operands: either may be a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Value)]
     fits = all(isinstance(each, Value) or np.ndim(each) == 0 for each in (x, y))
     check(fits, "x and y must be tensors or numbers", x=x, y=y)

@@ -17,7 +17,7 @@ from mxsame.validation import check, check_element_count, integer, one_of, pads_
 
 
 def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
-    """Padding and cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
+    """Returns padding or cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
     value, count = site.config[argument], site.num_spatial_dims
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
@@ -28,7 +28,7 @@ def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
 
 @layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.KEPT_IN_FLOAT32)
 def _zero_padding(site: Site, x: Value) -> Value:
-    """Left to a convolution that follows; any other layer has the zeros put around the data."""
+    """Leave the zeros to a convolution that follows; any other layer has the zeros put around the data."""
     per_axis = _pairs(site, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     check_element_count("the output", shape)
@@ -67,14 +67,15 @@ LARGEST_INDEX = 10_000  # rows or columns
 
 
 def _nearest(length: int, size: int) -> np.ndarray:
-    """The position of each of `size` elements, computed in float32 as TensorFlow does."""
+    """Returns the position of each of `size` elements, computed in float32 as TensorFlow does."""
     scale = np.float32(length) / np.float32(size)
     return np.array([min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)])
 
 
 def _cubic(length: int, size: int) -> np.ndarray:
-    """(size, length): the weight of each element for each new one, by the kernel of Keys 1981 with a = -1/2, of which
-    TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to 1."""
+    """Returns the weights (size, length): that of each element for each new one, by the kernel of Keys 1981 with a =
+    -1/2, of which TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to
+    1."""
     integer("length", length, 1, LARGEST_INDEX)
     a, weights = -0.5, np.zeros((size, length), dtype="float32")
     half, scale = np.float32(0.5), np.float32(length) / np.float32(size)
@@ -89,7 +90,7 @@ def _cubic(length: int, size: int) -> np.ndarray:
 
 
 def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
-    """How much to crop from each axis, or to pad, for the aspect ratio of `size`: Keras's rule, in float32."""
+    """Returns how much to crop from each axis, or to pad, for the aspect ratio of `size`: Keras's rule, in float32."""
     (height, width), (new_height, new_width) = site.static_sizes(x), size
     wanted = (
         int(np.float32(width * new_height) / np.float32(new_width)),
@@ -108,7 +109,7 @@ def _resize(
     pad_to_aspect_ratio: bool = False, fill_mode: str = "constant", fill_value: float = 0.0,
     data_format: Optional[str] = None,
 ) -> Value:  # fmt: skip
-    """`tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
+    """Resize as `tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
     check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
@@ -133,7 +134,7 @@ def _resize(
 
 
 def _resized_like(site: Site, x: Value, size: Sequence[OpenLength], nearest: bool) -> Value:
-    """To lengths of other tensors that the graph alone knows."""
+    """Resize to lengths of other tensors that the graph alone knows."""
     axes = [length.of_value.axis(length.axis) for length in size]
     others = [length.of_value for length in reversed(size)]
     shape = (x.shape[0], None, None, x.shape[-1])
@@ -152,7 +153,7 @@ def _resizing(site: Site, x: Value) -> Value:
 
 @layer("CenterCrop", order=CHANNELS_FIRST, types=types.CAST)
 def _center_crop(site: Site, x: Value) -> Value:
-    """Of images that are too small for the crop, Keras resizes a part."""
+    """Crop around the center. Of images that are too small for that, Keras resizes a part."""
     check(x.rank == 4, "data must be images", shape=x.shape)
     size = [integer(name, site.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
@@ -163,7 +164,7 @@ def _center_crop(site: Site, x: Value) -> Value:
 
 @layer("RandomCrop", order=CHANNELS_FIRST, types=types.CAST, unread="data_format")
 def _random_crop(site: Site, x: Value) -> Value:
-    """At inference Keras 2 resizes a part, and Keras 3 does nothing."""
+    """Build what Keras does at inference: Keras 2 resizes a part, and Keras 3 does nothing."""
     is_kept = site.version == 3
     x = random_layer(site, x, ", and images keep their size, as in Keras's predict" if is_kept else "")
     size = site.config["height"], site.config["width"]

@@ -25,7 +25,7 @@ def _merge(site: Site, *inputs: Value) -> Value:
 
 
 def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
-    """Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
+    """Merge masks: Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
     given = [mask for mask in masks if mask is not None]
     check(len({mask.rank for mask in given}) <= 1, "masks must agree", shapes=[mask.shape for mask in given])
     if site.version == 2:
@@ -34,13 +34,13 @@ def _merged_mask(site: Site, masks: Sequence[Any]) -> Any:
 
 
 def _combined(site: Site, name: str, masks: Sequence[Value]) -> Any:
-    """A function of the masks that are different; None of none."""
+    """Returns one mask of those that are different, by a function of two; None of none."""
     distinct = list({mask.key: mask for mask in masks}.values())
     return site.function(blocks.ELEMENTWISE[name], *distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
 def _merged_by_masks(site: Site, name: str, inputs: Sequence[Value]) -> Value:
-    """Keras 3's products and extremes leave out what is masked; a product is 0 where all inputs are."""
+    """Merge as Keras 3, whose products and extremes leave out what is masked; a product is 0 where all inputs are."""
     fits = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
     fits = fits and all(x.mask is None or x.mask.rank == x.rank - 1 for x in inputs)
     check(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
@@ -59,14 +59,15 @@ def _merged_by_masks(site: Site, name: str, inputs: Sequence[Value]) -> Value:
 
 @layer("CustomScaleLayer")
 def _custom_scale(site: Site, x: Value, y: Value) -> Value:
-    """Of `keras.applications.inception_resnet_v2`: x + scale * y."""
+    """Returns x + scale * y, as `keras.applications.inception_resnet_v2` does."""
     scaled = site.function(blocks.scalar, y, operator="multiply", value=site.number("scale"))
     return merged(site, "add", [x, scaled])
 
 
 @layer("Concatenate", order=ALIKE, masks=TAKES, types=KEPT)
 def _concatenate(site: Site, *inputs: Value) -> Value:
-    """Along the last axis, Keras 2 keeps a step that no input masks, and Keras 3 one that any input keeps."""
+    """Concatenate inputs and masks. Along the last axis, Keras 2 keeps a step that no input masks, and Keras 3 one that
+    any input keeps."""
     axis, masks = site.config.get("axis", -1), [x.mask for x in inputs]
     out = _concatenated(site, inputs, axis)
     if not any(masks):
@@ -89,7 +90,7 @@ def _concatenate_operator(site: Site, xs: List[Value], axis: int) -> Value:
 
 
 def _concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
-    """Along one of Keras's axes."""
+    """Concatenate along one of Keras's axes."""
     check(len({x.rank for x in inputs}) == 1, "shapes must agree", shapes=[x.shape for x in inputs])
     at = inputs[0].axis(axis)
     if len(inputs) == 1:

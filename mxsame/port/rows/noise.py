@@ -32,7 +32,7 @@ def _spatial_dropout(site: Site, x: Value) -> Value:
 
 @layer("StochasticDepth")
 def _stochastic_depth(site: Site, x: Value) -> Value:
-    """Of `keras.applications.convnext`: the whole branch of an image is dropped, or not."""
+    """Drop as `keras.applications.convnext` does: the whole branch of an image is dropped, or not."""
     return _dropped(site, x, rate(site, "drop_path_rate"), range(1, x.rank))
 
 

@@ -26,7 +26,7 @@ STATISTICS = [
 
 
 def _axes(site: Site, x: Value) -> List[int]:
-    """Those of the layer, by default the last."""
+    """Returns the axes of the layer, by default the last."""
     return axes_of(site.config.get("axis", -1), x.rank)
 
 
@@ -36,7 +36,7 @@ def _axes(site: Site, x: Value) -> List[int]:
 @layer("BatchNormalization", "SyncBatchNormalization", order=SETTLED, weights=(GAMMA, BETA, *MOVING), masks=TAKES,
        types=CAST, unread="synchronized|renorm_momentum")  # fmt: skip
 def _batch_norm(site: Site, x: Value) -> Value:
-    """Of several axes: these as one, which is the last."""
+    """Build a batch norm; several axes become one, which is the last."""
     axes = _axes(site, x)
     if len(axes) == 1:
         return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
@@ -77,7 +77,8 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
 
 
 def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
-    """The shape of a parameter over some axes of x, and the conversion from Keras's, which has those axes only."""
+    """Returns the shape of a parameter over some axes of x, and the conversion from Keras's, which has those axes
+    only."""
     full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
     check(None not in full, "axes with weights must have static lengths", shape=x.shape)
     stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
@@ -92,7 +93,7 @@ def _over(x: Value, axes: Sequence[int], stored: Optional[tuple] = None) -> Tupl
 def _along(
     site: Site, function: Callable, x: Value, axes: Sequence[int], stored: Optional[tuple] = None, **arguments: Any
 ) -> Value:
-    """A function with the layer's weights, which have these axes of x."""
+    """Call a function with the layer's weights, which have these axes of x."""
     used, conversion = _over(x, axes, stored)
     roles = site.layer.roles or ()
     shapes, conversions = {role.parameter: used for role in roles}, {role.name: conversion for role in roles}
@@ -141,7 +142,7 @@ def _prelu(site: Site, x: Value) -> Value:
 
 @layer("Normalization", order=SETTLED, weights=STATISTICS, masks=PASSES_IN_KERAS_3, types=CAST)
 def _normalization(site: Site, x: Value) -> Value:
-    """With statistics of its own, or with those of its configuration."""
+    """Normalize with statistics of its own, or with those of its configuration."""
     config, invert = site.config, bool(site.config.get("invert", False))
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
@@ -170,20 +171,20 @@ def _rescaling(site: Site, x: Value) -> Value:
 
 @layer("UnitNormalization", masks=PASSES, types=CAST_IN_KERAS[2])
 def _unit_norm(site: Site, x: Value) -> Value:
-    """The epsilon of Keras 2 is that of the square, that of Keras 3 of the length."""
+    """Divide by the length: the epsilon of Keras 2 is that of the square, that of Keras 3 of the length."""
     return site.function(blocks.unit, x, axes=x.axes(_axes(site, x)), epsilon=1e-12 if site.version == 2 else 1e-24)
 
 
 @operator("l2_normalize")
 def _l2_normalize(site: Site, x: Value, axis: Any = None, epsilon: float = 1e-12) -> Value:
-    """Over all axes, the batch among them, if there is no other."""
+    """Divide by the length over all axes, the batch among them, if there is no other."""
     axes = list(range(x.rank)) if axis is None else axes_of(axis, x.rank)
     return site.function(blocks.unit, x, axes=x.axes(axes), epsilon=epsilon)
 
 
 @operator("normalize")
 def _normalize(site: Site, x: Value, axis: Any = -1, order: int = 2, epsilon: Optional[float] = None) -> Value:
-    """Keras's epsilon is that of the length, not of its square."""
+    """Divide by the length: Keras's epsilon is that of the length, not of its square."""
     check(order == 2, "order must be 2", order=order)
     epsilon = float(1e-7 if epsilon is None else epsilon)
     return site.function(blocks.unit, x, axes=x.axes(axes_of(axis, x.rank)), epsilon=epsilon**2)

@@ -37,12 +37,12 @@ class Einsum(NamedTuple):
         return "".join(letter for letter in self.first if letter not in self.output)
 
     def free(self, operand: int) -> str:
-        """The axes that the output has from one of the arrays only."""
+        """Returns the axes that the output has from one of the arrays only."""
         return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
 
 
 def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
-    """The equation for arrays of so many axes.
+    """Returns the equation for arrays of so many axes.
 
     Raises `ValueError` for what is no matrix product, for each entry of the axes that are shared.
 
@@ -62,7 +62,7 @@ def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
 
 
 def einsum_order(equation: str, rank: int) -> List[int]:
-    """The axes of one array in the order of the equation's output.
+    """Returns the axes of one array in the order of the equation's output.
 
     >>> einsum_order("b...x->bx...", 4)
     [0, 3, 1, 2]
@@ -74,15 +74,16 @@ def einsum_order(equation: str, rank: int) -> List[int]:
 
 
 def _letters(equation: str, rank: int) -> List[str]:
-    """The axes of the arrays and of the output, where those of an ellipsis are digits; the first array has `rank`."""
+    """Returns the axes of the arrays and of the output, where those of an ellipsis are digits; the first array has
+    `rank`."""
     first, *others = re.split(",|->", equation.replace(" ", ""))
     more = string.digits[: max(rank - len(first.replace("...", "")), 0)]
     return [axes.replace("...", more) for axes in (first, *others)]
 
 
 def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
-    """Data times a weight (made, contracted), plus a bias that broadcasts to the output; `made` are the lengths of the
-    axes that the output has from the weight."""
+    """Returns data times a weight (made, contracted), plus a bias that broadcasts to the output; `made` are the lengths
+    of the axes that the output has from the weight."""
     kept = (0,) * len(einsum.free(0))
     x = _transposed(F, x, einsum.first, einsum.free(0) + einsum.contracted)
     if len(einsum.contracted) != 1:
@@ -95,8 +96,8 @@ def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsu
 
 
 def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, int]) -> Any:
-    """As `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the shared axes, of which
-    the first is the batch; `lengths` are those of all others."""
+    """Compute the sum as `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the
+    shared axes, of which the first is the batch; `lengths` are those of all others."""
 
     def matrix(array: Any, given: str, rows: str, columns: str) -> Any:
         sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
@@ -115,21 +116,22 @@ def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
 
 
 def weight_to_mxnet(kernel: np.ndarray, einsum: Einsum) -> np.ndarray:
-    """A kernel with the axes of the equation as (made, contracted)."""
+    """Returns a kernel with the axes of the equation as (made, contracted)."""
     made = einsum.free(1)
     order = [einsum.second.index(letter) for letter in made + einsum.contracted]
     return kernel.transpose(order).reshape(math.prod(kernel.shape[axis] for axis in order[: len(made)]), -1)
 
 
 def weight_to_keras(weight: np.ndarray, einsum: Einsum, lengths: Dict[str, int]) -> np.ndarray:
-    """The inverse of :func:`weight_to_mxnet`."""
+    """Returns the inverse of :func:`weight_to_mxnet`."""
     letters = einsum.free(1) + einsum.contracted
     full = weight.reshape([lengths[letter] for letter in letters])
     return full.transpose([letters.index(letter) for letter in einsum.second])
 
 
 def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
-    """The shape of a bias with these axes, for an output of these lengths: 1 along the others, none before the first.
+    """Returns the shape of a bias with these axes, for an output of these lengths: 1 along the others, none before the
+    first.
 
     >>> bias_axes_shape(einsum_of("abc,cde->abde", 3, 3), "d", (2, 3, 4, 5))
     (4, 1)
@@ -184,7 +186,7 @@ def _dot(site: Site, x: Value, y: Value) -> Value:
 
 @operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
 def _matmul(site: Site, x: Value, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-    """For each entry of the batch, and of axes after it; by one constant matrix for all."""
+    """Multiply matrices for each entry of the batch, and of axes after it; by one constant matrix for all."""
     if not isinstance(y, Value):
         matrix = np.asarray(y, "float32")
         fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
@@ -200,8 +202,8 @@ def _matmul(site: Site, x: Value, y: Operand, transpose_a: bool = False, transpo
 
 @operator("einsum", order=KERAS)
 def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
-    """Of two tensors, as a product of matrices for each entry of the axes that both and the output have; of one, in
-    another order of axes."""
+    """Compute a sum of two tensors, as a product of matrices for each entry of the axes that both and the output have;
+    of one, in another order of axes."""
     arrays = leaves(list(operands), Value)
     few = len(arrays) == len(operands) <= 2  # Keras 2 writes nothing but the equation
     check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")

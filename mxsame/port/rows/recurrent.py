@@ -19,8 +19,8 @@ STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functio
 
 
 def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
-    """Those of this configuration, for this data. In both directions, sequences are 0 where the mask is, and single
-    outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
+    """Returns the options of this configuration, for this data. In both directions, sequences are 0 where the mask is,
+    and single outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + site.num_spatial_dims
     check(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
     samples = site.training and (config.get("dropout") or config.get("recurrent_dropout"))
@@ -42,7 +42,7 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
 
 
 def _weights(kernel: str, recurrent_kernel: str, bias: str) -> List[Weight]:
-    """The weights of one direction, for these parameters of its block."""
+    """Returns the weights of one direction, for these parameters of its block."""
     weight = partial(Weight, group="cell")
     return [weight("kernel", kernel), weight("recurrent_kernel", recurrent_kernel), weight("bias", bias, "use_bias")]
 
@@ -51,21 +51,21 @@ WEIGHTS = _weights("i2h_weight", "h2h_weight", "bias")
 
 
 def _conversions(kind: str) -> Dict[str, Conversion]:
-    """The gates in MXNet's order."""
+    """Returns the conversions of weights, which put the gates in MXNet's order."""
     matrix = Conversion(lambda array: gates_to_mxnet(array, kind).T, lambda array: gates_to_mxnet(array.T, kind))
     vector = Conversion(lambda array: gates_to_mxnet(array, kind), lambda array: gates_to_mxnet(array, kind))
     return {"kernel": matrix, "recurrent_kernel": matrix, "bias": vector}
 
 
 def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Callable:
-    """What makes the block of one direction."""
+    """Returns what makes the block of one direction."""
     units, use_bias = integer("units", config["units"], 1), bool(config.get("use_bias", True))
     reset_after = kind == "GRU" and bool(config.get("reset_after", False))
     return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(site, config, x), use_bias, reset_after)
 
 
 def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversions: Any) -> List[Value]:
-    """Those of a block; sequences have the mask of the data."""
+    """Returns the outputs of a block; sequences have the mask of the data."""
     masks, steps = [] if x.mask is None else [x.mask], x.shape[1]
     site.same_in_all_calls(mask=bool(masks), initial_state=bool(states))
     if site.known.at_first("steps", steps) != steps:
@@ -75,7 +75,7 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
 
 
 def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
-    """The initial states: further inputs, or an argument."""
+    """Returns the initial states: further inputs, or an argument."""
     states = [*given, *([initial_state] if isinstance(initial_state, Value) else initial_state or [])]
     check(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
     return states
@@ -94,7 +94,7 @@ CHILDREN = {"forwards": "forward_layer/cell", "backwards": "backward_layer/cell"
 
 
 def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
-    """The kind and the configuration of the layer forwards, and of that backwards."""
+    """Returns the kind and the configuration of the layer forwards, and of that backwards."""
     forwards = class_and_config(config["layer"])
     if config.get("backward_layer") is None:
         backwards = forwards[0], {**forwards[1], "go_backwards": not forwards[1].get("go_backwards", False)}
@@ -159,12 +159,12 @@ def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[Lis
 
 
 def _transpose(x: Value) -> Value:
-    """An output with channels first, which is what Keras's order is if it is `transposed`."""
+    """Returns an output with channels first, which is what Keras's order is if it is `transposed`."""
     return x._replace(transposed=True, shape=(x.shape[0], *x.shape[2:], x.shape[1]))
 
 
 def _channels_to(site: Site, x: Value, axis: int, source: int = -1) -> Value:
-    """The value with channels moved to another axis of Keras's order."""
+    """Returns the value with channels moved to another axis of Keras's order."""
     axes = list(range(x.rank))
     axes.insert(axis, axes.pop(source))
     return site.function("transpose", x, axes=tuple(axes))._replace(mask=x.mask)

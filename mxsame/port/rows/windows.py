@@ -25,7 +25,8 @@ CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
 
 
 def _lengths(site: Site, rule: Callable, x: Value, *given: Any) -> List[Optional[int]]:
-    """A length for each spatial axis: what `rule` makes of it and of what is given, for each axis or for all."""
+    """Returns a length for each spatial axis: what `rule` makes of it and of what is given, for each axis or for
+    all."""
     per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
     return [None if n is None else rule(n, *entries) for n, *entries in zip(site.sizes(x), *per_axis)]
 
@@ -34,7 +35,7 @@ def _lengths(site: Site, rule: Callable, x: Value, *given: Any) -> List[Optional
 
 
 def _conversion(role: Weight, kind: str, depth_multiplier: int) -> Conversion:
-    """Of a kernel: keras-mxnet has stored those of channels first in MXNet's order."""
+    """Returns the conversion of a kernel: keras-mxnet has stored those of channels first in MXNet's order."""
     kind = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}.get(role.name, kind)
     if role.native and kind == "depthwise":
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -47,7 +48,7 @@ def _conversion(role: Weight, kind: str, depth_multiplier: int) -> Conversion:
 
 
 def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Value:
-    """The layer's block of `mxsame.nn`, which has the class's name, and its activation."""
+    """Call the layer's block of `mxsame.nn`, which has the class's name, and its activation."""
     config, layer_class, in_channels = site.config, getattr(nn, site.layer.class_name), site.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
@@ -68,7 +69,7 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
 @layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS), unread="groups")
 @layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE, unread="groups")
 def _convolution(site: Site, x: Value) -> Value:
-    """Zeros that a layer before puts around the data become pads of a "valid" convolution."""
+    """Build a convolution. Zeros that a layer before puts around the data become pads of a "valid" convolution."""
     class_name = site.layer.class_name
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
     arguments = window(site)
@@ -123,7 +124,7 @@ def _global_pooling(site: Site, x: Value) -> Value:
 
 @layer("GlobalAveragePooling1D", order=UNPADDED, masks=TAKES, types=CAST_IN_KERAS[3])
 def _global_average_of_steps(site: Site, x: Value) -> Value:
-    """Of the steps that are not masked."""
+    """Returns the mean of the steps that are not masked."""
     if x.mask is None:
         return _global_pooling(site, x)
     keepdims, axis = bool(site.config.get("keepdims", False)), 2 if site.is_channels_first else 1
@@ -135,7 +136,7 @@ def _global_average_of_steps(site: Site, x: Value) -> Value:
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
 def _adaptive_pooling(site: Site, x: Value) -> Value:
-    """PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
+    """Pool by PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
         for n, count in zip(site.static_sizes(x), site.per_spatial_axis("output_size"))
@@ -147,7 +148,7 @@ def _adaptive_pooling(site: Site, x: Value) -> Value:
 def _pool(
     site: Site, x: Value, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Value:
-    """As the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
+    """Pool as the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
     rank, kind = x.rank - 2, "Max" if site.row.name == "max_pool" else "Average"
     first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
     config: Dict[str, Any] = {"padding": padding, "data_format": "channels_first" if first else "channels_last"}
@@ -162,7 +163,7 @@ def _pool(
 
 @layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS, weights=(KERNEL, BIAS))
 def _locally_connected(site: Site, x: Value) -> Value:
-    """A convolution with other weights at each position: kernels (positions, elements of a window, filters)."""
+    """Build a convolution with other weights at each position: kernels (positions, elements of a window, filters)."""
     config = site.config
     if config.get("implementation", 1) != 1 or site.is_channels_first or word(site) != "valid":
         raise ValueError("implementation must be 1, padding valid, and data_format channels_last")

@@ -26,7 +26,7 @@ def _embedding(site: Site, x: Value) -> Value:
 
 @layer("Masking", order=KERAS, masks=TAKES)
 def _masking(site: Site, x: Value) -> Value:
-    """Steps whose elements all are the mask value."""
+    """Mask the steps whose elements all are the mask value."""
     mask = site.function(blocks.any_not_equal, x, value=site.number("mask_value", 0.0))
     return site.function(blocks.masked if site.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
 
@@ -38,7 +38,7 @@ def _category_encoding(site: Site, x: Value) -> Value:
 
 @layer("Discretization", order=KERAS, types=OWN, unread="num_bins|epsilon|dtype")
 def _discretization(site: Site, x: Value) -> Value:
-    """How many boundaries are not above an element."""
+    """Count how many boundaries are not above an element."""
     boundaries = np.asarray(site.config.get("bin_boundaries") or (), dtype="float32")
     is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
     check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
@@ -49,7 +49,7 @@ def _discretization(site: Site, x: Value) -> Value:
 
 @operator("one_hot", order=KERAS, types=OWN, names={"indices": "x", "depth": "num_classes"})
 def _one_hot(site: Site, x: Value, num_classes: int, axis: Any = -1, dtype: Any = None) -> Value:
-    """Along a new last axis. MXNet takes the last 32 bits of an integer."""
+    """Put ones along a new last axis. MXNet takes the last 32 bits of an integer."""
     check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
     count = integer("num_classes", num_classes, 1)
     x = site.function("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
@@ -58,8 +58,8 @@ def _one_hot(site: Site, x: Value, num_classes: int, axis: Any = -1, dtype: Any 
 
 
 def _encoded(site: Site, x: Value, count: Any, mode: str) -> Value:
-    """Integers below `count` as they are, or as ones, by Keras's `output_mode`: several in one vector are those along
-    the first axis after the batch."""
+    """Returns integers below `count` as they are, or as ones, by Keras's `output_mode`: several in one vector are those
+    along the first axis after the batch."""
     if mode == "int":
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}

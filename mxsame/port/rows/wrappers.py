@@ -16,8 +16,9 @@ from mxsame.validation import check
 
 @layer("TimeDistributed", order=KERAS, masks=TAKES, types=OWN, unread="layer")
 def _time_distributed(site: Site, x: Value) -> Value:
-    """Steps in time become entries of the batch for the layer, and are steps again after it; so does the mask. Keras 3
-    passes on the mask of the data, Keras 2 that of the layer's output, or what any entry of a step keeps."""
+    """Build what is wrapped for each step. Steps in time become entries of the batch for the layer, and are steps again
+    after it; so does the mask. Keras 3 passes on the mask of the data, Keras 2 that of the layer's output, or what any
+    entry of a step keeps."""
     check(x.rank >= 3 and site.layer.model is not None, "inputs must have 3 axes or more", shape=x.shape)
     entries, mask = site.function(blocks.reshape, x, to=(-3, -2))._replace(dtype=x.dtype), x.mask
     if mask is not None:
@@ -49,7 +50,7 @@ def _spectral_weights(config: Dict[str, Any]) -> List[Weight]:
 
 @layer("SpectralNormalization", weights=_spectral_weights, masks=TAKES, types=OWN, unread="power_iterations")
 def _spectral_norm(site: Site, x: Value) -> Any:
-    """The layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
+    """Build the layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
     inner, layer = _wrapped(site.config), site.layer
     check(not site.training, "a layer with spectral normalization must not be called with training=True")
     inner.roles = (layer.roles or [])[:-1]
