@@ -74,14 +74,6 @@ def variance(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return F.mean(deviations * deviations, axis=axis, keepdims=keepdims)
 
 
-def deviation(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return F.sqrt(variance(F, x, axis, keepdims))
-
-
-def euclidean_norm(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    return F.sqrt(F.sum(F.square(x), axis=axis, keepdims=keepdims))
-
-
 def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     """Returns the logarithm of the sum of e^x: without overflow, since the largest element is subtracted unless it is
     infinite."""
@@ -176,15 +168,6 @@ def expand_dims(F: Any, x: Any, axes: Sequence[int]) -> Any:
     for axis in axes:
         x = F.expand_dims(x, axis=axis)
     return x
-
-
-def repeat_vector(F: Any, x: Any, count: int) -> Any:
-    return F.repeat(F.expand_dims(x, axis=1), repeats=count, axis=1)
-
-
-def unfold(F: Any, x: Any, like: Any) -> Any:
-    """Split the batch into the first two axes of another array."""
-    return F.reshape_like(x, like, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
 
 def tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
@@ -424,6 +407,12 @@ def _folded(operator: str, elementwise: bool = False) -> Any:
     return fold
 
 
+REDUCTIONS: Dict[str, Callable] = {  # by Keras's names, where MXNet has no operator
+    "var": variance,
+    "std": lambda F, x, **along: F.sqrt(variance(F, x, **along)),
+    "norm": lambda F, x, **along: F.sqrt(F.sum(F.square(x), **along)),
+    "logsumexp": log_sum_exp,
+}
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal")
 PYTHON = dict(zip(COMPARISONS, (operator.eq, operator.ne, operator.gt, operator.ge, operator.lt, operator.le)))
 PYTHON.update(add=operator.add, subtract=operator.sub, multiply=operator.mul, divide=operator.truediv)
@@ -445,7 +434,7 @@ ELEMENTWISE: Dict[str, Callable] = {  # of several arrays
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),
 }
-for _name, _function in ELEMENTWISE.items():
+for _name, _function in (*ELEMENTWISE.items(), *REDUCTIONS.items()):
     _function.__name__ = _name
 
 

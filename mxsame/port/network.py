@@ -15,7 +15,7 @@ from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.validation import check, check_not_empty
+from mxsame.validation import check_not_empty, check_shape
 
 
 class Network(HybridBlock):
@@ -136,12 +136,9 @@ def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
     if shape is not None:
-        pairs = list(zip(shape[1:], wanted[1:]))
-        fits = len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
-        rule = f"data must have the shape that the Keras model was built for, {wanted}"
-        check(fits, rule, **{"data.shape": tuple(shape)})
+        check_shape("data", shape, wanted, "that the Keras model was built for")
         check_not_empty("data", shape)
-        if all(want is None or have is not None for have, want in pairs):
+        if all(want is None or have is not None for have, want in zip(shape[1:], wanted[1:])):
             return array
     return tensors.fix_lengths(array, wanted) if symbolic else array
 

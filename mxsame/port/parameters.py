@@ -66,7 +66,7 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
     the other is read, and is the layer's no more once it is in its parameter."""
     roles = layer.roles or []
     names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
-    shared = "" if layer.weights else " (a file has those of a layer once, which must not be in several models)"
+    shared = "" if layer.weights else " (of a layer that is in several models, a file has them once)"
     check(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}")
     for number, (role, array) in enumerate(zip(roles, layer.weights)):
         parameter = _parameter(block, role.parameter)

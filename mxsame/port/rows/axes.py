@@ -97,7 +97,7 @@ def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
 
 @layer("RepeatVector", types=KEPT)
 def _repeat_vector(site: Site, x: Value) -> Value:
-    return site.function(blocks.repeat_vector, x, count=site.integer("n"))
+    return site.function("repeat", site.function("expand_dims", x, axis=1), repeats=site.integer("n"), axis=1)
 
 
 @operator("repeat", types=KEPT)
@@ -266,14 +266,7 @@ def _length(n: Optional[int], entry: dict) -> Optional[int]:
 
 # -- sums of them
 
-REDUCTIONS: Dict[str, Any] = {  # MXNet's names, or functions, where they are others
-    "any": "max",
-    "all": "min",
-    "var": blocks.variance,
-    "std": blocks.deviation,
-    "logsumexp": blocks.log_sum_exp,
-    "norm": blocks.euclidean_norm,
-}
+REDUCTIONS: Dict[str, Any] = {**blocks.REDUCTIONS, "any": "max", "all": "min"}  # others have MXNet's names
 
 
 @operator("norm")

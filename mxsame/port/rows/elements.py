@@ -6,7 +6,6 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.rows._shared import activated, applied, broadcasting, merged
@@ -75,8 +74,7 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
     if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
         given["negative_slope"] = given.pop("alpha")
     for key in given:
-        received = validation.received(**{key: given[key]})
-        check(key in names, f"argument {key} must not be given; {received}")
+        check(key in names, f"argument {key} must not be given", **{key: given[key]})
     if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
         given.setdefault("approximate", True)
     return applied(site, name, x, **given)

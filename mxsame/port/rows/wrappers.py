@@ -26,8 +26,9 @@ def _time_distributed(site: Site, x: Value) -> Value:
     (out,) = site.built(site.layer.model, site.path, [entries], site.training, site.once)
 
     def steps(of_entries: Value) -> Value:
-        shape = (*x.shape[:2], *of_entries.shape[1:])
-        return site.function(blocks.unfold, of_entries, x, shape=shape)._replace(dtype=of_entries.dtype)
+        shape, both = (*x.shape[:2], *of_entries.shape[1:]), {"lhs_end": 1, "rhs_end": 2}
+        out = site.function("reshape_like", of_entries, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
+        return out._replace(dtype=of_entries.dtype)
 
     if site.version == 2 and out.mask is not None and (mask is None or out.mask.key != entries.mask.key):
         mask = steps(out.mask)
