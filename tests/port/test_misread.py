@@ -127,7 +127,7 @@ EXACT = """
 5: [f(x) for f in (tf.floor, tf.math.ceil, tf.math.expm1, tf.math.erf, tf.sin, tf.cos, tf.tan, tf.atan, tf.asinh)]
 5 3 wild: tf.round(x * 6)
 5 3 wild: tf.reduce_logsumexp(100 * x, axis=1)
-5 3 wild: tf.where(tf.math.logical_xor(tf.math.is_nan(x), x < 0.5), 0., x)
+5 3 wild: tf.where(tf.math.logical_xor(tf.not_equal(tf.math.is_nan(x), x > 1), x < 0.5), 0., x)
 5 3: [tf.math.reduce_std(x, 1), tf.norm(x, axis=[1, 2]), tf.reduce_all(x > 0, axis=1), *tf.unstack(x, axis=1)]
 5 3: tf.matmul(x, np.arange(6.).reshape(2, 3), transpose_b=True)
 4 5 3 & 4 3 5: tf.matmul(x, y, transpose_a=True, transpose_b=True)

@@ -216,8 +216,9 @@ def _not(site: Site, x: Value) -> Value:
     return out._replace(dtype="bool")
 
 
-@operator("isnan")
+@operator("isnan", types=types.OWN)
 def _is_nan(site: Site, x: Value) -> Value:
+    types.check(x.dtype, types.FLOATS)
     return site.function(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
 
 

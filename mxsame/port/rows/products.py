@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import string
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
@@ -52,11 +51,10 @@ def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
     >>> parsed.shared, parsed.contracted, parsed.free(0), parsed.free(1)
     ('bh', 'd', 't', 's')
     """
-    first, second, output = _letters(equation, rank) if equation.count(",") == 1 else ("", "", "")
-    einsum = Einsum(first, second, output)
+    einsum = Einsum(*_letters(equation, rank, 2))
     once = all(len(set(each)) == len(each) for each in einsum)
-    alone = (set(first) ^ set(second)) ^ set(output)  # in one of the three, or in all
-    fits = once and alone == set(einsum.shared) and (len(first), len(second)) == (rank, second_rank)
+    alone = (set(einsum.first) ^ set(einsum.second)) ^ set(einsum.output)  # in one of the three, or in all
+    fits = once and alone == set(einsum.shared) and (len(einsum.first), len(einsum.second)) == (rank, second_rank)
     check(fits, "equation must be a product of two arrays", equation=equation)
     return einsum
 
@@ -67,18 +65,20 @@ def einsum_order(equation: str, rank: int) -> List[int]:
     >>> einsum_order("b...x->bx...", 4)
     [0, 3, 1, 2]
     """
-    first, *_, output = _letters(equation, rank)
+    first, output = _letters(equation, rank, 1)
     fits = len(set(first)) == rank and sorted(first) == sorted(output)
     check(fits, "equation of one array must be an order of its axes", equation=equation)
     return [first.index(letter) for letter in output]
 
 
-def _letters(equation: str, rank: int) -> List[str]:
-    """Returns the axes of the arrays and of the output, where those of an ellipsis are digits; the first array has
+def _letters(equation: str, rank: int, count: int) -> List[str]:
+    """Returns the axes of so many arrays and of the output, where those of an ellipsis are digits; the first array has
     `rank`."""
-    first, *others = re.split(",|->", equation.replace(" ", ""))
+    given, _, output = equation.replace(" ", "").partition("->")
+    first, *others = given.split(",")
+    check(output and len(others) == count - 1, f"equation must be of an output and {count} arrays", equation=equation)
     more = string.digits[: max(rank - len(first.replace("...", "")), 0)]
-    return [axes.replace("...", more) for axes in (first, *others)]
+    return [axes.replace("...", more) for axes in (first, *others, output)]
 
 
 def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
