@@ -66,6 +66,7 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
 
 @operator("swapaxes", types=KEPT)
 def _swap_axes(site: Site, x: Value, axis1: int, axis2: int) -> Value:
+    # the shape of such an array is the order of its axes
     return to_order(site, x, np.swapaxes(np.empty(range(x.rank)), axis1, axis2).shape)
 
 
