@@ -383,8 +383,8 @@ class ConvLSTM(Stepwise):
             x = F.reshape_like(gates, x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
         def plain(array: Any) -> Any:
-            """Returns what has a plain gradient, or the process ends in those of `squeeze` and `slice`; and plain gates, or it
-            ends in `slice` if a part is no multiple of 4 channels, within a block of 8."""
+            """Returns what has a plain gradient, or the process ends in those of `squeeze` and `slice`; and plain
+            gates, or it ends in `slice` if a part is no multiple of 4 channels, within a block of 8."""
             return copy_to_plain(F, array) if self.units % 4 or target_of(array).has_gradients else array
 
         def step(x: Any, states: State) -> State:

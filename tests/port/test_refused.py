@@ -185,15 +185,15 @@ def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
         mxsame.from_keras(json.dumps(model_of(UNREAD[key])))
 
 
+OF_OTHER_TYPES = [
+    ("ReLU", {}, "float64", "float64"),
+    ("RandomFlip", {"mode": "horizontal"}, POLICY, "mixed_float16"),
+    ("Softmax", {"axis": 7}, {**POLICY, "config": {"mode": "int8"}}, "int8"),
+]
+
+
 @pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
-@pytest.mark.parametrize(
-    ("class_name", "config", "dtype", "received"),
-    [
-        ("ReLU", {}, "float64", "float64"),
-        ("RandomFlip", {"mode": "horizontal"}, POLICY, "mixed_float16"),
-        ("Softmax", {"axis": 7}, {**POLICY, "config": {"mode": "int8", "source_name": "float32"}}, "int8"),
-    ],
-)
+@pytest.mark.parametrize(("class_name", "config", "dtype", "received"), OF_OTHER_TYPES)
 def test_a_layer_of_another_type_is_refused_without_the_advice_to_replace_it(class_name, config, dtype, received):
     with pytest.raises(ValueError, match=rf"dtype must be float32 .*clone_model.*; received dtype='{received}'$"):
         mxsame.from_keras(json.dumps(model_of(entry(class_name, config={**config, "dtype": dtype}))))
