@@ -102,6 +102,18 @@ def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
         compare(got, expected(model, inputs))
 
 
+def test_a_file_of_onnx_gives_the_same_again(tmp_path):
+    """Of a masked layer in both directions: ONNX Runtime plans its memory in the first run."""
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
+    layers, words, file = keras().layers, keras().Input((5,)), str(tmp_path / "net.onnx")
+    both = layers.Bidirectional(layers.SimpleRNN(1))(layers.Embedding(5, 3, mask_zero=True)(words))
+    model, x = randomise(keras().Model(words, both)), np.array([[0, 2, 1, 0, 3], [1, 0, 0, 4, 0]], "float32")
+    mxsame.export_onnx(mxsame.from_keras(model), file, x.shape)
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    for _ in range(2):
+        compare(session.run(None, {"data": x}), expected(model, [x]))
+
+
 def test_a_deployed_layer_has_no_biases_in_a_file_for_keras(tmp_path):
     data, file = keras().Input((5, 3)), str(tmp_path / "net.h5")
     net = mxsame.from_keras(randomise(keras().Model(data, keras().layers.LSTM(4, use_bias=False)(data))))

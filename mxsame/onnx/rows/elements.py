@@ -130,7 +130,10 @@ def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
 
 @writes("zeros_like", "ones_like")
 def full_like(w: Writer, node: Node, x: str) -> str:
-    return w.filled(w.lengths(w.shape(node.inputs[0]), x), int(node.kind == "ones_like"), w.dtype(Output(node)))
+    """Without `Shape`: ONNX Runtime gives the arrays that it is of other memory, and other values from a second run on
+    (1.18: a recurrent layer with a mask, in both directions)."""
+    op, value = ("Or", True) if node.kind == "ones_like" else ("And", False)
+    return w.cast(w.add(op, w.cast(x, bool), w.constant(value, bool)), w.dtype(Output(node)))
 
 
 @writes("_zeros", "_ones", "_full", unread="shape|dtype")
