@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mxsame import nn
 from mxsame.port.description import Config, Weight, class_and_config, function_name
@@ -18,7 +18,13 @@ UNREAD = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_
 STEPS = {"activation": "tanh", "recurrent_activation": "sigmoid"}  # the functions of a step, by default
 
 
-def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
+def _takes_mask(site: Site, x: Value, states: Sequence[Value]) -> bool:
+    """Keras 3 gives a layer that is called with states no mask other than one of the call."""
+    left_out = site.version == 3 and states and site.call.kwargs.get("mask") is None
+    return x.mask is not None and not left_out
+
+
+def _options(site: Site, config: Dict[str, Any], x: Value, states: Sequence[Value]) -> Options:
     """Returns the options of this configuration, for this data. In both directions, sequences are 0 where the mask is,
     and single outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
     rank = 3 + site.num_spatial_dims
@@ -27,7 +33,8 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
     check(not samples, "a recurrent layer with dropout must not be called with training=True")
     sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
     both = site.layer.class_name == "Bidirectional"
-    zero_output = x.mask is not None and (sequences if both else bool(config.get("zero_output_for_mask", False)))
+    takes_mask = _takes_mask(site, x, states)
+    zero_output = takes_mask and (sequences if both else bool(config.get("zero_output_for_mask", False)))
     shape = getattr(x.mask, "shape", None)
     check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
     unrolled = zero_output and sequences and backwards and config.get("unroll")
@@ -36,7 +43,7 @@ def _options(site: Site, config: Dict[str, Any], x: Value) -> Options:
         x.shape[1],
         *(function_of(site, function_name(config.get(name, default))) for name, default in STEPS.items()),
         *(bool(config.get(name, False)) for name in ("return_sequences", "return_state", "go_backwards")),
-        takes_mask=x.mask is not None,
+        takes_mask=takes_mask,
         zero_output_for_mask=zero_output,
     )
 
@@ -57,16 +64,16 @@ def _conversions(kind: str) -> Dict[str, Conversion]:
     return {"kernel": matrix, "recurrent_kernel": matrix, "bias": vector}
 
 
-def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value) -> Callable:
+def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value, states: Sequence[Value]) -> Callable:
     """Returns what makes the block of one direction."""
     units, use_bias = integer("units", config["units"], 1), bool(config.get("use_bias", True))
     reset_after = kind == "GRU" and bool(config.get("reset_after", False))
-    return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(site, config, x), use_bias, reset_after)
+    return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(site, config, x, states), use_bias, reset_after)
 
 
 def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversions: Any) -> List[Value]:
     """Returns the outputs of a block; sequences have the mask of the data."""
-    masks, steps = [] if x.mask is None else [x.mask], x.shape[1]
+    masks, steps = [x.mask] if _takes_mask(site, x, states) else [], x.shape[1]
     site.same_in_all_calls(mask=bool(masks), initial_state=bool(states))
     if site.known.at_first("steps", steps) != steps:
         site.known.block.any_number_of_steps()
@@ -85,7 +92,7 @@ def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], coun
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     kind = site.layer.class_name
     given = _states(states, initial_state, KINDS[kind].states)
-    return _outputs(site, _direction(site, kind, site.config, x), x, given, _conversions(kind))
+    return _outputs(site, _direction(site, kind, site.config, x, given), x, given, _conversions(kind))
 
 
 # -- both directions
@@ -120,7 +127,7 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional
     check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
-    both = [_direction(site, kind, config, x) for kind, config in directions]
+    both = [_direction(site, kind, config, x, given) for kind, config in directions]
     for _, config in directions:
         config.refuse_type()
         config.refuse_unread(UNREAD)
@@ -141,7 +148,8 @@ WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
        unread=UNREAD)  # fmt: skip
 def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
     rank = site.num_spatial_dims
-    given, options = _states(states, initial_state, 2), _options(site, site.config, x)
+    given = _states(states, initial_state, 2)
+    options = _options(site, site.config, x, given)
     fits = all(commutes(partial(function, **arguments)) for function, arguments in options[1:3])
     check(fits, "activations of convolutions must be functions of each element")
     windows = window(site)
