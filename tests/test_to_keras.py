@@ -534,6 +534,12 @@ def test_the_command_line(tmp_path):
     assert classes(out) == ["InputLayer", "Conv2D", "Flatten", "Dense", "Softmax"]
 
 
+def test_an_input_of_steps_keeps_its_order(tmp_path):
+    net = mx.gluon.nn.HybridLambda(lambda F, x: F.max(x, axis=2))
+    mxsame.to_keras(net, tmp_path / "net.h5", (2, 5, 3))
+    assert mxsame.from_keras(tmp_path / "net.h5").inputs[0].shape == (None, 5, 3)
+
+
 @pytest.mark.keras
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_an_installed_keras_is_what_compares(tmp_path, monkeypatch):

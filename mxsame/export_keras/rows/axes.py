@@ -209,6 +209,7 @@ def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool)
     last: the others are moved and merged so that they are those."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
+    x = x if x.rank > 3 else x._replace(source="")  # which stays as it is: elements of steps are no channels
     x = affine(w, w.arranged(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, part="negative")
     count, lengths = math.prod(x.shape[1 : len(over) + 1]), [x.shape[x.axis(axis)] for axis in kept]
     is_merged = len(over) > 3 or len(kept) != 2
