@@ -48,11 +48,7 @@ MODELS = {
     "GroupQueryAttention(3, 4, 2, use_gate=True)(x, x, return_attention_scores=True)": [LONG],
     "[AdaptiveMaxPooling1D(4)(x), AdaptiveAveragePooling1D(4)(x)]": [LONG],
     "Dot(1, normalize=True)([x, y])": [TINY, THIRDS],
-    "[GRU(2)(z, initial_state=y) for z in (x, Masking()(x))]": [FIVE, THIRDS[:, :2]],  # which does not take the mask
-    "Bidirectional(GRU(2, return_sequences=True))(Masking()(x), initial_state=[y, y], mask=x[..., 0] > 0)": [
-        FIVE,
-        THIRDS[:, :2],
-    ],
+    "[GRU(2)(Masking()(x), initial_state=y, **its) for its in ({}, {'mask': x[..., 0] > 0})]": [FIVE, THIRDS[:, :2]],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
     "nested(dict, 'ab')({'b': Masking()(x), 'a': y})": [FIVE, LONG[:, 5:10]],
     "[Rescaling(1 / 255)(x), Dense(2)(x), x / 2]": [(99 * THIRDS).astype("uint8")],  # of a model of floats
