@@ -1,6 +1,7 @@
 """Automatic mixed precision, `mxnet.contrib.amp`, which changes MXNet's operators for the rest of a process.
 
-MXNet has no float16 on the CPU. So the types in graphs are looked at, and the graphs run without the casts.
+MXNet has no float16 on the CPU. So the types in graphs are looked at, and the graphs run without the casts. In bfloat16
+everything runs.
 """
 
 from __future__ import annotations
@@ -74,3 +75,44 @@ def test_graphs_are_cast_and_stay_exact_and_layers_called_one_by_one_leave_types
         assert int(convolutions) >= 3 and halves == "True" and float(difference) < 1e-5
     assert "received data.dtype='float16'" in out and "on the CPU, where MXNet has no float16 convolution" in out
     assert "must have the type of the parameters" not in out and "together" in out
+
+
+BFLOAT16 = """
+import numpy as np
+import mxsame
+from mxsame._mxnet import mx
+from mxnet.contrib.amp import amp
+
+net = mxsame.nn.HybridSequential()
+net.add(mxsame.nn.Conv2D(16, 3, 2, in_channels=16), mxsame.nn.Conv2D(16, 4, in_channels=16), mxsame.nn.MaxPool2D(2, 1))
+net.add(mxsame.nn.Conv2DTranspose(16, 3, 2, in_channels=16))
+net.initialize(mx.init.Normal(0.3))
+data = mx.nd.array(np.random.RandomState(0).randn(2, 16, 9, 8))
+
+def trained():
+    with mx.autograd.record():
+        out = mx.nd.amp_cast(net(data), dtype="float32")
+    out.backward()
+    return [out, net[3].weight.grad()]
+
+wanted = [array.asnumpy() for array in trained()]
+try:
+    mxsame.ops.max_pool(mx.nd.amp_cast(data, dtype=amp.bfloat16), 2)
+except TypeError as error:
+    print(error)
+amp.init(target_dtype="bfloat16")
+once = lambda: [mx.nd.amp_cast(net(data), dtype="float32")]
+hybridized = lambda called: net.hybridize() or called()
+ways = [once, trained, lambda: hybridized(once), lambda: hybridized(trained), lambda: [mxsame.deploy(net, data)(data)]]
+for way in ways:
+    print(*(float(abs(got.asnumpy() - want).max() / abs(want).max()) for got, want in zip(way(), wanted)), sep="\\n")
+"""
+
+
+def test_layers_compute_in_bfloat16_one_after_another():
+    """At once and hybridized, also trained; a deployed net is without casts. MXNet alone cannot train a hybridized
+    transposed convolution."""
+    refusal, *differences = running.run_python(BFLOAT16).splitlines()
+    assert "received data.dtype='bfloat16'" in refusal
+    *rounded, deployed = map(float, differences)
+    assert len(rounded) == 6 and min(rounded) > 1e-4 and max(rounded) < 0.02 and deployed < 1e-5

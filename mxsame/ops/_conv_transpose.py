@@ -14,6 +14,7 @@ from mxsame.plan.costs import Workload
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
 from mxsame.scope import Target
+from mxsame.tensors import operands
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _refused(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, i
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. oneDNN's, on the CPU,
     cannot pass on the gradient of a computed weight, has nothing but float32 in 3-D, and cannot be trained with one
-    output channel in each group after a layer whose output is in blocks.
+    output channel in each group after a layer whose output is in blocks, nor in the bfloat16 of `mxnet.contrib.amp`.
     """
     target, weight, rank = inputs.target, inputs.arrays[1], len(windows)
     dilated, on_gpu = any(window.dilation > 1 for window in windows), target.device == "gpu"
@@ -157,7 +158,8 @@ def _refused(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, i
         wrong = wrong or (rank == 3 and tensors.known_type(weight) != "float32")
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
         one_output = work.channels == work.groups
-        wrong = wrong or (target.has_gradients and (reorders or (one_output and in_blocks)))
+        untrainable = reorders or (one_output and in_blocks) or operands.amp_is_on()
+        wrong = wrong or (target.has_gradients and untrainable)
     if wrong:
         return tuple(name for name in strategies_for("transposed") if name != "dilate")
     # A longer kernel is a computed weight.
@@ -168,7 +170,7 @@ def _is_computed(weight: Any) -> bool:
     """Returns whether a gradient would flow through the weight to something before it."""
     if isinstance(weight, mx.sym.Symbol):
         return weight.get_children() is not None
-    if not mx.autograd.is_recording() or weight.grad is not None:
+    if not isinstance(weight, mx.nd.NDArray) or not mx.autograd.is_recording() or weight.grad is not None:
         return False
     try:
         return mx.autograd.get_symbol(weight).get_children() is not None

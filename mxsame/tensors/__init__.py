@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.tensors import operands
 
 
 def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
@@ -135,14 +136,12 @@ def has_onednn() -> bool:
 
 
 def known_type(data: Any) -> Optional[str]:
-    """Returns the type of the data's elements; None if a graph does not show it."""
-    if isinstance(data, mx.nd.NDArray):
-        return np.dtype(data.dtype).name
+    """Returns the type of the data's elements; None if a graph does not show it, and for bfloat16, unnamed in NumPy."""
     try:
-        _, (dtype,), _ = data.infer_type_partial()
+        dtype = data.dtype if isinstance(data, mx.nd.NDArray) else data.infer_type_partial()[1][0]
     except mx.base.MXNetError:  # an operator that insists on a known type
         return None
-    return None if dtype is None else np.dtype(dtype).name
+    return None if dtype is None or operands.is_bfloat16(dtype) else np.dtype(dtype).name
 
 
 # -- what a graph's variables are given, and refuse

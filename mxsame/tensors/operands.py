@@ -29,7 +29,7 @@ def check(name: str, array: Any) -> None:
     if not isinstance(array, mx.nd.NDArray):
         raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
     _check_dense(name, array.stype)
-    validation.check_float_type(name, str(np.dtype(array.dtype)))
+    _check_float_type(name, array)
     # In np mode MXNet's operators seem to take an empty array, and fail at the next wait.
     validation.check_not_empty(name, array.shape)
 
@@ -55,11 +55,29 @@ def _device(context: Any) -> tuple[int, int]:
     return context.device_typeid & 1, context.device_id
 
 
+def is_bfloat16(dtype: Any) -> bool:
+    """Returns whether a type is MXNet's bfloat16, which is a structure to NumPy."""
+    return bool(np.dtype(dtype).kind == "V")
+
+
+def _check_float_type(name: str, array: Any, allowed: Sequence[str] = validation.FLOATS, why: str = "") -> None:
+    """Raises unless the elements are floats of these types, or bfloat16 that `mxnet.contrib.amp` has cast."""
+    if not is_bfloat16(array.dtype):
+        validation.check_float_type(name, str(np.dtype(array.dtype)), allowed, why)
+    elif not are_cast(array):
+        validation.check_float_type(name, "bfloat16", allowed, f"{why}, or amp must be initialized")
+
+
+def amp_is_on() -> bool:
+    """Returns whether `mxnet.contrib.amp` is initialized: it casts the arrays of every operator."""
+    amp = sys.modules.get("mxnet.contrib.amp.amp")
+    return bool(amp is not None and amp._amp_initialized)
+
+
 def are_cast(*arrays: Any) -> bool:
-    """Returns whether `mxnet.contrib.amp` casts arrays of these types to one, as it does for every operator once it is
-    switched on."""
-    amp, types = sys.modules.get("mxnet.contrib.amp.amp"), ("float16", "float32")
-    return amp is not None and amp._amp_initialized and all(np.dtype(each.dtype).name in types for each in arrays)
+    """Returns whether `mxnet.contrib.amp` casts arrays of these types to one type."""
+    types = ("float16", "float32")
+    return amp_is_on() and all(is_bfloat16(each.dtype) or np.dtype(each.dtype).name in types for each in arrays)
 
 
 def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
@@ -99,7 +117,7 @@ NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 co
 def forbid_float16_on_cpu(name: str, data: Any) -> None:
     """Raises for float16 on the CPU, where MXNet has no matrix product of it, so no convolutions either."""
     if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):
-        validation.check_float_type(name, str(np.dtype(data.dtype)), *NO_FLOAT16)
+        _check_float_type(name, data, *NO_FLOAT16)
 
 
 def _kind(array: Any) -> str:
