@@ -139,7 +139,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
     if isinstance(net, mx.gluon.HybridBlock) and not isinstance(shape, Mapping):
-        shape = tracing.inputs_of(net, shape, "shape").shapes
+        shape = tracing.inputs_of(net, shape, "shape", required=True).shapes
     symbol = _symbol(net, shape)
     shapes = _shapes(symbol, shape)
     graph = Graph.of(symbol, {}, shapes)
@@ -189,7 +189,9 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
     given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
     for name, value in given.items():
         validation.check(name in names, "shape must be of an input of the network", name=name)
-        validation.check_type(validation.is_sequence(value), "shape must be a sequence of integers", shape=value)
+        is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
+        rule = "shape must be a sequence of integers, or a mapping from names to such for a Symbol of several inputs"
+        validation.check_type(is_shape, rule, shape=value)
     return {name: validation.per_axis("shape", value, len(value), 1) for name, value in given.items()}
 
 

@@ -214,6 +214,7 @@ def plot_padding(
             "a picture needs matplotlib, which is not installed; fix it with: "
             f"{sys.executable} -m pip install matplotlib"
         ) from None
+    validation.check_type(isinstance(ax, (pyplot.Axes, type(None))), "ax must be a matplotlib.axes.Axes", ax=ax)
     return picture.draw(picture.own_axes(pyplot.figure()) if ax is None else ax)
 
 

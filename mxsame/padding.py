@@ -132,8 +132,11 @@ def keeps_extra_output(
     >>> keeps_extra_output("pool", 2, axis=0, kernel_size=2), keeps_extra_output("conv", 2, axis=0, kernel_size=2)
     (True, False)
     """
+    axes = _KEEPS_EXTRA_OUTPUT[validation.one_of("operator", operator, tuple(_KEEPS_EXTRA_OUTPUT))]
+    rank = validation.integer("rank", rank, 1, 3)
+    axis, stride = validation.integer("axis", axis, 0, rank - 1), validation.integer("stride", stride, 1)
     is_even = effective_kernel_size(kernel_size, dilation) % 2 == 0
-    return is_even and stride == 1 and axis in _KEEPS_EXTRA_OUTPUT[operator][rank]
+    return is_even and stride == 1 and axis in axes[rank]
 
 
 def check_keras_mxnet(

@@ -140,14 +140,15 @@ ODD_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("operator", ["conv", "separable_conv"])
+@pytest.mark.parametrize("operator", ["conv", "conv_transpose", "separable_conv"])
 @pytest.mark.parametrize("kind", ODD_ARRAYS)
 def test_an_array_of_another_kind(operator, kind):
     make, match, error = ODD_ARRAYS[kind]
     arrays = nd_arrays(operator)
     for name, shape in ARRAYS[operator].items():
         given = {**arrays, name: make(shape), **SIZES[operator]}
-        refused(lambda given=given: getattr(ops, operator)(**given), match, error)
+        with mx.autograd.record():
+            refused(lambda given=given: getattr(ops, operator)(**given), match, error)
 
 
 def ones(*shape):
@@ -159,7 +160,7 @@ D1, W1 = ones(2, 4, 9), ones(6, 4, 3)
 T = ones(4, 6, 3, 3)
 LAST = ones(2, 9, 7, 4)
 S, V = sym.var("data"), sym.var("weight")
-GRAPH = {"channels": 6, "kernel_size": (3, 2)}
+GRAPH, WINDOW = {"channels": 6, "kernel_size": (3, 2)}, plan.Window(8, 3, 2)
 
 CONTRADICTIONS = [
     # an argument and a shape
@@ -194,7 +195,7 @@ CONTRADICTIONS = [
     (lambda: ops.conv_transpose(D, T, ones(4)), "bias must have the shape"),
     (lambda: ops.conv(sym.var("d", shape=(1, 3, 5, 5)), sym.var("w", shape=(6, 4, 3, 3))), "weight must have"),
     # too small, and too much padding
-    (lambda: ops.conv(D, W, padding="valid", dilation=5), "as long as the kernel.*size=9, padding=.*, ke=11"),
+    (lambda: ops.conv(D, W, padding="valid", dilation=5), "as long as the kernel.*size=9, padding='valid', ke=11"),
     (lambda: ops.max_pool(D, 8, padding="valid", ceil_mode=True), "at least as long as the kernel"),
     (lambda: ops.avg_pool(D, (3, 2), padding=(2, (0, 2))), "padding of pooling must be less"),
     (lambda: ops.avg_pool(D1, 2, 5, padding=((0, 1),), ceil_mode=True), "no window without an element"),
@@ -245,18 +246,30 @@ CONTRADICTIONS = [
     (lambda: ops.conv(D, W, None, 6), "^conv takes data, weight, bias by position, .*; received arguments=4$"),
     (lambda: ops.lp_pool(D, 2, p_value=None), "p_value must be an integer >= 1; received p_value=None"),
     (lambda: mxsame.deploy(nn.MaxPool2D(), None), "input_shape must be a sequence .*; received input_shape=None"),
+    (
+        lambda: mxsame.deploy(nn.MaxPool2D(), D, dtype=np.ones(2)),
+        "dtype must be None or a string; received dtype=array",
+    ),
+    (lambda: mxsame.export_onnx(nn.MaxPool2D(), "a.onnx", None), "input_shape must be .*; received input_shape=None"),
     # arithmetic and plans
     (lambda: mxsame.from_keras("model.h5", custom_objects={}), "custom_objects must be given as custom: a dict"),
     (lambda: padding.same_pads(9, 3, strides=2), "strides must be given as stride; received strides=2"),
     (lambda: ops.conv(nd.ones((2, 3, 9))), r"must be given weight; received data=NDArray of shape \(2, 3, 9\)"),
     (lambda: mxsame.audit(mx.gluon.nn.Dense(3), 3), "shape must be a sequence of integers; received shape=3"),
-    (lambda: plan.make_windows((8, 8), (3,), (2,), (1,), "same"), r"one entry per axis; received size=\(8, 8\)"),
-    (lambda: planner.choose([plan.Window(8, 3, 2)], "conv"), "work must be a .*planner.Workload; received work='conv'"),
+    (lambda: plan.make_windows(8, (3,), (2,), (1,), ((0, 1),)), "one entry per axis; received size=8"),
+    (lambda: plan.make_transposed_windows((8, 8), (3, 3), (2,), (1, 1), "same", None), r"per axis; .*strides=\(2,\)"),
+    (lambda: planner.candidates([WINDOW], "conv"), "work must be a .*planner.Workload; received work='conv'"),
+    (lambda: planner.choose([], planner.Workload("conv")), r"windows must be a sequence of .*received windows=\[\]"),
+    (lambda: plan.exact_plans((8, 3), "conv"), r"windows must be a sequence of Window or .*windows=\(8, 3\)"),
+    (lambda: planner.estimate(None, [WINDOW], planner.Workload("conv")), "plan must be a .*Plan; received plan=None"),
     (lambda: plan.Window(8, 3, 0), "stride must be an integer >= 1; received stride=0"),
-    (lambda: plan.exact_plans((plan.Window(8, 3, 2),), "conv", ("junk",)), "must contain only native, .*'junk'"),
-    (lambda: plan.first_plan([plan.Window(8, 3, 2)], "foo"), "operator must be one of conv, .*operator='foo'"),
+    (lambda: plan.exact_plans((WINDOW,), "conv", ("junk",)), "allowed must be a sequence .*native, .*'junk'"),
+    (lambda: plan.exact_plans((WINDOW,), "conv", "native"), "allowed must be a sequence .*allowed='native'"),
+    (lambda: plan.first_plan([WINDOW], "foo"), "operator must be one of conv, .*operator='foo'"),
     (lambda: mxsame.audit(mx.gluon.loss.L2Loss(), (1, 2)), "must be given all of its inputs and .*argument: 'label'"),
     (lambda: mxsame.audit(sym.zeros((1, 2)), (1, 2)), "net must be a network with an input"),
+    (lambda: mxsame.audit(S, [(1, 3), (1, 3)]), r"or a mapping from names .* received shape=\[\(1, 3\), \(1, 3\)\]"),
+    (lambda: mxsame.plot_padding(8, 3, ax=3), "ax must be a matplotlib.axes.Axes; received ax=3"),
     *(
         (lambda name=name: forced(name, lambda: None), "strategy must be")
         for name in ("NATIVE", True, [], nd.ones((2,)))
@@ -282,13 +295,12 @@ def test_empty_arrays():
         refused(lambda: nn.MaxPool2D()(empty), "data must not be empty", ValueError)
 
 
-FUNCTIONS = ["effective_kernel_size", "causal_pads", "same_pads", "resolve_pads", "output_size"]
-FUNCTIONS += ["transposed_crops", "transposed_output_size"]
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", padding.__all__)
 def test_arguments_of_the_arithmetic(name):
-    function, right = getattr(padding, name), {"size": 9, "kernel_size": 3}
+    function, right = (
+        getattr(padding, name),
+        {"size": 9, "kernel_size": 3, "operator": "conv", "rank": 2, "axis": 0, "length": 9},
+    )
     right = {name: right[name] for name in inspect.signature(function).parameters if name in right}
     for argument, value in wrong_arguments(function):
         refused(lambda argument=argument, value=value: function(**{**right, argument: value}), argument)
@@ -316,8 +328,7 @@ def test_layer(kind):
     layer = running.initialized(make(**right))
     refused(lambda: layer(ones(*[2] * (rank + 1))), f"data must have the {rank + 2} axes")
     refused(lambda: layer([ones(*[2] * (rank + 2))]), "data must be an NDArray")
-    with pytest.raises(TypeError, match="positional argument"):
-        layer()
+    refused(layer, "net must be given all of its inputs and no more, .*; received 0")
 
 
 CALLS = {
@@ -368,7 +379,7 @@ def test_call_after_a_right_one(mode):
         want = layer(D).asnumpy()
         refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have (in_channels=)?4 channels")
         refused(lambda layer=layer: layer(D1), "data must have the 4 axes")
-        refused(lambda layer=layer: layer(D, D), "a layer must be called with one array, its data", TypeError)
+        refused(lambda layer=layer: layer(D, D), "given all of its inputs and no more, .* received 2", TypeError)
         np.testing.assert_array_equal(layer(D).asnumpy(), want)
 
 
@@ -489,6 +500,20 @@ ACCEPTED = {
 def test_accepted(name):
     given, plain = ACCEPTED[name]
     np.testing.assert_array_equal(conv(**given), conv(**plain))
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_calls_of_a_container(active):
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(6, 3))
+    running.initialized(net).hybridize(active)
+    for args, match in {
+        (): "net must be given all of its inputs and no more, .*; received 0",
+        (D, D): "net must be given all of its inputs and no more, .*; received 2",
+        (None,): "data must be an NDArray or a Symbol; received data of type builtins.NoneType",
+        ("x",): "data must be an NDArray or a Symbol; received data of type builtins.str",
+    }.items():
+        refused(lambda args=args: net(*args), match, TypeError)
 
 
 def test_what_a_hybridized_net_does_not_take():

@@ -46,7 +46,7 @@ class Source(NamedTuple):
         """An input has the integer type of the array that is given for it, or that its variable in a graph has, or else
         the type of the parameters."""
         tracing.check_ready(net)
-        inputs = tracing.inputs_of(net, input_shape)
+        inputs = tracing.inputs_of(net, input_shape, required=True)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
         types = {name: dtype if given is None or given.kind == "f" else given for name, given in inputs.types.items()}
         variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()

@@ -81,9 +81,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     ['bias', 'weight']
     """
     tracing.check_ready(net)
-    rule = "input_shape must be a sequence of integers, an array, or a list of such"
-    validation.check_type(input_shape is not None, rule, input_shape=input_shape)
-    inputs, parameters = tracing.inputs_of(net, input_shape), net.collect_params()
+    validation.check_type(dtype is None or isinstance(dtype, str), "dtype must be None or a string", dtype=dtype)
+    inputs, parameters = tracing.inputs_of(net, input_shape, required=True), net.collect_params()
     devices = tracing.contexts(parameters) if ctx is None else _check_contexts(ctx)
     if isinstance(net, Deployed):
         net.check_serves(inputs.shapes.values(), devices, dtype)

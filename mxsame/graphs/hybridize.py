@@ -129,8 +129,10 @@ class Specialised:
             arrays = tuple(tracing.flatten(args))
             for array in arrays:
                 operands.check_array("data", array)
+            if not arrays:
+                tracing.check_call(self._net, args)
             # Symbols are a parent's graph.
-            if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
+            if not all(isinstance(array, mx.nd.NDArray) for array in arrays):
                 return super(TakenOver, self._net).forward(*args)  # type: ignore[misc]
             if isinstance(self._net, tracing.Checked):
                 self._net.check(*args)
@@ -288,6 +290,15 @@ class HybridBlock(mx.gluon.HybridBlock):
     >>> [net(nd.zeros((1, 3, size, size))).shape[2] for size in (31, 32, 33, 34)]
     [16, 16, 17, 17]
     """
+
+    def __call__(self, *args: Any) -> Any:
+        """Returns the outputs for arrays, or for Symbols."""
+        try:
+            return super().__call__(*args)
+        except (TypeError, ValueError):
+            if tracing.is_traceable(self):
+                tracing.check_call(self, args)
+            raise
 
     def hybridize(
         self,

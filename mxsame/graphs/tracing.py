@@ -50,10 +50,10 @@ class Traceable(mx.gluon.HybridBlock):
 
 
 class Checked(Traceable):
-    """A block that checks its input first."""
+    """A block of one input that checks it first."""
 
-    def check(self, *args: Any) -> None:
-        """Raise an error for arrays that the block's graph cannot be given."""
+    def check(self, x: Any) -> None:
+        """Raise an error for an array that the block's graph cannot be given."""
         raise NotImplementedError
 
 
@@ -171,6 +171,14 @@ def check_inputs(net: Any, args: Any) -> None:
         raise TypeError(f"{rule}; received {len(args)}: {error}") from None
 
 
+def check_call(net: Any, args: tuple) -> None:
+    """Raises unless a net is called with an array, and with as many arguments as it takes."""
+    check_inputs(net, args)
+    arrays = flatten(args) or [None]
+    if not any(isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)) for array in arrays):
+        operands.check_array("data", arrays[0])
+
+
 def _split_output(output: Any) -> Any:
     """Returns the outputs of a Symbol that has several as a list."""
     several = isinstance(output, mx.sym.Symbol) and len(output.list_outputs()) > 1
@@ -207,9 +215,12 @@ class NetInputs(NamedTuple):
     types: dict[str, Any]  # of the arrays that were given instead of shapes, else None
 
 
-def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape") -> NetInputs:
-    """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those of the
-    net's last call as a graph, or else those that its `hybrid_forward` must be given, of unknown shapes."""
+def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape", *, required: bool = False) -> NetInputs:
+    """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None, unless they
+    are required, those of the net's last call as a graph, or else those that its `hybrid_forward` must be given, of
+    unknown shapes."""
+    rule = f"{name} must be a sequence of integers, an array, or a list of such"
+    validation.check_type(not required or input_shape is not None, rule, **{name: input_shape})
     leaves: list[Any] = []
     if input_shape is None:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)

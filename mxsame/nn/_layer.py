@@ -65,10 +65,8 @@ class Layer(Checked, HybridBlock):
 
     # -- a call
 
-    def forward(self, x: Any, *others: Any) -> Any:
+    def forward(self, x: Any) -> Any:
         """Returns the output for an array or a Symbol; wrong data is refused before a graph or Gluon sees it."""
-        if others:
-            self.check(x, *others)
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
@@ -131,10 +129,8 @@ class Layer(Checked, HybridBlock):
 
     # -- what can be wrong with the data
 
-    def check(self, *args: Any) -> None:
-        """Raises the error for an array that the layer does not take, and for more than one."""
-        validation.check_type(len(args) == 1, "a layer must be called with one array, its data", inputs=len(args))
-        (x,) = args
+    def check(self, x: Any) -> None:
+        """Raises the error for an array that the layer does not take."""
         operands.check("data", x)
         shape = x.shape
         self._check_shape(shape)

@@ -30,13 +30,13 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan.costs import BLOCK, TypicalLayer, Workload, is_partial, is_slow_when_plain
 from mxsame.plan.exact import exact_plans, first_plan, forced
 from mxsame.plan.strategies import POOLS, STRATEGIES, AxisPlan, Plan
-from mxsame.plan.windows import AnyWindow, Window, Windows, check_static
+from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
@@ -113,14 +113,19 @@ def choose(
     >>> choose(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
-    validation.check_type(isinstance(work, Workload), "work must be a mxsame.planner.Workload", work=work)
-    windows, allowed = tuple(windows), None if allowed is None else tuple(allowed)
+    windows = _checked(windows, work)
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
         plan = choose_layout(first_plan(windows, work.operator, allowed), windows, work)
     else:
         is_for_both = is_for_both and any(window.size is None for window in windows)
-        plan = _estimated_fastest(windows, work, allowed, is_for_both)
+        plan = _estimated_fastest(windows, work, None if allowed is None else tuple(allowed), is_for_both)
     return _pad_shallow_data(plan, windows, work)
+
+
+def _checked(windows: Any, work: Any) -> Windows:
+    """Returns the windows as a tuple. Raises a `TypeError` unless they are windows, and `work` is a workload."""
+    validation.check_type(isinstance(work, Workload), "work must be a mxsame.planner.Workload", work=work)
+    return checked_windows(windows)
 
 
 def candidates(
@@ -132,7 +137,8 @@ def candidates(
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Workload("transposed")))
     ['slice', 'kernel']
     """
-    plans = exact_plans(tuple(windows), work.operator, None if allowed is None else tuple(allowed))
+    windows = _checked(windows, work)
+    plans = exact_plans(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
@@ -248,6 +254,8 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)
     False
     """
+    windows = _checked(windows, work)
+    validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     layer, steps = TypicalLayer(windows, work), plan.steps
     nanoseconds = layer.operator(plan) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):

@@ -10,7 +10,7 @@ from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan
-from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, describe_windows
+from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, checked_windows, describe_windows
 
 _FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced", default=None)
 
@@ -28,7 +28,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
 
 @cached
 def exact_plans(
-    windows: Tuple[AnyWindow, ...], operator: str, allowed: Optional[Tuple[str, ...]] = None
+    windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None
 ) -> Mapping[str, Plan]:
     """Return every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
 
@@ -37,10 +37,10 @@ def exact_plans(
 
     Parameters
     ----------
-    windows : tuple of Window or TransposedWindow
+    windows : sequence of Window or TransposedWindow
     operator : str
         One of `OPERATORS`.
-    allowed : tuple of str, optional
+    allowed : sequence of str, optional
         Names of strategies; by default all that serve the operator.
 
     Raises
@@ -57,9 +57,10 @@ def exact_plans(
     """
     served = strategies_for(operator)
     allowed = served if allowed is None else allowed
+    windows = checked_windows(windows)
     check_residues(windows)
-    for name in allowed:
-        validation.check(name in STRATEGIES, f"allowed must contain only {', '.join(STRATEGIES)}", allowed=allowed)
+    fits = validation.is_sequence(allowed) and all(name in STRATEGIES for name in allowed)
+    validation.check(fits, f"allowed must be a sequence of names among {', '.join(STRATEGIES)}", allowed=allowed)
     if operator in POOLS and operator != "avg with padding":  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
@@ -99,13 +100,13 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     allowed, strategy = strategies_for(operator) if allowed is None else tuple(allowed), forced()
     forces = strategy is not None and strategy in allowed
     tried = tuple(name for name in allowed if name in ("native", strategy)) if forces else allowed
-    plans = exact_plans(tuple(windows), operator, tried)
+    plans = exact_plans(windows, operator, tried)
     if plans:
         return next(iter(plans.values()))
     rule, given = "an input of dynamic shape with this padding and stride has no exact graph", describe_windows(windows)
     if not forces:
         raise validation.DynamicShapeError(f"{rule}; received {given}")
-    exact = ", ".join(exact_plans(tuple(windows), operator, allowed)) or "none"
+    exact = ", ".join(exact_plans(windows, operator, allowed)) or "none"
     rule = f"strategy must be one that is exact for this layer ({exact})"
     raise ValueError(f"{rule}; received strategy={strategy!r}, {given}")
 

@@ -156,18 +156,27 @@ def make_windows(
     >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
-    lengths = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
-    validation.check(len(set(map(len, lengths.values()))) == 1, "all must have one entry per axis", **lengths)
+    paddings = _paddings(padding, size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
     windows = []
     arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
-    paddings = (padding,) * len(size) if isinstance(padding, str) else padding
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, paddings):
         arithmetic.effective_kernel_size(k, d)
+        if n is not None:
+            arithmetic.output_size(n, k, s, d, pads)  # an error reports the padding as it was given
         if pads not in arithmetic.SIZE_DEPENDENT:
             pads = arithmetic.resolve_pads(1, k, s, d, pads)
         windows.append(Window(n, k, s, d, pads, ceil_mode))
     check_static(tuple(windows), pool)
     return tuple(windows)
+
+
+def _paddings(padding: Any, **lengths: Any) -> Sequence[Any]:
+    """Returns the padding of each axis. Raises unless the lengths, and the padding if it is no word, have one entry per
+    axis."""
+    given = lengths if isinstance(padding, str) else {**lengths, "padding": padding}
+    fits = all(map(validation.is_sequence, given.values())) and len(set(map(len, given.values()))) == 1
+    validation.check(fits, "all must have one entry per axis", **given)
+    return (padding,) * len(lengths["size"]) if isinstance(padding, str) else cast(Sequence[Any], padding)
 
 
 def make_pool_windows(
@@ -240,6 +249,13 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
             _check_no_window_is_empty(window)
 
 
+def checked_windows(windows: Any) -> Windows:
+    """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of windows."""
+    fits = validation.is_sequence(windows) and windows and all(isinstance(each, _Axis) for each in windows)
+    validation.check_type(fits, "windows must be a sequence of Window or TransposedWindow", windows=windows)
+    return tuple(windows)
+
+
 def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
     """Raises `ValueError` if an axis that is dynamic has so long a stride that its sizes cannot all be checked."""
     dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
@@ -270,12 +286,12 @@ def make_transposed_windows(
     >>> make_transposed_windows((4,), (3,), (2,), (1,), "same", None)
     (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
     """
+    extras = (None,) * len(size) if output_padding is None else output_padding
+    lengths = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
+    paddings = _paddings(padding, **lengths, output_padding=extras)
     windows = []
     arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
-    paddings = (padding,) * len(size) if isinstance(padding, str) else padding
-    for n, k, s, d, pads, extra in zip(
-        size, kernel_size, strides, dilation, paddings, output_padding or (None,) * len(size)
-    ):
+    for n, k, s, d, pads, extra in zip(*lengths.values(), paddings, extras):
         crop = arithmetic.transposed_crops(k, s, d, pads, extra)
         if n is not None:
             arithmetic.transposed_output_size(n, k, s, d, pads, extra)  # refuses what leaves no output
