@@ -59,7 +59,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         from mxsame.validation import unknown_name
 
-        raise unknown_name(__name__, name, __all__)
+        elsewhere = {"mxsame.nn": import_module("mxsame.nn")} if name[0].isupper() else {}  # it may be a layer
+        raise unknown_name(__name__, name, __all__, elsewhere)
     module, _, attribute = _PUBLIC[name].partition(":")
     value = import_module(module)
     if attribute:

@@ -107,6 +107,8 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
         (mxsame.nn, "LSTM", "; use mxnet.gluon.rnn.LSTM"),
         (mxsame.keras.backend, "relu", "; use mxnet.nd.relu"),
         (mxsame.keras.ops, "conv2d", "; use mxsame.keras.ops.conv"),
+        (mxsame.keras, "conv2d", "; use mxsame.keras.backend.conv2d"),
+        (mxsame, "Conv2D", "; use mxsame.nn.Conv2D"),
         (mxsame.keras.ops, "nothing", "; it has average_pool, conv, .*"),
     ],
 )
