@@ -130,8 +130,7 @@ class Row:
             reach = (self.window.outputs(self.size) - 1) * self.window.stride + self.window.effective_kernel_size
             return low, max(reach - low - self.size, 0)
         if step.shift:
-            least, reach = step.shift
-            return low - least, reach - low
+            return low - step.shift.least, step.shift.reach - low
         return step.concat[0] + step.pad_operator[0], step.concat[1] + step.pad_operator[1]
 
     @property
@@ -157,8 +156,7 @@ class Row:
     def kept(self) -> range:
         outputs = self.window.outputs(self.size)
         if self.step.pick:
-            _, reach, zeros = self.step.pick
-            first = reach - zeros - self.low
+            first = self.step.pick.reach - self.step.pick.zeros - self.low
             return range(first, first + outputs * self.window.stride, self.window.stride)
         return range(self.step.crop[0], self.step.crop[0] + outputs)
 

@@ -5,8 +5,9 @@
 exact ones. `mxsame.planner` chooses among them.
 """
 
+from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.exact import exact_plans, first_plan, force, forced, strategies_for
-from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan, Strategy
+from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, Plan, Strategy
 from mxsame.plan.windows import TransposedWindow, Window, make_transposed_windows, make_windows
 
 __all__ = [

@@ -33,9 +33,11 @@ from dataclasses import replace
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
-from mxsame.plan.costs import BLOCK, TypicalLayer, Workload, is_partial, is_slow_when_plain
+from mxsame.plan.axis_plan import AxisPlan
+from mxsame.plan.costs import BLOCK, TypicalLayer, Workload
 from mxsame.plan.exact import exact_plans, first_plan, forced
-from mxsame.plan.strategies import POOLS, STRATEGIES, AxisPlan, Plan
+from mxsame.plan.operator_cost import is_partial, is_slow_when_plain, operator_cost
+from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
@@ -257,7 +259,7 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     windows = _checked(windows, work)
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     layer, steps = TypicalLayer(windows, work), plan.steps
-    nanoseconds = layer.operator(plan) + sum(step.cost(layer) for step in steps)
+    nanoseconds = operator_cost(plan, layer) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):
         nanoseconds += layer.costs.reorder * layer.inputs
     if layer.convolves and work.purpose != "deployment":

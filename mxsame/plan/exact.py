@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
-from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, AxisPlan, Plan
+from mxsame.plan.axis_plan import AxisPlan
+from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, checked_windows, describe_windows
 
 _FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced", default=None)

@@ -8,14 +8,18 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple, Type
+from typing import Any, Dict, Generic, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.axis_plan import AxisPlan, OneHot, PickedOutputs
 from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, TypicalLayer, Workload
 from mxsame.plan.windows import Windows
 
 GATHER_OPERATORS = 30
+
+Value = TypeVar("Value")  # of a field of `AxisPlan`
+Pair = Tuple[int, int]
 
 
 class Setting(NamedTuple):
@@ -53,7 +57,7 @@ class Setting(NamedTuple):
         return arrays.take_first(F, data, [other for other in range(self.axes.stop) if other != axis])
 
 
-class Step:
+class Step(Generic[Value]):
     """A change along some axes: `before` changes the data, `weight` the kernel and `after` the output.
 
     `plans` has the plans of all axes, `values` those of the step's own field of `AxisPlan`, for the axes that have the
@@ -63,7 +67,7 @@ class Step:
     fills = False  # padding becomes part of the data
     reorders = False  # data in oneDNN's blocks is brought into the plain layout, and back
 
-    def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
+    def __init__(self, plans: Mapping[int, AxisPlan], values: Mapping[int, Value]):
         self.plans, self.values, self.axes = plans, values, list(values)
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
@@ -89,7 +93,7 @@ class Step:
         return self.cost(layer)
 
 
-class Flip(Step):
+class Flip(Step[bool]):
     """The reversal of data, kernel and output."""
 
     reorders = True
@@ -117,7 +121,7 @@ class Flip(Step):
         return layer.costs.flip * layer.inputs + layer.costs.operator
 
 
-class Dilate(Step):
+class Dilate(Step[int]):
     """The addition of zeros between the elements of a transposed convolution's data. It is never chosen by its cost."""
 
     reorders = True
@@ -134,7 +138,7 @@ class Dilate(Step):
         return data
 
 
-class Concat(Step):
+class Concat(Step[Pair]):
     """The concatenation of elements to the data."""
 
     fills = reorders = True
@@ -173,9 +177,9 @@ class Lengthen(Concat):
         """Returns the data with the elements. MXNet infers its length too late for pooling operators, so it gets the
         shape of an array for which the length is inferred at once."""
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
-        for axis, (more, high) in self.values.items():
-            starts[axis], length = _infer_lengths(F, setting, data, axis, more)
-            length = arrays.concatenate(F, length, 0, (0, high)) if high else length
+        for axis, (extra, after) in self.values.items():
+            starts[axis], length = _infer_lengths(F, setting, data, axis, extra)
+            length = arrays.concatenate(F, length, 0, (0, after)) if after else length
             like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
         return F._internal._identity_with_attr_like_rhs(self.concatenate(F, setting, data, starts), like)
 
@@ -184,7 +188,7 @@ class Lengthen(Concat):
         return super().cost(layer) + 2 * layer.costs.touch * layer.inputs + operators * layer.costs.operator
 
 
-class Pad(Step):
+class Pad(Step[Pair]):
     """The addition of elements by MXNet's pad operator."""
 
     fills = reorders = True
@@ -196,7 +200,7 @@ class Pad(Step):
         return layer.costs.gather * layer.inputs + layer.costs.operator
 
 
-class Gather(Step):
+class Gather(Step[bool]):
     """The look-up of the data with its padding in the data: out*s + max(ke - s, 0) elements along each axis."""
 
     fills = reorders = True
@@ -231,19 +235,18 @@ class Gather(Step):
         return slowly * layer.costs.gather * layer.inputs + GATHER_OPERATORS * len(self.axes) * layer.costs.operator
 
 
-class Shift(Step):
+class Shift(Step[OneHot]):
     """The shift of the data within its padding to where its low is the same for every size."""
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        ones = {axis: OneHot(*values) for axis, values in self.values.items()}
-        pads = [ones[axis].length - 1 if axis in ones else 0 for axis in self.plans]
-        return _move_channels(F, setting, data, data, ones, pads, [1] * len(pads))
+        pads = [plan.shift.length - 1 if plan.shift else 0 for plan in self.plans.values()]
+        return _move_channels(F, setting, data, data, self.values, pads, [1] * len(pads))
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.inputs)
 
 
-class Zeros(Step):
+class Zeros(Step[Pair]):
     """The concatenation of (front, back) zeros to the kernel."""
 
     def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
@@ -265,17 +268,17 @@ class Zeros(Step):
         return layer.costs.weight * layer.weights
 
 
-class Crop(Step):
+class Crop(Step[Tuple[int, Optional[int]]]):
     """The crop of (start, end) elements from the output; an end of None depends on the size."""
 
-    def __init__(self, plans: Mapping[int, Any], values: Mapping[int, Any]):
+    def __init__(self, plans: Mapping[int, AxisPlan], values: Mapping[int, Tuple[int, Optional[int]]]):
         super().__init__(plans, values)
         self._dynamic = [axis for axis, (_, end) in values.items() if end is None]
         self._is_static = any(map(any, values.values()))
 
     def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
         """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
-        crops = [(plan.crop[0], plan.crop[1] or 0) for plan in self.plans.values()]
+        crops = [(plan.crop[0], plan.static_end) for plan in self.plans.values()]
         out = arrays.crop(F, out, crops, setting.spatial_axis)
         if not self._dynamic:
             return out
@@ -294,24 +297,27 @@ class Crop(Step):
         return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
 
 
-class Pick(Step):
+class Pick(Step[PickedOutputs]):
     """The choice of the outputs that SAME has for the size, from those of windows at every position."""
 
+    @property
+    def _ones(self) -> Dict[int, OneHot]:
+        return {axis: picked.one for axis, picked in self.values.items()}
+
     def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
-        ones = {axis: OneHot(least, reach) for axis, (least, reach, _) in self.values.items()}
-        pads = [plan.pick[2] if plan.pick else 0 for plan in self.plans.values()]
+        pads = [plan.pick.zeros if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), setting.windows)]
-        return _move_channels(F, setting, out, data, ones, pads, strides)
+        return _move_channels(F, setting, out, data, self._ones, pads, strides)
 
     def cost(self, layer: TypicalLayer) -> float:
-        return layer.moving(self.values, layer.results)
+        return layer.moving(self._ones, layer.results)
 
     def backward_cost(self, layer: TypicalLayer) -> float:
         return 0.0
 
 
 # By the field of `AxisPlan`. Before the operator they run in this order, after it in the opposite one.
-STEPS: Dict[str, Type[Step]] = {
+STEPS: Dict[str, Type[Step[Any]]] = {
     "flip": Flip,
     "dilate": Dilate,
     "concat": Concat,
@@ -326,18 +332,6 @@ STEPS: Dict[str, Type[Step]] = {
 
 
 # -- dynamic shapes: the graph reads a size off the data when it runs, in float64, which is exact for any length
-
-
-class OneHot(NamedTuple):
-    """The position of the single one along an axis of a kernel of zeros: reach - low, where low is at least `least`."""
-
-    least: int
-    reach: int
-
-    @property
-    def length(self) -> int:
-        """The length of the kernel."""
-        return self.reach - self.least + 1
 
 
 def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
@@ -357,15 +351,15 @@ def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
     return F.ceil(half) if window.extra_at_start else F.floor(half)
 
 
-def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, more: int) -> Tuple[Any, Any]:
-    """Returns two arrays: `more` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
+def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
+    """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
     many as these and the data.
 
     MXNet infers these lengths with the shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is.
     The first array is what is missing from that sum to n: of MXNet's operators, only `_rnn_param_concat` infers it.
     """
     window = setting.window(axis)
-    missing = window.effective_kernel_size - window.stride + 2 * more
+    missing = window.effective_kernel_size - window.stride + 2 * extra
     row = F.zeros_like(F.reshape(setting.row(F, data, axis), shape=(-1,)))
     starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
     twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
@@ -404,12 +398,12 @@ def _move_channels(
     return arrays.convolve_channels(F, array, kernel, channels, lengths, stride=tuple(strides), pad=tuple(pads))
 
 
-def steps_of(axes: Tuple[Any, ...]) -> Tuple[Step, ...]:
+def steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[Step[Any], ...]:
     """Returns the steps of a plan: those whose field is not empty for some axis."""
     plans, steps = dict(enumerate(axes, SPATIAL)), []
     for field, step in STEPS.items():
         values = {axis: getattr(plan, field) for axis, plan in plans.items()}
-        asked = {axis: value for axis, value in values.items() if value != getattr(type(plans[axis]), field)}
+        asked = {axis: value for axis, value in values.items() if value != getattr(AxisPlan, field)}
         if asked:
             steps.append(step(plans, asked))
     return tuple(steps)

@@ -1,4 +1,4 @@
-"""How MXNet runs a window: the steps of an `AxisPlan`, and the table of strategies that fill them in.
+"""How MXNet runs a window: the table of strategies, which fill in the steps of an `AxisPlan`.
 
 MXNet's operators have one pad for both ends. Steps around an operator make its values those of asymmetric padding::
 
@@ -13,74 +13,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
+from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHot, PickedOutputs
 from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
 MOST_SHIFTS = 2  # after the first; each is an element of the kernel that moves data, zero for all but one
-
-
-@dataclass(frozen=True)
-class AxisPlan:
-    """The way in which MXNet runs a window along one axis. All counts are elements of data, kernel or output.
-
-    Parameters
-    ----------
-    kernel_size
-        The elements of the operator's kernel, zeros included.
-    flip
-        The data, the kernel and the output are reversed; what follows is in flipped coordinates.
-    concat
-        (low, high) elements concatenated to the data.
-    lengthen
-        (more, high): low of the size and `more` elements are concatenated before the data, `high` after it.
-    pad_operator
-        (low, high) elements added by MXNet's pad operator.
-    gather
-        The padded data is gathered from the data, with pads computed in the graph.
-    shift
-        (least, reach): the data is shifted within its padding, so that low is `least` for every size; `reach` is the
-        pad that the last window of any size needs.
-    pick
-        (least, reach, zeros): the operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are
-        picked. `least` is the least low, `zeros` the zeros added to both ends of the outputs.
-    dilate
-        The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
-        flipped kernel (transposed convolutions only); 0 otherwise.
-    zeros
-        (front, back) zeros concatenated to the kernel.
-    pad
-        The operator's own pad, the same at both ends.
-    adj
-        The operator's own output padding (transposed convolutions only).
-    crop
-        (start, end) elements dropped from the output. If end is None, ceil(n/s) elements are kept.
-
-    Examples
-    --------
-    >>> AxisPlan(kernel_size=3, pad=2, crop=(1, 0))  # pads (0, 1) with stride 2: pad by 2, drop the first output
-    AxisPlan(kernel_size=3, flip=False, ..., pad=2, adj=0, crop=(1, 0))
-    """
-
-    kernel_size: int
-    flip: bool = False
-    concat: Tuple[int, int] = (0, 0)
-    lengthen: Optional[Tuple[int, int]] = None
-    pad_operator: Tuple[int, int] = (0, 0)
-    gather: bool = False
-    shift: Optional[Tuple[int, int]] = None
-    pick: Optional[Tuple[int, int, int]] = None
-    dilate: int = 0
-    zeros: Tuple[int, int] = (0, 0)
-    pad: int = 0
-    adj: int = 0
-    crop: Tuple[int, Optional[int]] = (0, 0)
-
-    def strides(self, window: AnyWindow) -> int:
-        """Returns the operator's own stride."""
-        return 1 if self.dilate or self.pick else window.stride
 
 
 @dataclass(frozen=True)
@@ -101,7 +41,7 @@ class Plan:
     blocks: bool = False
 
     @functools.cached_property
-    def steps(self) -> Tuple[Step, ...]:
+    def steps(self) -> Tuple[Step[Any], ...]:
         """The steps around the operator."""
         return steps_of(self.axes)
 
@@ -188,12 +128,11 @@ def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> O
 def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
     """Returns the number of outputs of MXNet's operator, by its own formula."""
     extended = (plan.kernel_size - 1) * window.dilation + 1
-    shifted = plan.shift[1] - plan.shift[0] if plan.shift else 0
+    shifted = plan.shift.length - 1 if plan.shift else 0
     shifted += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
     span = size + sum(plan.concat) + sum(plan.pad_operator) + shifted + 2 * plan.pad - extended
     if plan.pick:
-        least, reach, zeros = plan.pick
-        span += 2 * zeros - (reach - least)
+        span += 2 * plan.pick.zeros - (plan.pick.one.length - 1)
     return (-(-span // window.stride) if ceil else span // window.stride) + 1
 
 
@@ -229,21 +168,21 @@ def _concat_low(window: Window) -> Optional[AxisPlan]:
     return _static(_concat)(window) or _lengthened(window, 0)
 
 
-def _lengthened(window: Window, more: int, ceil: bool = False) -> Optional[AxisPlan]:
-    """Concatenate low of the size and `more` elements, for windows that are dropped, before the data, and the longest
+def _lengthened(window: Window, extra: int, ceil: bool = False) -> Optional[AxisPlan]:
+    """Concatenate low of the size and `extra` elements, for windows that are dropped, before the data, and the longest
     high after it.
 
     At least two elements are needed before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
     pads = [window.pads(size) for size in window.sizes]
-    is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + more > 1
+    is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
     if window.size is not None or not window.follows_size or not is_long:
         return None
     high = max(max(high for _, high in pads) - (window.stride - 1 if ceil else 0), 0)
-    plan = AxisPlan(window.kernel_size, lengthen=(more, high), crop=(more // window.stride, 0))
-    given = {_operator_outputs(plan, window, size, ceil) - window.outputs(size) for size in window.sizes}
-    return plan if given == {plan.crop[0]} else None
+    plan = AxisPlan(window.kernel_size, lengthen=AddedElements(extra, high), crop=(extra // window.stride, 0))
+    surplus = {_operator_outputs(plan, window, size, ceil) - window.outputs(size) for size in window.sizes}
+    return plan if surplus == {plan.crop[0]} else None
 
 
 def _flip(window: Window) -> Optional[AxisPlan]:
@@ -268,7 +207,7 @@ def _shift(window: Window) -> Optional[AxisPlan]:
     """Shift the data to where the windows of every size start at the same position."""
     if window.size is not None:
         return None
-    return _moved(window, lambda least, reach: [AxisPlan(window.kernel_size, shift=(least, reach), pad=least)])
+    return _moved(window, lambda least, reach: [AxisPlan(window.kernel_size, shift=OneHot(least, reach), pad=least)])
 
 
 def _pick(window: Window) -> Optional[AxisPlan]:
@@ -279,7 +218,7 @@ def _pick(window: Window) -> Optional[AxisPlan]:
 
     def drafts(least: int, reach: int) -> Iterator[AxisPlan]:
         for zeros in range(window.kernel_size):
-            yield AxisPlan(window.kernel_size, pick=(least, pad + zeros, zeros), pad=pad)
+            yield AxisPlan(window.kernel_size, pick=PickedOutputs(least, pad + zeros, zeros), pad=pad)
 
     return _moved(window, drafts)
 
@@ -358,9 +297,9 @@ def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> O
     else:
         first = plan.pad + plan.crop[0] - plan.zeros[0] * window.dilation
         outputs = (plan.kernel_size - 1) * window.dilation + 1 - 2 * plan.pad + plan.adj
-    left = outputs - plan.crop[0] - (plan.crop[1] or 0)
+    left = outputs - plan.crop[0] - plan.static_end
     exact = first == start and left == expected
-    no_negative = min(plan.pad, plan.adj, plan.crop[0], plan.crop[1] or 0) >= 0
+    no_negative = min(plan.pad, plan.adj, plan.crop[0], plan.static_end) >= 0
     return plan if exact and no_negative and plan.adj < window.stride else None
 
 

@@ -1,0 +1,106 @@
+"""The steps by which MXNet runs a window along one axis, as numbers. What runs them is in `mxsame.plan.steps`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Optional, Tuple
+
+from mxsame.plan.windows import AnyWindow
+
+
+class OneHot(NamedTuple):
+    """The position of the single one along an axis of a kernel of zeros: reach - low, where low is at least `least`."""
+
+    least: int
+    reach: int
+
+    @property
+    def length(self) -> int:
+        """The length of the kernel."""
+        return self.reach - self.least + 1
+
+
+class PickedOutputs(NamedTuple):
+    """The outputs of an operator with stride 1 that a kernel with a single one picks, whose position is that of a
+    `OneHot`. `zeros` zeros are added to both ends of the outputs first."""
+
+    least: int
+    reach: int
+    zeros: int
+
+    @property
+    def one(self) -> OneHot:
+        """The position of the one."""
+        return OneHot(self.least, self.reach)
+
+
+class AddedElements(NamedTuple):
+    """Elements concatenated to data: before it low of the size, and `extra` in addition; `after` after it."""
+
+    extra: int
+    after: int
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    """The way in which MXNet runs a window along one axis. All counts are elements of data, kernel or output.
+
+    Parameters
+    ----------
+    kernel_size
+        The elements of the operator's kernel, zeros included.
+    flip
+        The data, the kernel and the output are reversed; what follows is in flipped coordinates.
+    concat
+        (low, high) elements concatenated to the data.
+    lengthen
+        Elements are concatenated to the data, before it as many as follow from the size.
+    pad_operator
+        (low, high) elements added by MXNet's pad operator.
+    gather
+        The padded data is gathered from the data, with pads computed in the graph.
+    shift
+        The data is shifted within its padding, so that low is `least` for every size; `reach` is the pad that the last
+        window of any size needs.
+    pick
+        The operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are picked.
+    dilate
+        The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
+        flipped kernel (transposed convolutions only); 0 otherwise.
+    zeros
+        (front, back) zeros concatenated to the kernel.
+    pad
+        The operator's own pad, the same at both ends.
+    adj
+        The operator's own output padding (transposed convolutions only).
+    crop
+        (start, end) elements dropped from the output. If end is None, ceil(n/s) elements are kept.
+
+    Examples
+    --------
+    >>> AxisPlan(kernel_size=3, pad=2, crop=(1, 0))  # pads (0, 1) with stride 2: pad by 2, drop the first output
+    AxisPlan(kernel_size=3, flip=False, ..., pad=2, adj=0, crop=(1, 0))
+    """
+
+    kernel_size: int
+    flip: bool = False
+    concat: Tuple[int, int] = (0, 0)
+    lengthen: Optional[AddedElements] = None
+    pad_operator: Tuple[int, int] = (0, 0)
+    gather: bool = False
+    shift: Optional[OneHot] = None
+    pick: Optional[PickedOutputs] = None
+    dilate: int = 0
+    zeros: Tuple[int, int] = (0, 0)
+    pad: int = 0
+    adj: int = 0
+    crop: Tuple[int, Optional[int]] = (0, 0)
+
+    def strides(self, window: AnyWindow) -> int:
+        """Returns the operator's own stride."""
+        return 1 if self.dilate or self.pick else window.stride
+
+    @property
+    def static_end(self) -> int:
+        """The elements dropped from the end of the output, apart from those that depend on the size."""
+        return self.crop[1] or 0
