@@ -17,7 +17,7 @@ from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from benchmarks.timing import FLAGS, measure
 from mxsame._mxnet import mx
-from mxsame.plan.costs import has_avx512
+from mxsame.onednn_blocks import has_avx512
 
 TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
 LOSS_TOLERANCE = 1e-3  # normalization by a batch magnifies rounding

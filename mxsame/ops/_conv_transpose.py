@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
+from mxsame.onednn_blocks import SMALLEST
 from mxsame.ops._call import IN_A_FORMAT, choose_plan, run
 from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
@@ -19,8 +20,6 @@ from mxsame.validation import Shape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
-
-ONE_BLOCK = 8  # channels; oneDNN keeps the weights of as many or more in blocks
 
 
 @validation.check_arguments
@@ -156,7 +155,7 @@ def _refused(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, i
     if not on_gpu:
         wrong = wrong or inputs.channels_last or is_computed or not tensors.is_input(weight)
         wrong = wrong or (rank == 3 and tensors.known_type(weight) != "float32")
-        in_blocks = work.in_channels is None or work.in_channels // work.groups >= ONE_BLOCK
+        in_blocks = work.in_channels is None or work.in_channels // work.groups >= SMALLEST
         one_output = work.channels == work.groups
         untrainable = reorders or (one_output and in_blocks) or operands.amp_is_on()
         wrong = wrong or (target.has_gradients and untrainable)

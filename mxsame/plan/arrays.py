@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Sequence, Tuple
 
+from mxsame.onednn_blocks import LARGEST
+
 SPATIAL = 2  # the first spatial axis, with channels first
-WHOLE_BLOCKS = 16  # channels, a multiple of every block of oneDNN
 COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet needs: no pass takes them out
 
 
@@ -97,12 +98,12 @@ def take_first(F: Any, array: Any, axes: Sequence[int]) -> Any:
 
 
 def take_first_block(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Returns the first element of these axes, except that up to `WHOLE_BLOCKS` channels stay.
+    """Returns the first element of these axes, except that up to `LARGEST` channels stay, which are whole blocks.
 
     Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
     blocks of the whole array first. A slice that divides a block ends the process (SIGFPE).
     """
-    ends = {axis: WHOLE_BLOCKS if axis == 1 else 1 for axis in axes}
+    ends = {axis: LARGEST if axis == 1 else 1 for axis in axes}
     last = max(ends) + 1
     return F.slice(array, begin=(0,) * last, end=tuple(ends.get(axis) for axis in range(last)))
 

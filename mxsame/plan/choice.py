@@ -33,15 +33,16 @@ from dataclasses import replace
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
+from mxsame.onednn_blocks import SMALLEST
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import BLOCK, TypicalLayer, Workload
+from mxsame.plan.costs import TypicalLayer, Workload
 from mxsame.plan.exact import exact_plans, first_plan, forced
 from mxsame.plan.operator_cost import is_partial, is_slow_when_plain, operator_cost
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
-LEAST_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
+LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
 class Decision(NamedTuple):
@@ -225,8 +226,8 @@ def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> P
     if channels is None:
         return plan
     in_blocks = work.in_blocks and not any(step.reorders for step in plan.steps)
-    pairs = work.pairs and rank == 1 and not in_blocks and channels % 2 == 0 and channels >= 2 * LEAST_CHANNELS
-    blocks = work.blocks and (pairs or rank == 2) and work.plain and channels % (BLOCK * (1 + pairs)) == 0
+    pairs = work.pairs and rank == 1 and not in_blocks and channels % 2 == 0 and channels >= 2 * LEAST_POOLED_CHANNELS
+    blocks = work.blocks and (pairs or rank == 2) and work.plain and channels % (SMALLEST * (1 + pairs)) == 0
     return replace(plan, pairs=pairs, blocks=blocks and _is_slow_in_plain_layout(plan, windows, work.operator))
 
 

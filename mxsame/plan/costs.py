@@ -6,13 +6,11 @@ operator between them (`mxsame.plan.operator_cost`) have their own costs, for th
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
+from mxsame.onednn_blocks import SMALLEST
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.axis_plan import OneHot
 from mxsame.plan.windows import AnyWindow
@@ -21,7 +19,6 @@ MOVE_OPERATORS = 8  # operators that make a kernel with a single one
 LOW_OPERATORS = 12  # that compute SAME's low for an axis of dynamic shape
 AXIS_OPERATORS = 3  # in addition, for each axis
 
-BLOCK = 8  # channels of oneDNN's smallest blocks
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
@@ -117,14 +114,14 @@ class TypicalLayer:
         kernel_elements = math.prod(window.kernel_size for window in windows)
         self.weights: int = self.channels * self.in_channels // work.groups * kernel_elements
         keeps_blocks = not self.training  # batch norm undoes them
-        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= BLOCK and not work.plain
-        self.output_in_blocks: bool = keeps_blocks and self.channels >= BLOCK and self.convolves
+        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= SMALLEST and not work.plain
+        self.output_in_blocks: bool = keeps_blocks and self.channels >= SMALLEST and self.convolves
 
     @property
     def depthwise(self) -> float:
         """The cost of a multiplication of a depthwise convolution: oneDNN has fast code for two axes and a block of
         channels."""
-        fast = self.rank == 2 and self.in_channels >= BLOCK
+        fast = self.rank == 2 and self.in_channels >= SMALLEST
         return self.costs.depthwise if fast else self.costs.depthwise_slow
 
     def moving(self, ones: Mapping[int, OneHot], elements: int) -> float:
@@ -138,12 +135,4 @@ class TypicalLayer:
 def _typical_size(rank: int, channels: int) -> int:
     """Returns the size of a network's input for few channels, else a quarter of it, halved wherever channels double."""
     quarter = TYPICAL_PICTURE[rank] // 4
-    return TYPICAL_PICTURE[rank] if channels < BLOCK else min(quarter, max(7, quarter * QUARTER[rank] // channels))
-
-
-@functools.lru_cache(maxsize=None)
-def has_avx512(part: str = "f") -> bool:
-    """Returns whether the processor has a part of AVX-512, by default the foundation, as reported by Linux."""
-    with contextlib.suppress(OSError):
-        return f"avx512{part}" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    return False
+    return TYPICAL_PICTURE[rank] if channels < SMALLEST else min(quarter, max(7, quarter * QUARTER[rank] // channels))

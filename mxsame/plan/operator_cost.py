@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Sequence
 
-from mxsame.plan import costs
+from mxsame import onednn_blocks
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import TypicalLayer
 from mxsame.plan.strategies import Plan
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
-BYTES_OF_BLOCK = 16 * 4  # of one element of the largest blocks
+BYTES_OF_BLOCK = onednn_blocks.LARGEST * 4  # of one element of the largest blocks
 CACHE = 1 << 20  # bytes of data and output, up to which oneDNN pools plain data in blocks, with AVX-512
 
 
@@ -25,25 +25,25 @@ def operator_cost(plan: Plan, layer: TypicalLayer) -> float:
 
 def _pooling(plan: Plan, layer: TypicalLayer) -> float:
     """Returns the cost of what a pooling operator reads, and of a copy in blocks."""
-    prices, elements, detour = layer.costs, layer.batch * layer.in_channels, 0.0
-    each = prices.pooling
+    costs, elements, detour = layer.costs, layer.batch * layer.in_channels, 0.0
+    each = costs.pooling
     if layer.work.operator == "avg" and is_partial(plan, layer.windows, layer.size):
-        each = prices.pooling_slow
+        each = costs.pooling_slow
     elif plan.blocks:
-        detour = 4 * elements * math.prod(layer.size) * prices.touch  # into blocks: two reads, two writes
+        detour = 4 * elements * math.prod(layer.size) * costs.touch  # into blocks: two reads, two writes
     elif layer.work.plain and is_slow_when_plain(plan, layer.windows, layer.size):
-        each = prices.pooling_slow
+        each = costs.pooling_slow
     return detour + elements * _all_reads(plan, layer) * each * (2 if layer.training else 1)
 
 
 def _convolution(plan: Plan, layer: TypicalLayer) -> float:
     """Returns the cost of the multiplications of a convolution, and of those of its gradients in training."""
-    prices, share = layer.costs, max(layer.in_channels // layer.work.groups, 1)
+    costs, share = layer.costs, max(layer.in_channels // layer.work.groups, 1)
     long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
-    each, backward = prices.dense, (4 if long else 2) * prices.dense  # backward: gradients of the data and the weight
+    each, backward = costs.dense, (4 if long else 2) * costs.dense  # backward: gradients of the data and the weight
     if share == 1 and layer.work.groups > 1:
         each = layer.depthwise
-        backward = prices.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0
+        backward = costs.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0
     products = layer.batch * layer.channels * share * _all_reads(plan, layer)
     return products * (each + (backward if layer.training else 0))
 
@@ -99,4 +99,4 @@ def is_slow_when_plain(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[
     output does not fit into the cache."""
     outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
     elements = math.prod(size) + math.prod(outputs)
-    return not costs.has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
+    return not onednn_blocks.has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE

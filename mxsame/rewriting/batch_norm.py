@@ -11,14 +11,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from mxsame import onednn_blocks
 from mxsame.rewriting import sinking
 from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, operator
 from mxsame.rewriting.operators import depthwise
 from mxsame.rewriting.windows import is_channels_first
 
 FAR = 30  # standard deviations
-LEAST_CHANNELS = 8  # in oneDNN's blocks
-IN_BLOCKS = ("Activation", "LeakyReLU", "Pooling", "clip")  # operators that write in the layout of their data
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
 OPERANDS: Dict[
     str, Callable[..., Any]
@@ -197,7 +196,7 @@ def _split_bias(graph: Graph, node: Node, shapes: Shapes, users: Users) -> Dict[
     """Let a depthwise 1x1 convolution add the bias of a Deconvolution, which takes the Deconvolution longer than its
     products, after the slices of its output. Returns the output that the new convolution replaces."""
     *_, bias = map(graph.value, node.inputs)
-    if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < LEAST_CHANNELS:
+    if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < onednn_blocks.SMALLEST:
         return {}
     after, user = node, users[node][0].node
     while len(users[after]) == 1 and user is not None and user.op == "slice":
@@ -242,8 +241,8 @@ def _sum_relus(graph: Graph, node: Node, slope: np.ndarray) -> None:
 
 def _is_in_blocks(source: Output, shapes: Shapes) -> bool:
     """Returns whether an array is in the blocks of a convolution."""
-    is_wide = shapes.get(source.node, ())[1:2] >= (LEAST_CHANNELS,)
-    while source.node.op in IN_BLOCKS:
+    is_wide = shapes.get(source.node, ())[1:2] >= (onednn_blocks.SMALLEST,)
+    while source.node.op in onednn_blocks.KEEP_DEPLOYED:
         source = source.node.inputs[0]
     return is_wide and source.node.op == "Convolution" and is_channels_first(source.node)
 

@@ -6,20 +6,18 @@ take the blocks, MXNet copies to the plain layout and back.
 
 from __future__ import annotations
 
-from typing import Collection, Optional, Sequence
+from typing import Collection, Optional
 
 import numpy as np
 
-from mxsame import tensors
+from mxsame import onednn_blocks, tensors
 from mxsame._mxnet import mx
-from mxsame.plan.costs import has_avx512
+from mxsame.onednn_blocks import size_for
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, entries, factors, operator
 from mxsame.rewriting.operators import copy_to_plain, depthwise, full, subgraph
 from mxsame.rewriting.windows import is_channels_first
 
-# Kinds that run in the layout of their data, forward and backward; the last two may be in place.
-IN_BLOCKS = ("Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_scalar", "minimum_scalar")
 NORM_RELU = "_contrib_BatchNormWithReLU"
 HIGHEST_BOUND = 8.0  # of a clip by two ReLUs, which round what is below it to 2.4e-7
 WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # some of them
@@ -33,7 +31,7 @@ def speed_up(graph: Graph, trains: bool) -> None:
         return
     single = {output for output, dtype in graph.dtypes().items() if dtype is np.float32}
     clip_by_bounds(graph, single)
-    if trains and tensors.has_onednn() and has_avx512():
+    if trains and tensors.has_onednn() and onednn_blocks.has_avx512():
         drop_copies_of_norms(graph)
         outputs = list(map(Output, graph.nodes()))
         inferred = tensors.infer_shapes(graph.symbol(outputs), graph.inputs) or ()
@@ -61,7 +59,7 @@ def mend_gradients(graph: Graph) -> None:
     for node in joined:
         known = [shapes.get(part) or (0,) * 4 for part in node.inputs]
         channels = [shape[1] for shape in known]
-        is_divided = 0 in channels or _block_of([sum(channels)]) > _block_of([sum(channels), *channels])
+        is_divided = 0 in channels or size_for([sum(channels)]) > size_for([sum(channels), *channels])
         if is_divided and len(known[0]) == 4:  # oneDNN's own
             replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     for node in nodes:
@@ -139,7 +137,7 @@ def use_dense_layers(graph: Graph, shapes: Shapes) -> None:
     For these, oneDNN uses AVX-512 in matrix products, but not in convolutions."""
     for node in graph.nodes():
         channels = [shapes.get(each, (0, 0))[1] for each in (node.inputs[0].node, node)] if _is_dense(node) else [0]
-        if _block_of(channels) == 8 and np.prod(channels) > MANY_PRODUCTS * sum(channels):
+        if size_for(channels) == onednn_blocks.SMALLEST and np.prod(channels) > MANY_PRODUCTS * sum(channels):
             data, weight, *bias = node.inputs
             last = operator("transpose", f"{node.name}_last", data, axes=(0, 2, 3, 1))
             matrix = operator("Reshape", f"{node.name}_matrix", weight, shape=(0, -1))
@@ -179,7 +177,7 @@ def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
         bound, channels = float(minimum.attr("scalar")), shapes.get(norm, (0, 0))[1]
         fits = node.attr("act_type") == "relu" and 0 < bound <= HIGHEST_BOUND
         fits = fits and _has_same_blocks_at_any_size(convolution, shapes)
-        if fits and 1 < _block(convolution, shapes, convolution) == _block_of([channels]):
+        if fits and 1 < _block(convolution, shapes, convolution) == size_for([channels]):
             scale = operator("negative", f"{node.name}_scale", norm.inputs[1])
             shift = operator("_rminus_scalar", f"{node.name}_shift", norm.inputs[2], scalar=bound)
             norm.op, norm.inputs[1:3] = NORM_RELU, [scale, shift]
@@ -215,7 +213,7 @@ def pad_by_convolutions(graph: Graph, shapes: Shapes) -> None:
         source, channels = data.node, shapes.get(data.node, (0, 0))[1]
         while source.op in ("Activation", "BatchNorm"):
             source = source.inputs[0].node
-        if source.op == "Convolution" and 1 < _block(source, shapes, source) == _block_of([channels]):
+        if source.op == "Convolution" and 1 < _block(source, shapes, source) == size_for([channels]):
             one = full(f"{node.name}_one", (channels, 1, 1, 1), 1)
             widths = (0, 0, 0, 0, 1, 0, 1, 0)
             kernel = operator("Pad", f"{node.name}_kernel", one, mode="constant", pad_width=widths)
@@ -246,7 +244,7 @@ def _meets_other_blocks(norm: Node, users: Users, shapes: Shapes) -> bool:
     block, nodes = _block(before, shapes, before), [norm]
     for each in nodes if block > 1 else ():  # the list grows in the loop
         for user, _ in users[each]:
-            if user is not None and user.kind in IN_BLOCKS:
+            if user is not None and user.kind in onednn_blocks.KEEP_IN_TRAINING:
                 nodes += [user] * (user not in nodes)
             elif user is not None and _block(user, shapes, each) not in (0, block):
                 return True
@@ -263,16 +261,10 @@ def _block(node: Node, shapes: Shapes, array: Node) -> int:
     if node.op in ("Convolution", "Deconvolution"):
         before = shapes.get(node.inputs[0].node, (0, 0))[1]
         is_depthwise = groups == before == shape[1]
-        is_of_picture = groups == 1 and before < 16 and array is node
+        is_of_picture = groups == 1 and before < onednn_blocks.LARGEST and array is node
         lengths = [shape[1]] if is_depthwise or is_of_picture else [before // groups, shape[1] // groups]
     elif node.op == "Pooling" and node.attr("global_pool", False):
         lengths = [shape[1]]
     else:
         return 0
-    return _block_of(lengths) or int(groups > 1)
-
-
-def _block_of(lengths: Sequence[int]) -> int:
-    """Returns the size of the largest blocks that divide all these numbers of channels, 0 if there is none."""
-    fitting = (size for size in (16, 8) if all(length > 0 and not length % size for length in lengths))
-    return next(fitting, 0)
+    return size_for(lengths) or int(groups > 1)

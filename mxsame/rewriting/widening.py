@@ -7,11 +7,10 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
-from mxsame.plan.costs import has_avx512
+from mxsame import onednn_blocks
 from mxsame.rewriting.graph import Graph, Node, Shape, Shapes, User, Users, operator
 from mxsame.rewriting.windows import is_channels_first
 
-LEAST = 8  # channels in a block
 KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")  # kinds
 
 
@@ -38,9 +37,9 @@ def widen(graph: Graph) -> None:
         if start in seen or _groups(graph, start) != 1:
             continue
         channels = int(start.attr("num_filter"))
-        more = -channels % (16 if has_avx512() else 8)
+        more = -channels % (onednn_blocks.LARGEST if onednn_blocks.has_avx512() else onednn_blocks.SMALLEST)
         part = _part_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
-        if part is None and channels % LEAST and _has_blocks(graph, start, shapes):
+        if part is None and channels % onednn_blocks.SMALLEST and _has_blocks(graph, start, shapes):
             part = _convolution_only(start, users)
         if part is not None:
             seen.update(part.keepers)
@@ -71,7 +70,7 @@ def _append_zeros(graph: Graph, node: Node, position: int, axis: int, count: int
 
 def _has_blocks(graph: Graph, node: Node, shapes: Shapes) -> bool:
     """Returns whether a convolution has data in blocks, and more than one element of each channel."""
-    return graph.values[node.inputs[1].node.name].shape[1] >= LEAST and math.prod(shapes[node][2:]) > 1
+    return graph.values[node.inputs[1].node.name].shape[1] >= onednn_blocks.SMALLEST and math.prod(shapes[node][2:]) > 1
 
 
 def _groups(graph: Graph, node: Optional[Node]) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.onednn_blocks import KEEP_AS_TRACED
 from mxsame.tensors import operands
 
 
@@ -100,13 +101,6 @@ def is_input(array: Any) -> bool:
     return True
 
 
-# Elementwise operators, which take data as oneDNN's convolutions leave it; Dropout only in inference.
-_KEEP_BLOCKS = {
-    *("Activation", "LeakyReLU", "relu", "sigmoid", "tanh", "softsign", "_copy", "BlockGrad", "Dropout", "Pooling"),
-    *("elemwise_add", "broadcast_add", "add_n"),
-}
-
-
 def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
     """Returns whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph
     for this purpose shows it.
@@ -115,7 +109,7 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
     """
     if not isinstance(array, mx.sym.Symbol):
         return False
-    keep = _KEEP_BLOCKS | {"BatchNorm"} if purpose == "deployment" else _KEEP_BLOCKS
+    keep = KEEP_AS_TRACED | {"BatchNorm"} if purpose == "deployment" else KEEP_AS_TRACED
     keep = keep - {"Dropout"} if purpose == "training" else keep
     graph = json.loads(array.tojson())
     nodes, position = graph["nodes"], graph["heads"][0][0]

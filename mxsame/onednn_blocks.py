@@ -1,0 +1,42 @@
+"""What oneDNN does on the CPU with the channels of data: every fact about its blocks is here, once.
+
+oneDNN's convolutions keep data in blocks of 8 or 16 channels, forward and backward. If an operator does not take the
+blocks, MXNet copies the data to the plain layout before it, and the next convolution copies it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import Sequence
+
+LARGEST, SMALLEST = 16, 8  # channels of a block
+
+# Operators that write in the layout of their data, in a graph that is not rewritten yet. Dropout does so at inference.
+KEEP_AS_TRACED = {
+    *("Activation", "LeakyReLU", "relu", "sigmoid", "tanh", "softsign", "_copy", "BlockGrad", "Dropout", "Pooling"),
+    *("elemwise_add", "broadcast_add", "add_n"),
+}
+# The same in a graph that is deployed: it has one form of each activation, and oneDNN runs a clip with its convolution.
+KEEP_DEPLOYED = {"Activation", "LeakyReLU", "Pooling", "clip"}
+# Kinds of operators that do so backward, too. The last two may be in place.
+KEEP_IN_TRAINING = {"Activation", "LeakyReLU", "Dropout", "identity", "add", "maximum_scalar", "minimum_scalar"}
+
+
+def size_for(channels: Sequence[int]) -> int:
+    """Returns the size of the largest blocks that divide all these numbers of channels, 0 if there is none.
+
+    >>> size_for([32, 24]), size_for([12])
+    (8, 0)
+    """
+    fitting = (size for size in (LARGEST, SMALLEST) if all(count > 0 and not count % size for count in channels))
+    return next(fitting, 0)
+
+
+@functools.lru_cache(maxsize=None)
+def has_avx512(part: str = "f") -> bool:
+    """Returns whether the processor has a part of AVX-512, by default the foundation, as reported by Linux."""
+    with contextlib.suppress(OSError):
+        return f"avx512{part}" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return False
