@@ -21,6 +21,7 @@ from mxsame._mxnet import mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
+from mxsame.rewriting.graph import operators
 from mxsame.scope import ANY, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 
@@ -29,7 +30,7 @@ from mxsame.tensors import operands
 # time can leave each waiting for the other for good.
 TURN = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
-LOOPS = re.compile(r'"op": "_(foreach|while_loop|cond)"')
+LOOPS = {"_foreach", "_while_loop", "_cond"}
 BYTES = 4  # of an element, mostly
 SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
@@ -356,7 +357,7 @@ def has_loop(symbol: Any) -> bool:
     """Returns whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet
     1.9.1 does not wait for it, or waits for good. What oneDNN has fused has subgraphs as well, and gains by static
     shapes."""
-    return LOOPS.search(symbol.tojson()) is not None
+    return not LOOPS.isdisjoint(operators(symbol))
 
 
 class Runner:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, training, widening
-from mxsame.rewriting.graph import Graph, InputShapes
+from mxsame.rewriting.graph import Graph, InputShapes, operators
 from mxsame.scope import Target
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     has_gradients = trains or target.gradients
     changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
-    written = symbol.tojson()
-    if not any(f'"op": "{op}"' in written for op in changed):
+    if changed.isdisjoint(operators(symbol)):
         return symbol  # reading and writing a graph takes time
     graph = Graph.of(symbol, {}, shapes)
     onednn.copy_before_softmax(graph)

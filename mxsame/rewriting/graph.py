@@ -8,7 +8,7 @@ import json
 import re
 from collections import ChainMap
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -148,6 +148,11 @@ def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
     given = (entries(node.attr(name)) for name in ("begin", "end", "step"))
     begin, end, step = (each + [None] * (len(shape) - len(each)) for each in given)
     return [part[slice(*ends)] for part, ends in zip(whole, zip(begin, end, step))]
+
+
+def operators(symbol: Symbol) -> Set[str]:
+    """Returns the names of a Symbol's operators, without those inside loops, conditions and what oneDNN has fused."""
+    return {node["op"] for node in json.loads(symbol.tojson())["nodes"]}
 
 
 class Graph:
