@@ -15,7 +15,7 @@ from cases import Case
 
 from mxsame import plan as planning
 from mxsame.padding import keeps_extra_output
-from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, strategies, strategies_for
+from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, strategies_for
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
 EVERY_SIZE = range(1, 18)
@@ -98,7 +98,7 @@ def test_plans_that_are_remembered_are_not_changed():
 
 
 def test_a_draft_whose_windows_start_at_another_element_is_refused():
-    symmetric = planning.Strategy("symmetric", strategies._static(lambda window, *pads: planning.AxisPlan(3, pad=1)))
+    symmetric = planning.Strategy("symmetric", draft=lambda window, *pads: planning.AxisPlan(3, pad=1))
     assert symmetric.plan(Window(7, 3, 2)) == planning.AxisPlan(3, pad=1)
     assert symmetric.plan(Window(8, 3, 2)) is None, "as many outputs as SAME, of other windows"
 

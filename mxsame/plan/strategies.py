@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
 from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHot, PickedOutputs
@@ -101,9 +101,9 @@ def _pad(window: Window, low: int, high: int) -> AxisPlan:
 Draft = Callable[[Window, int, int], AxisPlan]
 
 
-def _static(draft: Draft) -> Callable[[Window], Optional[AxisPlan]]:
-    """Returns the strategy that fills in a draft, if it is exact for every size of the window."""
-    return lambda window: _checked(draft, window, [window.pads(size) for size in window.sizes])
+def _pads(window: Window) -> List[Tuple[int, int]]:
+    """Returns (low, high) for each of the window's sizes."""
+    return [window.pads(size) for size in window.sizes]
 
 
 def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> Optional[AxisPlan]:
@@ -138,7 +138,7 @@ def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = Fa
 
 def _native_only(window: Window) -> Optional[AxisPlan]:
     """Leave padding to the operator's own pad, without any step around it."""
-    plan = _static(_native)(window)
+    plan = _checked(_native, window, _pads(window))
     return plan if plan is not None and plan.crop == (0, 0) else None
 
 
@@ -150,7 +150,7 @@ def _full(window: Window) -> Optional[AxisPlan]:
 
     If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
     """
-    pads = [window.pads(size) for size in window.sizes]
+    pads = _pads(window)
     low = pads[0][0]
     if any(pad[0] != low for pad in pads):
         return _lengthened(window, window.stride, ceil=True)
@@ -163,19 +163,14 @@ def _full(window: Window) -> Optional[AxisPlan]:
     return plan if exact else None
 
 
-def _concat_low(window: Window) -> Optional[AxisPlan]:
-    """Concatenate as many elements as every size needs, or if low follows from the size, as many as this size needs."""
-    return _static(_concat)(window) or _lengthened(window, 0)
-
-
-def _lengthened(window: Window, extra: int, ceil: bool = False) -> Optional[AxisPlan]:
+def _lengthened(window: Window, extra: int = 0, ceil: bool = False) -> Optional[AxisPlan]:
     """Concatenate low of the size and `extra` elements, for windows that are dropped, before the data, and the longest
     high after it.
 
     At least two elements are needed before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
-    pads = [window.pads(size) for size in window.sizes]
+    pads = _pads(window)
     is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
     if window.size is not None or not window.follows_size or not is_long:
         return None
@@ -192,7 +187,7 @@ def _flip(window: Window) -> Optional[AxisPlan]:
         low, high = window.pads(size)
         if high != high_pad(size, window.outputs(size), window.effective_kernel_size, window.stride, low):
             return None
-    pads = [window.pads(size)[::-1] for size in window.sizes]
+    pads = [(high, low) for low, high in _pads(window)]
     for draft in (_native, _slice, _concat):
         plan = _checked(draft, window, pads)
         if plan is not None and plan.crop[1] is not None:
@@ -214,7 +209,7 @@ def _pick(window: Window) -> Optional[AxisPlan]:
     """Run the operator with stride 1, and pick SAME's outputs."""
     if window.dilation != 1:
         return None
-    pad = max(max(window.pads(size)) for size in window.sizes)
+    pad = max(map(max, _pads(window)))
 
     def drafts(least: int, reach: int) -> Iterator[AxisPlan]:
         for zeros in range(window.kernel_size):
@@ -228,7 +223,7 @@ def _moved(window: Window, drafts: Callable[[int, int], Iterable[AxisPlan]]) -> 
     all start as early as any."""
     if not window.follows_size:
         return None
-    pads = [window.pads(size) for size in window.sizes]
+    pads = _pads(window)
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
     if most - least > MOST_SHIFTS:
         return None
@@ -321,7 +316,7 @@ class Strategy:
     axis : callable, optional
         Window of a convolution or pooling operator -> plan, or None if it is not exact.
     operators : tuple of str
-        Those of `OPERATORS` for which `axis` may be used.
+        Those of `OPERATORS` for which `draft` and `axis` may be used.
     transposed : callable, optional
         The same for the window of a transposed convolution.
     needs : str, optional
@@ -334,6 +329,9 @@ class Strategy:
         Whether all axes must run by it.
     competes : bool
         Whether the planner may choose it for its speed. Otherwise it runs only if forced, or if no other is exact.
+    draft : callable, optional
+        Window, low, high -> a plan that is tried before `axis`: it is used if it is exact for every size, which is
+        checked.
 
     Examples
     --------
@@ -350,6 +348,7 @@ class Strategy:
     convention: str = "valid"
     together: bool = False
     competes: bool = True
+    draft: Optional[Draft] = None
 
     def serves(self, operator: str) -> bool:
         """Returns whether it can run the operator."""
@@ -360,7 +359,8 @@ class Strategy:
         its kernel."""
         if isinstance(window, TransposedWindow):
             return _checked_transposed(self.transposed(window), window) if self.transposed else None
-        plan = self.axis(window) if self.axis else None
+        plan = _checked(self.draft, window, _pads(window)) if self.draft else None
+        plan = self.axis(window) if plan is None and self.axis else plan
         return None if plan is not None and operator in POOLS and plan.pad >= plan.kernel_size else plan
 
 
@@ -370,10 +370,10 @@ _SUMS = ("conv", "avg", "avg with padding", "lp")  # flipped, a tie of a maximum
 _TABLE = (  # without costs, the first that is exact is chosen
     Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
     Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
-    Strategy("slice", _static(_slice), _EVERY, _transposed_slice, channels_last=True),
-    Strategy("concat", _concat_low, _EVERY, channels_last=True),
-    Strategy("kernel", _static(_kernel), ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
-    Strategy("pad", _static(_pad), _EVERY, competes=False),
+    Strategy("slice", None, _EVERY, _transposed_slice, channels_last=True, draft=_slice),
+    Strategy("concat", _lengthened, _EVERY, channels_last=True, draft=_concat),
+    Strategy("kernel", None, ("conv",), _transposed_kernel, WEIGHT, channels_last=True, draft=_kernel),
+    Strategy("pad", None, _EVERY, competes=False, draft=_pad),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),
