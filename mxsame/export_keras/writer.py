@@ -59,7 +59,6 @@ class Writer(Walk):
         super().__init__(graph, shapes, ROWS)
         self._trained, self.is_h5 = trained, is_h5
         self.draft = Draft()
-        self.refusals: List[str] = []
         self._layers: Dict[Any, Layer] = {}  # those that several nodes may call, by class, configuration and weights
         self._arranged: Dict[Tuple[Tensor, Order], Value] = {}
         self._owners: Dict[str, Node] = {}  # of trained parameters
@@ -76,32 +75,29 @@ class Writer(Walk):
         """An input layer's value; a parameter is its own output, whose array a row looks up."""
         return self._inputs.get(node.name, Output(node))
 
-    def refuse(self, node: Node, reason: str, rule: str = "") -> None:
-        """Collect the reason, so that one error lists them all; a value of the right shape replaces the output."""
-        self.refusals.append(reason)
-        for output in self.outputs_of(node):
-            order = tuple(range(len(self.shape(output))))
-            self._written[output] = Value(Tensor(node.name), self.lengths(output, order), order)
+    def stand_in(self, output: Output) -> Value:
+        """A value of the right shape."""
+        order = tuple(range(len(self.shape(output))))
+        return Value(Tensor(output.node.name), self.lengths(output, order), order)
 
     def _write(self, node: Node) -> None:
         """What depends on parameters only is computed when a row asks for it."""
         pure = not any(word in node.op for word in constants.IMPURE) and not node.more.get("subgraphs")
         types = [self._dtypes.get(output) for output in self.outputs_of(node)]
         others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - {"float32"})
-        if pure and all(isinstance(self._written.get(source), Output) for source in node.inputs):
+        shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, Value)]
+        if pure and all(isinstance(self.written(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
             self.refuse(node, f"the data of an operator must depend on the net's inputs; received {self.path_to(node)}")
+        elif any(None in shape[1:] for shape in shapes):
+            self.refuse(node, f"no axis but the batch may be dynamic; received shapes={shapes} of {self.path_to(node)}")
         else:
             super()._write(node)
         if others and not isinstance(self._written[Output(node)], Output):
             self.refusals.append(f"arrays must be float32; received {', '.join(others)} of {self.path_to(node)}")
 
     # -- for rows, to read
-
-    def outputs_of(self, node: Node) -> List[Output]:
-        """The outputs of a node that something uses, and its first."""
-        return [output for output in self.graph.used_outputs() if output.node is node]
 
     def lengths(self, output: Output, order: Sequence[int]) -> Lengths:
         """The lengths of an output of the graph, with its axes in this order."""

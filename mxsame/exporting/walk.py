@@ -30,6 +30,7 @@ from mxsame.validation import check
 # Operators whose output has elements of their data, and no others.
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
 LONGEST = 6  # nodes of a path in a message
+MOST_SHOWN = 12  # reasons in a message
 WITHOUT_LOOP = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
 
 
@@ -107,7 +108,7 @@ class Rows(Dict[str, Row]):
 
 
 class Walk:
-    """Writes a graph. A format has a class with its name and its way to write a `variable`."""
+    """Writes a graph. A format has a class with its name, and its ways to write a `variable` and a `stand_in`."""
 
     format = ""  # in messages
     nothing: Any = None  # what represents an input that is not given
@@ -118,17 +119,25 @@ class Walk:
         self._dtypes: Dict[Output, Any] = {}
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # that is being written
+        self.refusals: List[str] = []
 
     def variable(self, node: Node) -> Any:
         """What represents an input of the graph, or a parameter."""
         raise NotImplementedError
 
-    def refuse(self, node: Node, reason: str, rule: str = "") -> None:
-        """Called with why a node cannot be written, and the rule, if the reason does not name it."""
-        raise ValueError(rule + reason) from None
+    def stand_in(self, output: Output) -> Any:
+        """What represents an output of a node that cannot be written, so that what follows can be checked as well."""
+        raise NotImplementedError
+
+    def refuse(self, node: Node, reason: str) -> None:
+        """Collect why a node cannot be written, so that one error lists all reasons."""
+        self.refusals.append(reason)
+        self._written.update({output: self.stand_in(output) for output in self.outputs_of(node)})
 
     def write_all(self) -> List[Any]:
-        """Write every node; returns what represents the graph's outputs."""
+        """Write every node; returns what represents the graph's outputs.
+
+        Raises `ValueError` with the reasons of all nodes that cannot be written."""
         self._dtypes, self.users = self.graph.dtypes(), self.graph.users()
         for number, node in enumerate(self.users):
             report("writing operators", number, len(self.users))
@@ -142,12 +151,15 @@ class Walk:
                 self._written[Output(node)] = self.written(node.inputs[0])
             else:
                 self._write(node)
-        return [self.written(output) for output in self.graph.outputs]
+        outputs = [self.written(output) for output in self.graph.outputs]
+        shown, more = self.refusals[:MOST_SHOWN], len(self.refusals) - MOST_SHOWN
+        reasons = "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
+        check(not reasons, f"net must have operators that {self.format} has exactly: {reasons}")
+        return outputs
 
     def _write(self, node: Node) -> None:
         if node.kind not in self.rows:
-            reason = f"received {self.path_to(node)}{WITHOUT_LOOP * (node.op == LOOP)}"
-            self.refuse(node, reason, f"net must have operators that {self.format} has; ")
+            self.refuse(node, f"received {self.path_to(node)}{WITHOUT_LOOP * (node.op == LOOP)}")
             return
         self.node = node
         for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
@@ -178,9 +190,14 @@ class Walk:
 
     def written(self, output: Output) -> Any:
         """What represents an output of the graph."""
-        rule = f"net must use outputs that {self.format} has; received output"
-        check(output in self._written, f"{rule} {output.index} of {self.path_to(output.node)}")
+        if output not in self._written:
+            self.refusals.append(f"received output {output.index} of {self.path_to(output.node)}")
+            self._written[output] = self.stand_in(output)
         return self._written[output]
+
+    def outputs_of(self, node: Node) -> List[Output]:
+        """The outputs of a node that something uses, and its first."""
+        return [output for output in self.graph.used_outputs() if output.node is node]
 
     def shape(self, output: Output) -> Shape:
         """The shape of an output."""

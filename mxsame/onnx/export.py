@@ -89,9 +89,9 @@ def export_onnx(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialized or cannot be traced, an operator or argument that ONNX does
-        not have, with the path to it, and a file that onnx's checker or ONNX Runtime refuses, whose outputs differ
-        from the net's, or that cannot be written.
+        For wrong arguments, a net that is not initialized or cannot be traced, and operators or arguments of which ONNX
+        has no exact equivalent, all of them at once, with the paths to them; and for a file that onnx's checker or ONNX
+        Runtime refuses, whose outputs differ from the net's, or that cannot be written.
     ImportError
         If onnx is not installed.
 

@@ -109,6 +109,10 @@ class Writer(Walk):
         """The name of an input or a parameter."""
         return self._inputs.get(node.name) or self._parameters[node.name]
 
+    def stand_in(self, output: Output) -> str:
+        """A name that no node computes."""
+        return self._unique(output.node.name)
+
     # -- for rows, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
