@@ -178,7 +178,7 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
 def _checked_names(what: str, names: Any, default: str, count: int, taken: Sequence[str] = ()) -> List[str]:
     """A name for each input or output, all different."""
     if names is None:
-        return [default] if count == 1 else [f"{default}{position}" for position in range(count)]
+        names = [default] if count == 1 else [f"{default}{position}" for position in range(count)]
     is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
     validation.check_type(is_of_names, f"{what} must be a sequence of strings", **{what: names})
     fits = len(names) == count and len({*names, *taken}) == count + len(taken)
