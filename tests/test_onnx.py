@@ -153,6 +153,13 @@ def test_dynamic_lengths(path):
         assert difference(run(path, array)[0], outputs(net, array)[0]) < 1e-5
 
 
+@pytest.mark.parametrize(("function", "agree"), [(lambda F, x, y: x + y, True), (lambda F, x, y: [-x, -y], False)])
+def test_sizes_of_inputs_share_names_if_they_must_agree(function, agree, path):
+    mxsame.export_onnx(Own(function), path, [(1, 3, 8, 8)] * 2, dynamic_size=True)
+    first, second = (lengths(data)[2:] for data in onnx.load(str(path)).graph.input)
+    assert (first == second) is agree
+
+
 def test_a_layer_that_cannot_be_dynamic_is_named(path):
     net = sequential(mxsame.nn.Conv2D(4, 3), mxsame.nn.Conv2D(4, 3, strides=2, dilation=2, prefix="dilated_"))
     with pytest.raises(ValueError, match=r"to serve dynamic sizes.*dilated_fwd \(path: data -> .* -> dilated"):

@@ -88,8 +88,9 @@ def _longer(shape: tuple, axis: int) -> tuple:
 
 def _others(graph: Graph, serves: Serves) -> Dict[str, tuple]:
     """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
-    axis by a different amount, since axes that have one length here may differ in another call."""
-    added, reasons = _reach(graph) if serves.size else 0, []
+    axis by a different amount, since axes that have one length here may differ in another call; the axes of inputs that
+    must agree, as in a sum, change alike."""
+    added, reasons = _reach(graph) if serves.size else 0, {}
     dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in serves.declared]
     orders: Dict[str, Callable] = {
         "with channels first": lambda position, rank: range(2, rank),
@@ -97,10 +98,11 @@ def _others(graph: Graph, serves: Serves) -> Dict[str, tuple]:
     }
     if any(dynamic):
         orders = {"with the lengths that the model leaves open": lambda position, rank: dynamic[position]}
-    for order, axes in orders.items():
-        inputs = {}
+    for (order, axes), alike in itertools.product(orders.items(), (False, True)):
+        inputs, amounts = {}, itertools.count(1)
         for position, (name, shape) in enumerate(graph.inputs.items()):
-            growth = {axis: added * count for count, axis in enumerate(axes(position, len(shape)), 1)}
+            amounts = itertools.count(1) if alike else amounts
+            growth = {axis: added * next(amounts) for axis in axes(position, len(shape))}
             growth[serves.batches.get(name, 0)] = int(serves.batch)
             inputs[name] = tuple(length + growth.get(axis, 0) for axis, length in enumerate(shape))
         try:
@@ -108,11 +110,11 @@ def _others(graph: Graph, serves: Serves) -> Dict[str, tuple]:
         except ValueError as error:
             if not serves.size:
                 raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
-            reasons.append(f"{order}, {error}")
+            reasons[order] = f"{order}, {error}"
         else:
             return inputs
     rule = "net must take data of every size, and no layer may fix one"
-    raise ValueError(f"{rule}; received dynamic_size=True: {'; '.join(reasons)}")
+    raise ValueError(f"{rule}; received dynamic_size=True: {'; '.join(reasons.values())}")
 
 
 def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
