@@ -45,11 +45,14 @@ def flushed_output() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """What the library refuses ends the command with the library's message."""
+def refusals(*options: str) -> Iterator[None]:
+    """What the library refuses ends the command with the library's message, and as a wrong option if the message says
+    what an argument of this name must be."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:
+        if str(error).partition(" must ")[0] in options:
+            raise click.UsageError(f"--{error}.") from error
         raise click.ClickException(str(error)) from error
 
 

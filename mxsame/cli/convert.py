@@ -13,27 +13,27 @@ from mxsame.cli._child import run_in_child
 from mxsame.cli._keras import imported_dict, imported_keras, loaded
 from mxsame.cli._printing import Result, stages
 from mxsame.cli._shared import Target, as_json, click, need, need_mxnet, print_json, refusals, shape_option
-from mxsame.data import sample
+from mxsame.data import SAMPLES, sample
 
 OPSET, LAYOUT = click.IntRange(13), click.Choice([name for names in validation.LAYOUTS.values() for name in names])
 TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 DIFFERS = 3  # the exit code of a layer that differs from Keras's
 
 
-class Source(click.Path):
+class ModelFile(click.Path):
     """A path that exists, or `sample:NAME`. Whether it is a folder is checked when its format is."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value.startswith("sample:"):
-            try:
-                value = sample(value[len("sample:") :])
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
+            names = {f"sample:{name}": name for name in SAMPLES}
+            if value not in names:
+                self.fail(f"{value!r} must be one of {', '.join(names)}.", param, ctx)
+            value = sample(names[value])
         return super().convert(value, param, ctx)
 
 
 @click.command("convert")
-@click.argument("file", type=Source(exists=True))
+@click.argument("file", type=ModelFile(exists=True))
 @click.option("--weights", type=click.Path(exists=True, dir_okay=False), help="The weights of a JSON file.")
 @click.option(
     "-o",
@@ -135,7 +135,7 @@ def write_network(asked: SimpleNamespace) -> None:
     from mxsame.export_keras.export import imported
     from mxsame.graphs.tracing import flatten
 
-    with refusals(), stages() as stage:
+    with refusals("layout"), stages() as stage:
         net = imported(asked.file)
         sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
         if asked.onnx is None:
@@ -162,7 +162,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
     from mxsame.port import convert, report
 
     result = Result(asked.file)
-    with refusals(), stages() as stage, warnings.catch_warnings():
+    with refusals("layout"), stages() as stage, warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
         given = {"layout": asked.layout, "padding": asked.padding, "custom": custom, "progress": stage}

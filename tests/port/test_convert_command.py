@@ -134,7 +134,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "-o", "missing/net"), 2, "does not exist"),
         (("unet.h5", "--shape", "1,2", "--shape", "3,4"), 2, "--shape must be given once for each input"),
         (("unet.h5", "--shape", "other=1,8,8,3"), 2, "received other."),
-        (("unet.h5", "--layout", "NCHWD"), 2, "'NCHWD' is not one of 'NCW', 'NWC', 'NCHW'"),
+        (("unet.h5", "--layout", "NCW"), 2, "--layout must have as many axes as an input or an output"),
         ((".",), 1, "received '.*', a folder"),
         (("unet.h5", "-o", "net", "--opset", "14"), 2, "are for an ONNX file"),
         (("sequential.h5", "-o", "net.onnx", "--dynamic-size"), 2, "None for its size, as Input((None, None, 3)) does"),
