@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.ops._pool import PoolCall, average_operator
+from mxsame.ops._pool import PoolCall
 
 
 class _Pool(Layer):
@@ -105,11 +106,12 @@ class _AvgPool(_Pool):
         prefix: Optional[str] = None,
         params: Any = None,
     ):
-        operator = average_operator(count_include_pad, padding)
-        super().__init__(PoolCall(operator, pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
+        counts = validation.count_include_pad(count_include_pad, padding)
+        call = PoolCall("avg", pool_size, strides, padding, layout, None, ceil_mode, counts_padding=counts)
+        super().__init__(call, prefix, params)
 
     def _repr_arguments(self) -> dict:
-        return {"count_include_pad": self._call.operator == average_operator(True)}
+        return {"count_include_pad": self._call.counts_padding}
 
 
 class _LpPool(_Pool):

@@ -11,6 +11,7 @@ from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
+from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Windows, make_pool_windows
 from mxsame.validation import Shape
 
@@ -104,8 +105,9 @@ def avg_pool(
     >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
     [[[1.5, 1.5]]]
     """
-    operator = average_operator(count_include_pad, padding)
-    return run(PoolCall(operator, pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
+    counts = validation.count_include_pad(count_include_pad, padding)
+    call = PoolCall("avg", pool_size, strides, padding, layout, input_size, ceil_mode, counts_padding=counts)
+    return run(call, data=data)
 
 
 @validation.check_arguments
@@ -147,15 +149,10 @@ def lp_pool(
     return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
-def average_operator(count_include_pad: Any, padding: Any = None) -> str:
-    """Returns the operator of an average that counts padding, or does not."""
-    return "avg with padding" if validation.count_include_pad(count_include_pad, padding) else "avg"
-
-
 class PoolCall(NamedTuple):
-    """The arguments of an operator of `mxsame.plan.POOLS`."""
+    """The arguments of a pooling operator. `counts_padding` is whether an average counts padding as zeros."""
 
-    operator: str
+    pool_type: str
     pool_size: Any
     strides: Any = None
     padding: Any = "same"
@@ -163,6 +160,12 @@ class PoolCall(NamedTuple):
     input_size: Any = None
     ceil_mode: Any = False
     p_value: Any = 2
+    counts_padding: bool = False
+
+    @property
+    def operator(self) -> str:
+        """The operator that is planned, one of `mxsame.plan.POOLS`."""
+        return AVG_WITH_PADDING if self.counts_padding else self.pool_type
 
     def checked(self, rank: int) -> PoolCall:
         """Returns the call with its arguments in canonical form, for this number of axes."""
@@ -176,36 +179,40 @@ class PoolCall(NamedTuple):
 
     def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
         """Returns the windows of a checked call, and the pads that become data before it."""
-        counts = self.operator == average_operator(True)
-        return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, counts)
+        rule = self.pool_size, self.strides, self.padding, self.ceil_mode, self.counts_padding
+        return make_pool_windows(size, *rule)
 
     def lower(self, inputs: Inputs) -> Pooling:
         """Returns MXNet's Pooling for a checked call and its inputs."""
-        operator, target = self.operator, inputs.target
-        windows, pads = self.windows_and_pads(inputs.size)
+        target, (windows, pads) = inputs.target, self.windows_and_pads(inputs.size)
+        operator = self.pool_type if pads else self.operator  # an average does not count pads that are data
         if pads:  # by MXNet's pad operator, which has channels first
-            operator, shape = "avg", inputs.shape[:2] + tuple(window.size for window in windows)
+            shape = inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = inputs._replace(shape=shape, native_layout=False)
-        # If the padding in a window of two is a copy of the other element, their mean is that element.
-        is_of_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
-        fill = "edge" if operator == "max" or is_of_two else "zero"
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
         doubles = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         work = inputs.work(windows, operator, **_layouts(inputs, operator, doubles))
-        setting = Setting(windows, work, inputs.spatial_axis, fill)
+        setting = Setting(windows, work, inputs.spatial_axis, _fill(operator, windows))
         plan = choose_plan(inputs, setting, _refused(inputs))
-        more: Dict[str, Any] = {"pool_type": operator.split()[0], "pooling_convention": plan.convention}
+        more: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
         if operator == "lp":
             more["p_value"] = self.p_value
-        if operator.startswith("avg"):
-            more["count_include_pad"] = operator == "avg with padding"
+        if self.pool_type == "avg":
+            more["count_include_pad"] = operator == AVG_WITH_PADDING
         own = {"copies": target.has_gradients, "doubles": doubles}
         pooling: Pooling = Pooling.by_plan("Pooling", inputs, setting, plan, more, pads=pads, **own)
-        if operator != "avg" or fill != "zero" or not plan.fills or pooling.windows_note:
+        if operator != "avg" or setting.fill != "zero" or not plan.fills or pooling.windows_note:
             return pooling
         thin, ones = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
         divisor = Pooling.by_plan("Pooling", inputs, ones, thin, more, **own)
         return replace(pooling, divisor=replace(divisor, transposes=False))
+
+
+def _fill(operator: str, windows: Windows) -> str:
+    """Returns what padding holds that becomes data: copies of the edge if they change nothing. If the padding in a
+    window of two is a copy of the other element, their mean is that element."""
+    is_of_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
+    return "edge" if operator == "max" or is_of_two else "zero"
 
 
 def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:

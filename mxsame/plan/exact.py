@@ -10,7 +10,7 @@ from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, Plan
+from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, checked_windows, describe_windows
 
 _FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced", default=None)
@@ -62,7 +62,7 @@ def exact_plans(
     check_residues(windows)
     fits = validation.is_sequence(allowed) and all(name in STRATEGIES for name in allowed)
     validation.check(fits, f"allowed must be a sequence of names among {', '.join(STRATEGIES)}", allowed=allowed)
-    if operator in POOLS and operator != "avg with padding":  # they ignore it
+    if operator in POOLS and operator != AVG_WITH_PADDING:  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
     rows = [{name: plan for name, plan in row.items() if plan is not None} for row in drafts]

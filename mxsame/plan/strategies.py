@@ -300,7 +300,8 @@ def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> O
 
 # -- the table
 
-POOLS = ("max", "avg", "avg with padding", "lp")  # by MXNet's Pooling
+AVG_WITH_PADDING = "avg with padding"  # which counts as zeros
+POOLS = ("max", "avg", AVG_WITH_PADDING, "lp")  # by MXNet's Pooling
 OPERATORS = ("conv", *POOLS, "transposed")
 
 WEIGHT, CHANNELS = "weight", "channels"
@@ -365,7 +366,7 @@ class Strategy:
 
 
 _EVERY = ("conv", *POOLS)
-_SUMS = ("conv", "avg", "avg with padding", "lp")  # flipped, a tie of a maximum has its gradient at the last element
+_SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
 _TABLE = (  # without costs, the first that is exact is chosen
     Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
