@@ -27,7 +27,7 @@ PACKAGE = os.path.dirname(mxsame.__file__) + os.sep
 
 
 def refused(call, match, kinds=(TypeError, ValueError)):
-    """The call is refused by mxsame, in one line that says the rule and what was received."""
+    """The message with which mxsame refuses the call: one line that says the rule and what was received."""
     with pytest.raises(kinds) as caught:
         call()
         nd.waitall()
@@ -38,6 +38,7 @@ def refused(call, match, kinds=(TypeError, ValueError)):
     assert "received" in message, message
     assert len(message) < 600, message
     assert "\n" not in message, message
+    return message
 
 
 # ---- each validator, on every bad value ------------------------------------------------------------------------------
@@ -129,8 +130,6 @@ ODD_ARRAYS = {
     "float64": (lambda shape: nd.ones(shape, dtype="float64"), "must have the type of", TypeError),
     "float16": (lambda shape: nd.ones(shape, dtype="float16"), "must have the type of|on the CPU", TypeError),
     "int32": (lambda shape: nd.ones(shape, dtype="int32"), "must be float", TypeError),
-    "uint8": (lambda shape: nd.ones(shape, dtype="uint8"), "must be float", TypeError),
-    "bool": (lambda shape: nd.ones(shape).astype("bool"), "must be float", TypeError),
     "offset": (lambda shape: nd.ones(shape, ctx=mx.cpu(1)), "must be on the device of", ValueError),
     "sparse": (lambda shape: nd.ones(shape).tostype("row_sparse"), "dense", TypeError),
     "rank0": (lambda shape: nd.ones((1,)), "spatial axes|shape", ValueError),
@@ -182,28 +181,20 @@ CONTRADICTIONS = [
     (lambda: ops.conv(D, ones(6, 1, 3, 3), groups=4), "channels must be a multiple of groups"),
     (lambda: ops.conv(D, W, groups=2), r"weight must have the shape .* \(\?, 2, 3, 2\)"),
     (lambda: ops.conv_transpose(D, ones(4, 2, 3, 3), groups=3), "data channels must be a multiple"),
-    (lambda: ops.conv(D, ones(6, 3, 3, 2)), r"received weight.shape=\(6, 3, 3, 2\)"),
     (lambda: ops.conv(LAST, W, layout="NHWC"), r"weight must have the shape .channels, .* \(\?, 4, 3, 4\)"),
     (lambda: ops.conv(D, W, ones(5)), r"bias must have the shape \(channels,\), here \(6,\)"),
     (lambda: ops.depthwise_conv(D, ones(8, 2, 3, 3)), "weight must have the shape"),
     (lambda: ops.depthwise_conv(D, ones(6, 1, 3, 3)), "must be a multiple of"),
-    (lambda: ops.depthwise_conv(D, ones(8, 1, 3, 3), ones(4)), "bias must have the shape"),
     (lambda: ops.separable_conv(D, ones(8, 1, 3, 3), ones(5, 4, 1, 1)), "pointwise_weight must have the shape"),
     (lambda: ops.separable_conv(D, ones(4, 1, 3, 3), ones(5, 4, 3, 3)), "pointwise_weight"),
-    (lambda: ops.separable_conv(D, ones(8, 1, 3, 3), ones(5, 8, 1, 1), ones(8)), "bias must have the shape"),
     (lambda: ops.conv_transpose(D, ones(6, 4, 3, 3)), "weight must have the shape .data channels"),
-    (lambda: ops.conv_transpose(D, T, ones(4)), "bias must have the shape"),
-    (lambda: ops.conv(sym.var("d", shape=(1, 3, 5, 5)), sym.var("w", shape=(6, 4, 3, 3))), "weight must have"),
     # too small, and too much padding
     (lambda: ops.conv(D, W, padding="valid", dilation=5), "as long as the kernel.*size=9, padding='valid', ke=11"),
-    (lambda: ops.max_pool(D, 8, padding="valid", ceil_mode=True), "at least as long as the kernel"),
     (lambda: ops.avg_pool(D, (3, 2), padding=(2, (0, 2))), "padding of pooling must be less"),
     (lambda: ops.avg_pool(D1, 2, 5, padding=((0, 1),), ceil_mode=True), "no window without an element"),
     (lambda: ops.conv(D, W, padding=10**5), "fewer than"),
-    (lambda: ops.conv(D, W, dilation=2**28), "effective kernel size"),
     # words
     (lambda: ops.max_pool(D1, 2, padding="Causal"), "1-D convolutions only"),
-    (lambda: ops.conv_transpose(D1, ones(4, 6, 3), padding="causal"), "1-D convolutions only"),
     (lambda: ops.conv(D1, W1, padding=(1, 2)), r"written padding=\(\(1, 2\),\)"),
     (lambda: ops.conv(D1, W1, padding=(10**5000, 1)), "one entry per spatial axis"),
     (lambda: ops.conv(D1, W1, padding=((1, 2), (3, 4))), "one entry per spatial axis, 1 here, each"),
@@ -227,18 +218,14 @@ CONTRADICTIONS = [
         r"exact for this layer \(.*gather.*\); received strategy='concat', input_size=\(None, None\), kernel_size",
     ),
     # layers
-    (lambda: nn.Conv2D(8), "^Conv2D must be given kernel_size; received channels=8$"),
     (lambda: nn.Conv2D(), "^Conv2D must be given channels and kernel_size; received nothing$"),
     (lambda: nn.Conv2D(6, 3, groups=4), "channels must be a multiple of groups"),
     (lambda: nn.Conv2D(6, 3, groups=3, in_channels=4), "in_channels must be a multiple of groups"),
-    (lambda: nn.AvgPool2D((3, 2), padding=(1, (0, 2))), "padding of pooling must be less than the pool size"),
-    (lambda: nn.Conv2DTranspose(6, 3, strides=(2, 1), output_padding=1), "less than the stride"),
     (lambda: nn.Conv1D(6, 2**20, dilation=2**20), "effective kernel size"),
     (lambda: nn.Conv2D(8, 10**5), "weight must have fewer than"),
     (lambda: nn.Conv2D(3, 3, params=nn.Conv2D(5, 3, in_channels=4).params), "params must fit the layer"),
     (lambda: nn.Conv2D(6, 3, activation="leaky"), "activation must be one of"),
     (lambda: nn.Conv2D(6, 3, weight_initializer="no-such"), "weight_initializer must be the name"),
-    (lambda: nn.Conv2D(6, 3, bias_initializer="constant"), "bias_initializer must be the name"),
     (lambda: nn.MaxPool2D(kernel=2), "kernel must be given as pool_size; received kernel=2"),
     (lambda: nn.SeparableConv2D(3, data_format="NHWC"), "data_format must be given as layout"),
     (lambda: nn.MaxPool2D(2, units=3), "MaxPool2D has no argument units, only pool_size, .*; received units=3$"),
@@ -332,15 +319,11 @@ def test_layer(kind):
 
 
 CALLS = {
-    "numpy": (lambda: nn.Conv2D(6, 3), np.ones((2, 4, 9, 7), np.float32), "data must be an NDArray"),
     "group": (lambda: nn.Conv2D(6, 3), sym.Group([S, V]), "one output"),
-    "rank": (lambda: nn.Conv2D(6, 3), D1, r"data must have the 4 axes \(N, C, H, W\)"),
     "channels": (lambda: nn.Conv2D(6, 3, in_channels=3), D, "data must have in_channels=3 channels"),
     "channels-last": (lambda: nn.Conv2D(6, 3, in_channels=4, layout="NHWC"), D, "in_channels=4"),
     "groups": (lambda: nn.Conv2D(6, 3, groups=3), D, "data channels must be a multiple of groups"),
-    "groups-transposed": (lambda: nn.Conv2DTranspose(6, 3, groups=3), D, "data channels must be a multiple of groups"),
     "float64": (lambda: nn.Conv2D(6, 3), D.astype("float64"), "type of the parameters, float32"),
-    "float16": (lambda: nn.Conv2D(6, 3), D.astype("float16"), "float32 or float64 on the CPU"),
     "bool-pool": (lambda: nn.AvgPool2D(), D.astype("bool"), "data must be float16 or"),
     "sparse": (lambda: nn.Conv2D(6, 3), D.tostype("row_sparse"), "data must be a dense array"),
     "offset": (lambda: nn.Conv2D(6, 3), D.as_in_context(mx.cpu(1)), r"on the device of the parameters, \[cpu\(0\)\]"),
@@ -415,8 +398,6 @@ def test_what_a_graph_lacks_is_said_with_the_name_of_the_layer():
 
 DANGEROUS = """
 ops.conv(D, W, padding=2**29 - 1)
-ops.conv(D, W, padding=((2**29 - 1, 0), (0, 0)))
-ops.conv(D, W, strides=2**31 - 1)
 ops.conv(D, W, groups=2**31 - 1)
 ops.conv(D, W, input_size=2**31 - 1)
 ops.conv(S, S, channels=3, kernel_size=(3, 3), strides=2**29 - 1)
@@ -507,21 +488,12 @@ def test_calls_of_a_container(active):
     net = nn.HybridSequential()
     net.add(nn.Conv2D(6, 3))
     running.initialized(net).hybridize(active)
-    for args, match in {
-        (): "net must be given all of its inputs and no more, .*; received 0",
-        (D, D): "net must be given all of its inputs and no more, .*; received 2",
-        (None,): "data must be an NDArray or a Symbol; received data of type builtins.NoneType",
-        ("x",): "data must be an NDArray or a Symbol; received data of type builtins.str",
-    }.items():
+    for args, match in (
+        ((), "net must be given all of its inputs and no more, .*; received 0: missing"),
+        ((D, D), "net must be given all of its inputs and no more, .*; received 2: too many"),
+        ((None,), "data must be an NDArray or a Symbol; received data of type builtins.NoneType"),
+        ((np.ones((2, 4, 9, 7)),), r"received data of type numpy.ndarray; nd.array\(data\) is an NDArray"),
+    ):
         refused(lambda args=args: net(*args), match, TypeError)
-
-
-def test_what_a_hybridized_net_does_not_take():
-    """A layer of Gluon's own checks nothing."""
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.Conv2D(4, 3, in_channels=3))
-    net.initialize()
-    mxsame.hybridize(net)
-    refused(lambda: net(np.ones((1, 3, 8, 8))), r"received data of type numpy.ndarray; nd.array\(data\) is an NDArray")
-    refused(lambda: net(nd.ones((3, 8, 8))), r"received shapes=\[\(3, 8, 8\)\]; .* takes data of 4 axes, the batch")
-    assert net(nd.ones((1, 3, 8, 8))).shape == (1, 4, 6, 6)
+    gluons = mxsame.hybridize(running.sequential(nn.MaxPool2D()))
+    refused(lambda: gluons(2.0), "data must be an NDArray or a Symbol; received data of type builtins.float")

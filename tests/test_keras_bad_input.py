@@ -48,10 +48,8 @@ def variable(shape):
 
 def refused_in_keras_words(call, match, kinds=(TypeError, ValueError)):
     """As `refused`, and no name of an argument of mxsame.ops or MXNet in the message."""
-    refused(call, match, kinds)
-    with pytest.raises(kinds) as caught:
-        call()
-    assert not FOREIGN.search(str(caught.value)), str(caught.value)
+    message = refused(call, match, kinds)
+    assert not FOREIGN.search(message), message
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
@@ -82,7 +80,6 @@ UNKNOWN, HALVES = sym.var("x"), [array.astype("float16") for array in (X, KERNEL
 
 MORE = [
     (lambda: backend.conv2d(X, KERNEL, dilation_rate=(4, 1)), "as long as the kernel.* received size=8, .*ke=9"),
-    (lambda: ops.max_pool(X, 9), "as long as the kernel.* received size=8, .*ke=9"),
     (lambda: ops.conv(X, ones((3, 2, 3, 5))), "channels of inputs must be a multiple of the kernel's input channels"),
     (
         lambda: backend.conv2d(ones((2, 9, 7, 3)), ones((3, 2, 3, 5)), data_format="channels_first"),

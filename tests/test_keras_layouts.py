@@ -112,14 +112,12 @@ WEIGHT = np.zeros((8, 1, 3, 3), np.float32)
 
 BAD = [
     (lambda: layouts.to_mxnet(KERNEL, None), 'kind must be one of "conv", "depthwise"'),
-    (lambda: layouts.to_keras(WEIGHT, "separable"), "kind must be one of"),
     (lambda: layouts.to_mxnet(KERNEL, "conv", "channels_last"), "layout must be one of"),
     (lambda: layouts.to_mxnet(KERNEL, "conv", "NWC"), r"len\(layout\) - 2=1, kernel\.ndim - 2=2"),
     (lambda: layouts.to_keras(nd.ones((1,) * 6), "conv"), r"weight\.ndim - 2=4"),
     (lambda: layouts.to_mxnet(sym.var("k"), "conv"), "must be known: give .* a layout"),
     (lambda: layouts.to_mxnet(KERNEL, "pointwise"), r"\(1, .., input channels, output channels\)"),
     (lambda: layouts.to_keras(KERNEL, "pointwise"), "weight must have the shape"),
-    (lambda: layouts.to_keras(KERNEL, "pointwise", "NHWC"), "weight must have the shape"),
     (lambda: layouts.to_keras(KERNEL, "depthwise", depth_multiplier=1), "must have the shape"),
     (lambda: layouts.to_keras(WEIGHT, "depthwise", "NHWC", depth_multiplier=1), "have the shape"),
     (lambda: layouts.to_keras(WEIGHT, "depthwise"), "depth_multiplier must be an integer"),

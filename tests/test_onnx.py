@@ -375,7 +375,6 @@ BAD = {
     "uninitialized": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must have parameters with values"),
     "folder": ({"path": "/nowhere/net.onnx"}, ValueError, "path must be in a folder that exists"),
     "a folder": ({"path": "."}, ValueError, "path must be one that can be written: .* is a folder"),
-    "shape": ({"input_shape": 3}, TypeError, "input_shape must be a sequence"),
     "channels": ({"input_shape": (2, 4, 8, 8)}, ValueError, "4"),
     "opset": ({"opset": 12}, ValueError, "opset must be an integer >= 13"),
     "newer opset": ({"opset": 999}, ValueError, "opset must be"),

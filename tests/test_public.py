@@ -44,14 +44,6 @@ def arguments(module, name):
     return [name for name in inspect.signature(getattr(module, name).__init__).parameters if name != "kwargs"]
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["Conv{}D", "Conv{}DTranspose"])
-def test_convolutions_take_arguments_in_the_order_of_gluon(kind, rank):
-    """So that positional code moves over unchanged; ours may go on where gluon's ends."""
-    theirs = arguments(gluon.nn, kind.format(rank))
-    assert arguments(mxsame.nn, kind.format(rank))[: len(theirs)] == theirs
-
-
 def test_the_order_of_arguments_without_a_model_in_gluon():
     window = ["kernel_size", "strides", "padding"]
     assert arguments(mxsame.nn, "DepthwiseConv2D")[1:5] == [*window, "depth_multiplier"]
@@ -59,12 +51,13 @@ def test_the_order_of_arguments_without_a_model_in_gluon():
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["MaxPool{}D", "AvgPool{}D"])
-def test_poolings_take_arguments_in_the_order_of_gluon_as_far_as_it_has_one(kind, rank):
-    """After the padding, gluon's pooling layers of different rank have layout and ceil_mode in different positions."""
+@pytest.mark.parametrize("kind", ["Conv{}D", "Conv{}DTranspose", "MaxPool{}D", "AvgPool{}D"])
+def test_arguments_are_in_the_order_of_gluon_as_far_as_it_has_one(kind, rank):
+    """So that positional code moves over unchanged. After the padding, gluon's pooling layers of different rank have
+    layout and ceil_mode in different positions."""
     ours, theirs = (arguments(module, kind.format(rank)) for module in (mxsame.nn, gluon.nn))
     assert set(theirs) <= set(ours)
-    same = len(theirs) if rank == 2 else 4
+    same = len(theirs) if rank == 2 or "Conv" in kind else 4
     assert ours[:same] == theirs[:same]
 
 
@@ -91,8 +84,6 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
     exec("from mxsame import *", names)
     assert {name: names[name] for name in mxsame.__all__} == before
     assert set(mxsame.__all__) <= set(dir(mxsame))
-    with pytest.raises(AttributeError, match="module 'mxsame' has no attribute 'nothing'"):
-        _ = mxsame.nothing
 
 
 @pytest.mark.parametrize(
@@ -109,7 +100,6 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
         (mxsame.keras.ops, "conv2d", "; use mxsame.keras.ops.conv"),
         (mxsame.keras, "conv2d", "; use mxsame.keras.backend.conv2d"),
         (mxsame, "Conv2D", "; use mxsame.nn.Conv2D"),
-        (mxsame.keras.ops, "nothing", "; it has average_pool, conv, .*"),
     ],
 )
 def test_a_name_that_is_elsewhere_is_named(module, name, use):
