@@ -83,7 +83,7 @@ def command(
 def by_axis(padding: Any, transposed: bool, *window: tuple[int, ...]) -> list[Any]:
     """Returns a word or (low, high) pair for each axis: where keras-mxnet has an output too many, the pads of that."""
     rank = len(window[0])
-    entries = [padding] * rank if isinstance(padding, str) else list(padding)
+    entries: list[Any] = [padding] * rank if isinstance(padding, str) else list(padding)
     if transposed:
         arithmetic.check_keras_mxnet(padding, "transposed", *window)
     elif padding == arithmetic.KERAS_MXNET:

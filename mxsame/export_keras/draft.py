@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
@@ -57,6 +58,11 @@ def channels_last(rank: int) -> Order:
 def lengths_of(shape: Shape, order: Sequence[int]) -> Lengths:
     """The lengths of a shape in this order of axes."""
     return tuple(shape[axis].traced if shape[axis].is_static else None for axis in order)
+
+
+def count_of(lengths: Lengths) -> int:
+    """The number of elements that each instance of the batch has."""
+    return math.prod(length for length in lengths if length is not None)
 
 
 def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:

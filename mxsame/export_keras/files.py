@@ -52,8 +52,8 @@ def _newer(model: Model, shapes: Mapping[Tensor, tuple]) -> Dict[str, Any]:
     for layer in model.layers:
         module = "keras.layers" if layer.operator is None else OPERATORS + layer.operator.rpartition(".")[0]
         entry = {"module": module, "class_name": layer.class_name, "config": layer.config, "name": layer.name}
-        entry["registered_name"] = None if layer.operator is None else layer.class_name
-        layers.append({**entry, "inbound_nodes": [node(call) for call in layer.calls if call.args]})
+        own = {"registered_name": None if layer.operator is None else layer.class_name}
+        layers.append({**entry, **own, "inbound_nodes": [node(call) for call in layer.calls if call.args]})
     names = {"module": "keras.src.models.functional", "registered_name": "Functional"}
     return {**names, "class_name": "Functional", "config": _config(model, layers)}
 
@@ -76,7 +76,6 @@ def _older(model: Model) -> Dict[str, Any]:
 
 def _config(model: Model, layers: List[Dict[str, Any]]) -> Dict[str, Any]:
     """A single input or output is no list of one, which Keras 3 would take it for."""
-    inputs, outputs = ([list(x) for x in tensors] for tensors in (model.inputs, model.outputs))
-    inputs, outputs = (ends if len(ends) > 1 else ends[0] for ends in (inputs, outputs))
-    ends = {"input_layers": inputs, "output_layers": outputs}
+    ends: Dict[str, Any] = {"input_layers": model.inputs, "output_layers": model.outputs}
+    ends = {name: [*map(list, tensors)] if len(tensors) > 1 else [*tensors[0]] for name, tensors in ends.items()}
     return {"name": model.name, "trainable": True, "layers": layers, **ends}

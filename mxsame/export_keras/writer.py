@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 
-from mxsame.export_keras.draft import Draft, Lengths, Order, Value, channels_last, groups_of, lengths_of
+from mxsame.export_keras.draft import Draft, Lengths, Order, Value, channels_last, count_of, groups_of, lengths_of
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.exporting.walk import MOVES, Rows, Walk
 from mxsame.port.description import Layer, Tensor, Weight
@@ -245,7 +245,7 @@ class Writer(Walk):
             return x._replace(order=order)
         fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
         check(fits, "the batch must be of the first axis", data=x.shape, shape=shape)
-        if math.prod(x.shape[1:]) != math.prod(shape[1:]):  # heads of attention, or steps in time, with the batch
+        if count_of(x.shape) != count_of(shape):  # heads of attention, or steps in time, with the batch
             return self.operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         part = "" if self.node.kind in ("Flatten", "Reshape") else part

@@ -262,12 +262,12 @@ class Ranked(NamedTuple):
     values, their positions, both, or a mask of them."""
 
     axis: int
-    count: int
+    length: int
     largest: bool
     gives: str
 
 
-def ranked(w: Walk, node: Node) -> Ranked:
+def ranking_of(w: Walk, node: Node) -> Ranked:
     """What a `topk` is asked for, or a `sort` or an `argsort`, which take every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
@@ -286,7 +286,7 @@ def wraps(node: Node) -> bool:
 
 def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
     """Constant indices of an axis as integers; MXNet has them as floats."""
-    rows = indices.astype(np.int64)
+    rows: np.ndarray = indices.astype(np.int64)
     return rows % length if wraps(node) else np.clip(rows, 0, length - 1)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from mxsame.export_keras.draft import Value
+from mxsame.export_keras.draft import Value, count_of
 from mxsame.export_keras.rows.elements import affine, bounded
 from mxsame.export_keras.writer import Writer, writes
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranked
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranking_of
 from mxsame.rewriting.graph import Node, Output, entries, slice_ranges
 from mxsame.validation import check, one_of
 
@@ -143,9 +142,9 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
     check(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
     check(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
-    rows, length = weight.array.shape
-    x = bounded(w, index, 0, rows - 1, part="rows")
-    config, shape, order = {"input_dim": rows, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
+    count, length = weight.array.shape
+    x = bounded(w, index, 0, count - 1, part="rows")
+    config, shape, order = {"input_dim": count, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
     return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 
 
@@ -160,7 +159,7 @@ def _one_hot(w: Writer, node: Node, x: Value) -> Value:
 @writes("topk", "sort", "argsort", unread="dtype")
 def _topk(w: Writer, node: Node, x: Value) -> Any:
     """MXNet chooses freely among equal elements, Keras takes the first."""
-    axis, count, largest, gives = ranked(w, node)
+    axis, count, largest, gives = ranking_of(w, node)
     x = affine(w, w.arranged(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
     values = w.operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
     positions = w.output(values, 1, values.shape, values.order)
@@ -211,10 +210,10 @@ def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool)
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
     x = x if x.rank > 3 else x._replace(source="")  # which stays as it is: elements of steps are no channels
     x = affine(w, w.arranged(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, part="negative")
-    count, lengths = math.prod(x.shape[1 : len(over) + 1]), [x.shape[x.axis(axis)] for axis in kept]
+    count, lengths = count_of(x.shape[1 : len(over) + 1]), tuple(x.shape[x.axis(axis)] for axis in kept)
     is_merged = len(over) > 3 or len(kept) != 2
     if is_merged:
-        x = w.in_shape(x, (None, count, math.prod(n or 1 for n in lengths)), (0, 1, 2), part="merged")
+        x = w.in_shape(x, (None, count, count_of(lengths)), (0, 1, 2), part="merged")
     wide = keepdims and not is_merged
     shape, order = (None, *(1,) * (x.rank - 2) * wide, x.shape[-1]), x.order if wide else (0, 1)
     name = "GlobalMaxPooling" if kind in ("max", "min") else "GlobalAveragePooling"

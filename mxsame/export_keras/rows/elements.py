@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 import numpy as np
 
@@ -91,7 +91,8 @@ def _clip(w: Writer, node: Node, x: Value) -> Value:
 
 @writes("Dropout")
 def _dropout(w: Writer, node: Node, x: Value) -> Value:
-    axes, config = node.attr("axes"), {"rate": float(node.attr("p"))}  # type: Any, Dict[str, Any]
+    config: Dict[str, Any] = {"rate": float(node.attr("p"))}
+    axes = node.attr("axes")
     if axes:
         config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]
     return w.layer("Dropout", config, x, call={"training": True} if node.attr("mode") == "always" else {})

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxsame.export_keras.draft import Value
 from mxsame.export_keras.rows.axes import along_axes
 from mxsame.export_keras.writer import Weighted, Writer, writes
+from mxsame.exporting.shapes import Length
 from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
@@ -21,7 +22,8 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     shape = w.shape(node.inputs[0])
     if node.attr("flatten") and x.rank != 2:
-        x = w.reshaped(x, shape, (shape[0], shape[0]._make([math.prod(n.traced for n in shape[1:])] * 2)), lazy=True)
+        features = math.prod(n.traced for n in shape[1:])
+        x = w.reshaped(x, shape, (shape[0], Length(features, features)), lazy=True)
     x = w.arranged(x, x.order_with_last(-1))
     weight = w.weight(node.inputs[1])
     kernel = TRANSPOSED.to_keras(weight.array)
@@ -119,7 +121,7 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
                             for name, array in _weights(config, class_name == "GRU", *arrays).items()})  # fmt: skip
         if directions > 1:
             name = f"{w.name_of(vector)}_{part}_one_way".replace("__", "_")
-            inner = {"module": "keras.layers", "class_name": class_name}
+            inner: Dict[str, Any] = {"module": "keras.layers", "class_name": class_name}
             inner["config"] = {**config, "name": name, "dtype": "float32"}
             wrapper, whole = "Bidirectional", {"merge_mode": "concat", "layer": inner}
         own = range(number * directions, (number + 1) * directions)

@@ -14,7 +14,6 @@ from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_attribute, kernels_of, nearest_scale, rescaled_averages, windows_at
-from mxsame.plan import Window
 from mxsame.port.parameters import kernel as conversion_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
@@ -22,9 +21,10 @@ from mxsame.scope import NOTE
 from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
+Windows = Sequence[Any]  # of one kind, and of static sizes
 
 
-def pads_of(windows: Sequence[Window]) -> Pads:
+def pads_of(windows: Windows) -> Pads:
     """(low, high) of each axis: no element more at the end than windows read."""
     pairs = []
     for window in windows:
@@ -34,7 +34,7 @@ def pads_of(windows: Sequence[Window]) -> Pads:
     return pairs
 
 
-def word_of(windows: Sequence[Window]) -> Optional[str]:
+def word_of(windows: Windows) -> Optional[str]:
     """Keras's word for the padding of windows, if it has one: that of SAME if they follow the size, or have to."""
     pairs, outputs = pads_of(windows), [window.outputs(window.size) for window in windows]
     sizes = [(window.size, window.kernel_size, window.stride, window.dilation) for window in windows]
@@ -47,12 +47,12 @@ def word_of(windows: Sequence[Window]) -> Optional[str]:
     return "valid" if is_valid else None
 
 
-def around(windows: Sequence[Window]) -> Pads:
+def around(windows: Windows) -> Pads:
     """The pads for each of MXNet's axes."""
     return [(0, 0), (0, 0), *pads_of(windows)]
 
 
-def spatial_shape(channels: Optional[int], windows: Sequence[Any]) -> Tuple[Any, ...]:
+def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
     return (None, *(window.outputs(window.size) for window in windows), channels)
 
 
@@ -67,7 +67,7 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
         steps, strides, word = strides, steps, None
     if word is None:
         x, word = along_axes(w, x, "ZeroPadding", around(windows), part="pad"), "valid"
-    config = {"kernel_size": kernel_size, "strides": strides, "padding": word}
+    config: Dict[str, Any] = {"kernel_size": kernel_size, "strides": strides, "padding": word}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
@@ -102,7 +102,7 @@ def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] 
     return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups") if groups > 1 else outs[0]
 
 
-def _one_transposed(w: Writer, windows: Any, x: Value, weights: Dict[str, Weighted], part: str) -> Value:
+def _one_transposed(w: Writer, windows: Windows, x: Value, weights: Dict[str, Weighted], part: str) -> Value:
     """Cropped by Keras's padding if that can; else whole, and cropped after it."""
     kernel_size, strides, dilations = kernels_of(windows)
     check(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
@@ -151,8 +151,8 @@ def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
         if word != "valid":
             x, word = along_axes(w, x, "ZeroPadding", around(windows), "pad"), "valid"
         scale = math.prod(kernel_size) if kind == "sum" else rescaled_averages(windows, counts)
-    config = {"pool_size": kernel_size, "strides": strides}
-    config = {name: value if len(windows) > 1 else value[0] for name, value in config.items()}
+    sizes = {"pool_size": kernel_size, "strides": strides}
+    config = {name: value if len(windows) > 1 else value[0] for name, value in sizes.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
     out = w.layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
     scale = 1.0 if scale is None else scale

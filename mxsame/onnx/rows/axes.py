@@ -6,7 +6,7 @@ from typing import Iterator, List, Union
 
 import numpy as np
 
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, ranked, wraps
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, ranking_of, wraps
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
@@ -76,8 +76,8 @@ def repeat(w: Writer, node: Node, x: str) -> str:
     shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
     axis = axis_of(w, node)
     if shape[axis].is_static:
-        index = np.repeat(np.arange(shape[axis].traced), count)
-        return w.add("Gather", x, w.integers(index.tolist()), axis=axis)
+        index = [number for number in range(shape[axis].traced) for _ in range(count)]
+        return w.add("Gather", x, w.integers(index), axis=axis)
     scales = [1.0] * len(shape)
     scales[axis] = float(count)
     return w.resized(x, scales=scales)
@@ -165,7 +165,7 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
     all. MXNet chooses freely among equal elements, ONNX takes the first."""
-    (axis, count, largest, gives), dtype = ranked(w, node), w.dtype(node.inputs[0])
+    (axis, count, largest, gives), dtype = ranking_of(w, node), w.dtype(node.inputs[0])
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
     if gives == "value":
         return values

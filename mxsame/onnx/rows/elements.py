@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, Optional
+from typing import Dict
 
 import numpy as np
 
@@ -48,10 +48,10 @@ def with_attributes(w: Writer, node: Node, *xs: str) -> str:
 
 
 @writes(*tables.forms(*tables.OF_TWO, "not_equal", "modulo"))
-def elementwise(w: Writer, node: Node, x: str, y: Optional[str] = None) -> str:
+def elementwise(w: Writer, node: Node, x: str, y: str = "") -> str:
     """A scalar has the data's type. A comparison returns 0 or 1 of that type, as in MXNet."""
     kind, number, reverses = tables.of_two(node)
-    y = w.scalar(number, node.inputs[0]) if y is None else y
+    y = y if number is None else w.scalar(number, node.inputs[0])
     x, y = (y, x) if reverses else (x, y)
     if kind == "modulo":
         return _modulo(w, x, y, w.scalar(0, node.inputs[0]), w.scalar(1, node.inputs[0]))

@@ -14,14 +14,14 @@ from mxsame import padding as arithmetic
 from mxsame.exporting.walk import IN_WINDOWS, kernels_of, ndim_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.onnx.writer import Writer, writes
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import AnyWindow, check_dynamic, describe_windows
+from mxsame.plan.windows import check_dynamic, describe_windows
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
 AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
 
 
-def pads(windows: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str, Any]]:
+def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]:
     """The attributes for windows, some of dynamic size; None if no attributes are right for every size.
 
     Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
@@ -34,13 +34,13 @@ def pads(windows: Sequence[AnyWindow], pool: bool = False) -> Optional[Dict[str,
     ({'pads': [0, 1]}, {'pads': [0, 0], 'output_padding': [1]})
     """
     if isinstance(windows[0], TransposedWindow):
-        crops: list = [window.crop for window in windows]
+        crops = [window.crop for window in windows]
         added = [max(-end, 0) for _, end in crops]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
         return {**attrs, "output_padding": added} if any(added) else attrs
     check_dynamic(tuple(windows), pool)
-    pairs = [_for_every_size(window) for window in windows]
-    if None not in pairs:
+    pairs = [pair for pair in map(_for_every_size, windows) if pair is not None]
+    if len(pairs) == len(windows):
         return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
     if all(window.ceil_mode and not window.follows_size for window in windows):
         ends = [replace(window, ceil_mode=False).pads(1) for window in windows]
@@ -140,7 +140,8 @@ def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
 def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     """Resize to the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
     aligned = node.attr("align_corners")
-    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel"}
+    mode = "align_corners" if aligned else "half_pixel"
+    attrs: Dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": mode}
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
     fits = aligned or all(after != (1, 1) or before == (1, 1) for before, after in zip(source, target))
     rule = "align_corners must be True for a length of 1, for which MXNet takes the first element"
