@@ -110,6 +110,7 @@ EXACT = """
 6 5 4: UpSampling2D(2, data_format="channels_first", interpolation="bilinear")(x)
 6 5 4: Resizing(3, 7, "nearest", crop_to_aspect_ratio=True)(x)
 6 5 4: CenterCrop(8, 2)(x)
+4 6 7: tf.nn.max_pool2d(x, [1, 1, 2, 3], [1, 1, 2, 1], "VALID", data_format="NCHW")
 5 3 2: ConvLSTM1D(3, 2, strides=2, padding="same", return_sequences=True, return_state=True, go_backwards=True)(x)
 6 5 4: LocallyConnected2D(3, 2, strides=(2, 1))(x)
 # functions
@@ -153,6 +154,7 @@ None 3: Rescaling(2., [[1.], [2.], [3.], [4.], [5.]])(x * np.ones((5, 1)))
 REFUSED = """
 5 3: tf.math.top_k(x, k=2, sorted=False)[0]
 None 1 3: tf.squeeze(x)
+6 5 4: tf.nn.max_pool2d(x, [1, 1, 1, 2], [1, 1, 1, 2], "VALID")
 # classes and functions of the user
 6: own("Softmax")()(x)
 5 words: own("Embedding")(5, 3)(x)

@@ -153,7 +153,10 @@ def _pool(
     first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
     config: Dict[str, Any] = {"padding": padding, "data_format": "channels_first" if first else "channels_last"}
     for name, value in (("pool_size", pool_size), ("strides", strides)):
-        entries = value[1 : rank + 1] if isinstance(value, list) and len(value) == rank + 2 else value
+        entries = value
+        if isinstance(value, list) and len(value) == rank + 2:
+            entries, others = (value[2:], value[:2]) if first else (value[1:-1], [value[0], value[-1]])
+            check(others == [1, 1], f"{name} must be 1 for the batch and the channels", **{name: value})
         config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
     return in_place(site, Layer(f"{kind}Pooling{rank}D", site.name, config), x)
 
