@@ -102,3 +102,5 @@ def _take_live(model: Model, live: Any, native: bool) -> None:
             _take_live(layer.model, theirs, native)
         else:
             layer.weights = theirs.get_weights() if native else list(theirs.weights)
+            if layer.class_name == "SpectralNormalization":  # Keras 3 has its vector among the layer's weights
+                layer.weights.sort(key=lambda weight: "vector_u" in weight.name)

@@ -14,7 +14,7 @@ from mxsame.port.types import STORED
 IS_KERAS_3 = any(each.version.startswith("3.") for each in metadata.distributions(name="keras"))
 NEEDED = "Keras 3 is not installed (Python 3.13: pip install keras==3.15.1 tensorflow-cpu==2.21.0)"
 pytestmark = [pytest.mark.keras, pytest.mark.skipif(not IS_KERAS_3, reason=NEEDED)]
-pytestmark += [pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask")]
+pytestmark += [pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask", "ignore:.* not divide")]
 
 THIRDS = np.array([[1 / 3, -2 / 3, 4 / 3], [0.1, 0.2, 0.3]], "float32")
 ZEROS = np.array([[-0.0, 0.0, -1.0], [0.0, -0.0, 0.0]], "float32")
@@ -49,6 +49,7 @@ MODELS = {
     "[AdaptiveMaxPooling1D(4)(x), AdaptiveAveragePooling1D(4)(x)]": [LONG],
     "Dot(1, normalize=True)([x, y])": [TINY, THIRDS],
     "[GRU(2)(Masking()(x), initial_state=y, **its) for its in ({}, {'mask': x[..., 0] > 0})]": [FIVE, THIRDS[:, :2]],
+    "SpectralNormalization(Dense(2))(x)": [THIRDS],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
     "nested(dict, 'ab')({'b': Masking()(x), 'a': y})": [FIVE, LONG[:, 5:10]],
     "[Rescaling(1 / 255)(x), Dense(2)(x), x / 2]": [(99 * THIRDS).astype("uint8")],  # of a model of floats
@@ -61,12 +62,13 @@ def test_what_keras_3_does_otherwise(expression, tmp_path):
     inputs = [keras().Input(array.shape[1:]) for array in arrays]
     model = randomise(keras().Model(inputs, eval(expression, names_of(inputs))))
     wanted = arrays_of(model(arrays))
-    for path in saved(model, tmp_path):
-        for way, out in ways(path, [nd.array(array, dtype=array.dtype) for array in arrays]):
+    for source in (model, *saved(model, tmp_path)):
+        kind = getattr(source, "suffix", "live")
+        for way, out in ways(source, [nd.array(array, dtype=array.dtype) for array in arrays]):
             for have, want in zip(arrays_of(out), wanted):
-                assert have.dtype == STORED[want.dtype.name], (path.suffix, way)
+                assert have.dtype == STORED[want.dtype.name], (kind, way)
                 tolerance = 1e-12 if have.dtype == np.float64 else 1e-6
-                np.testing.assert_allclose(have, want, tolerance, tolerance, err_msg=f"{path.suffix}, {way}")
+                np.testing.assert_allclose(have, want, tolerance, tolerance, err_msg=f"{kind}, {way}")
 
 
 def test_masks_that_keras_3_mixes_up_are_refused():
