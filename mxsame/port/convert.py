@@ -17,7 +17,7 @@ from mxsame.port.network import Network, check_network
 from mxsame.port.parameters import arrays_of
 from mxsame.port.reading import read
 from mxsame.progress import Progress, report
-from mxsame.validation import check, check_arguments, integer, rank_of_layout
+from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
 
 
 @progress.reported
@@ -45,13 +45,13 @@ def from_keras(
         by default.
     custom : dict, optional
         For what is not Keras's own, or not supported. By the name of a class, of a layer or of a function between
-        layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes,
-        and the mask of the first if its `hybrid_forward` has a parameter `mask`; its outputs have that mask if it has
-        `supports_masking`. Or the name of the layer of Keras that the class is, as `{"MyLSTM": "LSTM"}`. Or a function
-        of (config) that returns the `{"class_name": .., "config": ..}` of such a layer, or a list of them, one after
-        the other, of which the first has the weights. By the name of an activation, "<lambda>" if it has none: a
-        function of (F, x), as `{"swish2": lambda F, x: x * F.sigmoid(2 * x)}`. Errors in a function are raised as they
-        are.
+        layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes
+        and of the model's types (bools, integers of 8 and 16 bits and float16 as float32), and the mask of the first if
+        its `hybrid_forward` has a parameter `mask`; its outputs have that mask if it has `supports_masking`. Or the
+        name of the layer of Keras that the class is, as `{"MyLSTM": "LSTM"}`. Or a function of (config) that returns
+        the `{"class_name": .., "config": ..}` of such a layer, or a list of them, one after the other, of which the
+        first has the weights. By the name of an activation, "<lambda>" if it has none: a function of (F, x), as
+        `{"swish2": lambda F, x: x * F.sigmoid(2 * x)}`. Errors in a function are raised as they are.
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
     progress : function of (stage, done, total), optional
@@ -185,13 +185,16 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     ...     mxsame.to_keras_weights(net, path)
     """
     check_network(net)
+    custom = {} if custom is None else custom
+    is_of_functions = isinstance(custom, Mapping) and all(map(callable, custom.values()))
+    check_type(is_of_functions, "custom must map names to functions of (block)", custom=custom)
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:
         block = net.custom.get(id(layer))
         if block is None or not layer.weights:
             return arrays_of(layer)
-        return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom or {})))
+        return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom)))
 
     for layer in net.description.walk():
         known = not layer.weights or layer.roles is not None

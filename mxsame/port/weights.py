@@ -9,10 +9,10 @@ class and counted.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from typing import Any, Dict, List, Tuple
 
+from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
 from mxsame.port.description import Layer, Model, snake_case
 from mxsame.validation import check
@@ -197,20 +197,14 @@ def _collected(layer: Layer) -> Tuple[list, list]:
 def write(path: Any, model: Model, arrays: Any) -> None:
     """Write an HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from
     which Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
-    path = os.fspath(path)
+    path = check_path(path)
     check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
-    h5py, unfinished = files.h5py_module(), f"{path}.part"  # the file that is there stays whole if this fails
-    try:
-        with h5py.File(unfinished, "w") as file:
-            if path.endswith(".weights.h5"):
-                write_by_class(file, model, arrays, linked=True)
-                file.create_group("vars")  # the model's own, without which tf.keras 2.13 fails
-            else:
-                write_entries(file, model, arrays)
-        os.replace(unfinished, path)
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
+    with draft_for(path) as draft, files.h5py_module().File(draft, "w") as file:
+        if path.endswith(".weights.h5"):
+            write_by_class(file, model, arrays, linked=True)
+            file.create_group("vars")  # the model's own, without which tf.keras 2.13 fails
+        else:
+            write_entries(file, model, arrays)
 
 
 def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) -> None:

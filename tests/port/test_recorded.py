@@ -202,10 +202,15 @@ def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
     net = mxsame.from_keras(str(folder / "sequential.json"), str(path))
     first = next(iter(net.collect_params().values()))
     first.set_data(first.data() + 1)
+    (tmp_path / "model.h5.part").write_text("of the user")
     mxsame.to_keras_weights(net, path)
+    with pytest.raises(ValueError, match="path must be in a folder that exists"):
+        mxsame.to_keras_weights(net, tmp_path / "none" / "model.h5")
+    with pytest.raises(TypeError, match=r"custom must map names to functions of \(block\)"):
+        mxsame.to_keras_weights(net, path, custom=3)
     again = mxsame.from_keras(str(folder / "sequential.json"), str(path))
     np.testing.assert_array_equal(next(iter(again.collect_params().values())).data().asnumpy(), first.data().asnumpy())
-    assert [file.name for file in tmp_path.iterdir()] == ["model.h5"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.h5", "model.h5.part"]
 
 
 @pytest.mark.parametrize(
