@@ -9,8 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import types
-from mxsame.port.description import Layer, LayerCall, Model, Tensor, leaves, mapped
-from mxsame.port.parameters import WeightError
+from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, Tensor, leaves, mapped
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
 from mxsame.port.values import Value, masked
@@ -117,7 +116,8 @@ class Builder:
             if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
                 raise
             before = leaves([values.get(tensor) for tensor in site.call.tensors()], Value)
-            raise Refused([reason(layer, site.path, error, self._custom_before(before))]) from error
+            is_users = site.known.is_users
+            raise Refused([reason(layer, site.path, error, self._custom_before(before), not is_users)]) from error
 
     def _custom_before(self, values: List[Value]) -> str:
         """Returns, for an error, what the user's blocks return from which these values are computed."""
@@ -143,8 +143,8 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
     return inputs
 
 
-def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "") -> str:
-    """Returns why a layer is refused, by its name, and what helps."""
+def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "", is_replaceable: bool = True) -> str:
+    """Returns why a layer is refused, by its name, and what helps: another block, if it is not the user's already."""
     text = " ".join(str(error).split("Stack trace")[0].split())
     if isinstance(error, mx.base.MXNetError):
         text = f"the shapes of its inputs must fit it; MXNet says: {text}"
@@ -152,7 +152,7 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = ""
         text = f"its configuration must be as Keras writes it; received {type(error).__name__}: {text}"
     else:
         text += before
-    if isinstance(error, ValueError) and not isinstance(error, WeightError):
+    if is_replaceable and isinstance(error, (ValueError, TypeError)) and not isinstance(error, NotReplaceable):
         replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
         text += f"; {replacing} replaces the layer"
     return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"

@@ -18,7 +18,9 @@ from mxsame.port.parameters import Placed
 from mxsame.port.rows import row_of
 from mxsame.port.rows._shared import is_layer
 from mxsame.port.site import Site
+from mxsame.port.steps import inferred_types
 from mxsame.port.table import KERAS, LAYERS, TAKES, Row
+from mxsame.port.types import GIVEN, OWN, known as known_type
 from mxsame.port.values import Operand, Value
 from mxsame.validation import check_type
 
@@ -39,7 +41,7 @@ class Rows:
         """Returns what builds a layer."""
         make, row = self._given(layer), row_of(layer)
         if make is not None and not _is_configuration(make):
-            return Row(partial(_custom, make=make), KERAS, masks=TAKES)
+            return Row(partial(_custom, make=make), KERAS, masks=TAKES, types=OWN)
         return partial(_in_turn, row, after) if row and (after := self.after.get(id(layer))) else row
 
     def _given(self, layer: Layer) -> Any:
@@ -146,9 +148,10 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
     if known.block is None:
         with users_code():
             block = make(site.config, [np.asarray(array) for array in layer.weights])
+        known.is_users = True
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
-        known.block, known.is_users = block, True
+        known.block = block
         layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
         if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
             layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
@@ -158,4 +161,6 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
         arrays.append(mask)
     with users_code():
         outputs = site.steps.emit(block, arrays, site.name, False)
+        dtypes = inferred_types(block, arrays)
+    outputs = [site.cast(out._replace(dtype=GIVEN), known_type(dtype)) for out, dtype in zip(outputs, dtypes)]
     return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs

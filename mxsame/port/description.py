@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from mxsame.validation import check, check_type, received
+from mxsame.validation import check, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
@@ -36,6 +36,10 @@ class LayerCall:
         return leaves([*self.args, *self.kwargs.values()], Tensor)
 
 
+class NotReplaceable(ValueError):
+    """Why a layer is refused, if another block in its place would not help: its weights, or its type."""
+
+
 class Config(Dict[str, Any]):
     """A configuration that remembers which of its keys were read."""
 
@@ -61,7 +65,8 @@ class Config(Dict[str, Any]):
         """Refuse a layer of another type than float32, unless `unread` has its key: it is no other in float32."""
         dtype = type_name(super().get("dtype"))
         rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
-        check_type(dtype in (None, "float32") or re.fullmatch(unread, "dtype"), rule, dtype=dtype)
+        if dtype not in (None, "float32") and not re.fullmatch(unread, "dtype"):
+            raise NotReplaceable(f"{rule}; {received(dtype=dtype)}")
 
 
 def is_off(value: Any) -> bool:

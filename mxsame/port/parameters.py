@@ -15,10 +15,6 @@ from mxsame.validation import check
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
 
-class WeightError(ValueError):
-    """Of weights that do not fit their layer: another block in its place would not help."""
-
-
 class Conversion(NamedTuple):
     """How a weight is converted from Keras's order of axes to that of its parameter, and back."""
 

@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.port import blocks
-from mxsame.port.description import Config, Layer, LayerCall
-from mxsame.port.parameters import WeightError, fill
+from mxsame.port.description import Config, Layer, LayerCall, NotReplaceable
+from mxsame.port.parameters import fill
 from mxsame.port.steps import Steps
 from mxsame.port.values import Size, Value
 from mxsame.validation import check
@@ -147,7 +147,7 @@ class Site:
             try:
                 fill(block, self.layer, conversions or {})
             except ValueError as error:
-                raise WeightError(str(error)) from error
+                raise NotReplaceable(str(error)) from error
             self.known.block = block
         return self.steps.emit(self.known.block, inputs, self.name, shape=shape)
 

@@ -11,6 +11,8 @@ import itertools
 from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
+
 from mxsame._mxnet import mx
 from mxsame.port import blocks, types
 from mxsame.port.parameters import SAME, set_parameter
@@ -150,15 +152,28 @@ class Steps(List[Step]):
         return out._replace(mask=x.mask, dtype=dtype)
 
 
-def _inferred_shapes(block: Any, inputs: Sequence[Value], transposed: bool) -> List[Tuple[Size, ...]]:
-    """Returns the shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for
-    dynamic lengths."""
+def _traced(block: Any, inputs: Sequence[Value]) -> Tuple[List[str], Any]:
+    """Returns the names of a block's inputs, and its outputs as one Symbol."""
     names = [f"data{number}" for number in range(len(inputs))]
     outputs = block(*map(mx.sym.var, names))
     outputs = outputs if isinstance(outputs, list) else [outputs]
     if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
         raise TypeError("outputs of a block must be Symbols of one output each")
-    group, inferred = mx.sym.Group(outputs), []
+    return names, mx.sym.Group(outputs)
+
+
+def inferred_types(block: Any, inputs: Sequence[Value]) -> List[str]:
+    """Returns the types of a block's outputs, as MXNet infers them: float32 where it does not."""
+    names, group = _traced(block, inputs)
+    given = {name: types.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
+    inferred = group.infer_type(**given)[1] or [np.float32] * len(group.list_outputs())
+    return [np.dtype(each).name for each in inferred]
+
+
+def _inferred_shapes(block: Any, inputs: Sequence[Value], transposed: bool) -> List[Tuple[Size, ...]]:
+    """Returns the shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for
+    dynamic lengths."""
+    (names, group), inferred = _traced(block, inputs), []
     used = set(group.list_arguments()).intersection(names)
     for length in LENGTHS:
         shapes = {name: tuple(n or length for n in value.ordered(value.shape)) for name, value in zip(names, inputs)}

@@ -38,7 +38,9 @@ FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of K
 
 # what a parameter of a row's function takes
 TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a constant", "a constant"
+NUMBER = "a number"
 KINDS = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
+KINDS.update(dict.fromkeys((int, float, bool, Optional[int], Optional[float], Optional[bool]), NUMBER))
 
 
 @dataclass
@@ -130,8 +132,10 @@ def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
         entries = list(value) if several else [value]
         if not entries or not all(isinstance(entry, Value) for entry in entries):
             raise ValueError(f"{name} must be {kind}; received {value!r:.99}")
-    elif kind == CONSTANT and leaves(value, Value):
-        raise ValueError(f"{name} must be a constant; received a tensor")
+    elif kind in (CONSTANT, NUMBER):
+        check(not leaves(value, Value), f"{name} must be {kind}; received a tensor")
+        is_one = kind == CONSTANT or value is None or isinstance(value, (int, float))
+        check(is_one, f"{name} must be a number", **{name: value})
 
 
 def typed(site: Site, rule: Any, values: Sequence[Value]) -> Tuple[List[Value], Optional[str]]:

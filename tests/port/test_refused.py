@@ -53,6 +53,14 @@ def test_a_class_of_a_user_is_given_by_its_names(name):
         assert net(mx.nd.ones((1, 3, 4))).asnumpy().max() == 2
 
 
+def test_a_block_of_a_user_has_the_types_of_the_model():
+    model = model_of(entry("Mine"), entry("Rescaling", "quarter", {"scale": 0.25}))
+    model["config"]["layers"][0]["config"]["dtype"] = "int32"
+    custom = {"Mine": lambda config, weights: mx.gluon.nn.HybridLambda(lambda F, x: x / 2)}
+    net = mxsame.from_keras(json.dumps(model), custom=custom)
+    assert net(mx.nd.ones((1, 3, 4), dtype="int32") * 3).asnumpy().max() == 0.25  # halves are rounded, quarters are not
+
+
 class AsItIs(mx.gluon.HybridBlock):
     def hybrid_forward(self, F, x):
         return x
@@ -61,7 +69,7 @@ class AsItIs(mx.gluon.HybridBlock):
 BLOCKS = {  # the user's function of `Mine` -> what is said
     "none": (None, r"\{'Mine': function, 'Other': function\}.*--custom.*received Mine \('one'\), Other \('two'\)"),
     "a block": (AsItIs(), "functions that return blocks, and not to blocks"),
-    "a class of Gluon": (mx.gluon.nn.Flatten, "functions that return blocks, and not to blocks"),
+    "no block": (lambda config, weights: None, "custom must return a HybridBlock; received a NoneType$"),
     "a class without a configuration": (AsItIs, "functions that return blocks, and not to blocks"),
     "another shape": (
         lambda config, weights: mx.gluon.nn.Flatten(),
@@ -109,8 +117,11 @@ OPERATIONS = [  # of TensorFlow, and of Keras 3: the name, the arguments, and wh
     ("math.l2_normalize", {"axis": None}, lambda x: x / np.sqrt((x**2).sum())),
     ("nn.softmax", {"axis": None}, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
     ("Softmax", {"axis": None}, "axis must be"),
-    ("Cumsum", {"axis": None, "dtype": None}, "axis must be a constant; received None"),
+    ("Cumsum", {"axis": None, "dtype": None}, "axis must be a number; received None"),
     ("transpose", {"perm": None}, "axes must be a constant; received None"),
+    ("clip_by_value", {"clip_value_min": [0.0], "clip_value_max": 1.0}, "x_min must be a number; .*; custom="),
+    ("gather", {"indices": [[0]], "axis": 1}, "indices must be integers, of one axis at most"),
+    ("repeat", {"repeats": 2}, "missing a required argument: 'axis'; custom="),
     ("linalg.normalize", {"axis": -1}, r"received linalg.normalize \('one'\)"),
     ("sparse.softmax", {}, r"received sparse.softmax \('one'\)"),
 ]

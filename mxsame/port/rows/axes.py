@@ -150,8 +150,9 @@ def _flip(site: Site, x: Value, axis: Any = None) -> Value:
 def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int = 0) -> Value:
     """Take elements by constant indices, or a single one without its axis; negative ones count from the end."""
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
+    check(rows.ndim <= 1 and rows.dtype.kind == "i", "indices must be integers, of one axis at most", indices=indices)
     length = 0 if batch_dims else x.shape[axis] or 0
-    fits = rows.ndim <= 1 and rows.dtype.kind == "i" and (np.abs(rows + 0.5) < length).all()
+    fits = (np.abs(rows + 0.5) < length).all()
     check(fits, "indices must be constants within a static length", indices=indices, length=length)
     if not rows.ndim:
         return _entry(site, x, axis, int(rows))
