@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -227,15 +227,8 @@ def operators(symbol) -> list:
 def layer(case: Case, in_channels: bool = True, module=None, **more):
     """The layer of the case, of `mxsame.nn` by default."""
     module = mxsame.nn if module is None else module
-    kind = {
-        "conv": "Conv{}D",
-        "depthwise_conv": "DepthwiseConv{}D",
-        "separable_conv": "SeparableConv{}D",
-        "conv_transpose": "Conv{}DTranspose",
-        "max_pool": "MaxPool{}D",
-        "avg_pool": "AvgPool{}D",
-        "lp_pool": "LpPool{}D",
-    }[case.op].format(case.rank)
+    kind, transpose, _ = case.op.title().replace("_", "").partition("Transpose")
+    kind = f"{kind}{case.rank}D{transpose}"
     given = {**arguments(case), **more}
     if case.op in POOLS:
         return getattr(module, kind)(case.kernel_size, **given)
@@ -375,22 +368,9 @@ def seen_calls(monkeypatch, *names: str) -> list:
 
 def in_threads(work: Callable, count: int = 4) -> None:
     """Call `work(number)` in this many threads at once; raises what they raise, and does not wait without end."""
-    errors = []
-
-    def caught(number):
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=caught, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
+    pool = ThreadPoolExecutor(count)
+    for called in [pool.submit(work, number) for number in range(count)]:
+        called.result(timeout=120)
 
 
 # ---- in threads, and in another process ------------------------------------------------------------------------------
