@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # the same names, for type checkers
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used."""
+    """Returns a public name, imported when it is first used."""
     if name not in _PUBLIC:
         from mxsame.validation import unknown_name
 

@@ -117,7 +117,7 @@ class Signature:
     structure: Any
 
     def check(self, args: Sequence[Any], contexts: Sequence[Any]) -> None:
-        """Raise an error for arrays that the net cannot be called with."""
+        """Raises an error for arrays that the net cannot be called with."""
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for (name, shape), array in zip(self.shapes.items(), args):
             if type(array) is not kind:  # sparse arrays are subclasses
@@ -224,7 +224,7 @@ class Deployed(mx.gluon.SymbolBlock):
             return runner(*self.used(args))
 
     def check_serves(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
-        """Raise if it was not deployed for these shapes, of any batch, these devices and this type."""
+        """Raises if it was not deployed for these shapes, of any batch, these devices and this type."""
         rule, own, its = "must be what the net was deployed for", self.signature.shapes, tracing.contexts(self.params)
         fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in own.values()]
         described = ", ".join(map(_describe, own.values()))
@@ -240,8 +240,8 @@ class Deployed(mx.gluon.SymbolBlock):
         return list(map(tracing.in_mode, whole))
 
     def self_check(self, context: Any) -> None:
-        """Run once, so that MXNet refuses now what it would refuse later. Drop the fused graph unless it runs and gives
-        the same as the plain one up to rounding."""
+        """Runs once, so that MXNet refuses now what it would refuse later. Drops the fused graph unless it runs and
+        gives the same as the plain one up to rounding."""
         data = self.used(self.signature.random(context))
 
         def outputs(runner: tracing.Runner) -> list:
@@ -274,7 +274,7 @@ class Deployed(mx.gluon.SymbolBlock):
         return files.write(tracing.group(outputs), self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:
-        """For copies, and for pickling."""
+        """Returns what a copy, or a pickled net, is made of."""
         devices = tracing.contexts(self.collect_params())
         arrays = values(self.collect_params(), devices[0])
         dtype = self.fused_dtype if self._fused else None
@@ -335,7 +335,7 @@ def _check_contexts(ctx: Any) -> list:
 
 
 def _check_narrow(dtype: Any, own: Any, devices: Sequence[Any]) -> None:
-    """Raise unless a net of this type can be deployed in `dtype`."""
+    """Raises unless a net of this type can be deployed in `dtype`."""
     lacks = [] if onednn_blocks.has_avx512("_bf16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
     is_single = (own is None or own == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None

@@ -141,8 +141,8 @@ def _counts_of_outputs(read: dict) -> list:
 
 @contextlib.contextmanager
 def draft_for(path: str) -> Iterator[str]:
-    """A name in a new folder next to `path`; what is written there goes to the folder of `path` at the end, if nothing
-    is raised.
+    """Yields a name in a new folder next to `path`; what is written there goes to the folder of `path` at the end, if
+    nothing is raised.
 
     Raises `ValueError` if nothing can be written there."""
     folder, name = os.path.split(os.path.realpath(path))

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 @validation.check_arguments
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Any) -> AnyBlock:
-    """Hybridize `net` as `net.hybridize(active, **flags)` does, with a graph for each shape signature; returns `net`.
+    """Make `net` run in graphs, one for each shape signature: exact for any size, with the speed of static shapes.
 
-    The net is called as before, with any sizes, for training and inference, on any contexts. Calls with sizes that
-    need no new graph cost a look-up. The first signature gets its graph at once, and every other one at its eighth
-    call: until then it runs in one graph for every size, so that sizes that come seldom do not cost a graph each.
-    `net.hybridize()` of Gluon stays exact for every size too; it is slower if SAME depends on the size, and pooling
-    windows of two with stride two do not take an axis of one element there. For all that is in `mxsame.nn`, the layers
-    as well as :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock`, it is this function.
+    It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
+    sizes, for training and inference, on any contexts. Calls with sizes that need no new graph cost a look-up. The
+    first signature gets its graph at once, and every other one at its eighth call: until then it runs in one graph for
+    every size, so that sizes that come seldom do not cost a graph each. `net.hybridize()` of Gluon stays exact for
+    every size too; it is slower if SAME depends on the size, and pooling windows of two with stride two do not take an
+    axis of one element there. For all that is in `mxsame.nn`, the layers as well as :class:`mxsame.nn.HybridSequential`
+    and :class:`mxsame.nn.HybridBlock`, it is this function.
 
     Parameters
     ----------
@@ -145,11 +146,11 @@ class Specialised:
                 raise
 
     def __reduce__(self) -> tuple:
-        """A copy of the net, and one that was pickled, has graphs of its own."""
+        """Lets a copy of the net, and one that was pickled, have graphs of its own."""
         return Specialised, (self._net, self._flags, self._max_graphs)
 
     def clear(self) -> None:
-        """Forget all graphs: the net has changed."""
+        """Forgets all graphs: the net has changed."""
         with self._lock:
             for table in (self.graphs, self._first, self._others, self._families, self._last):
                 table.clear()
@@ -220,20 +221,20 @@ class TakenOver(_gluon.NotifiesChanges, tracing.Traceable):
         return self.specialised(*args)
 
     def changed(self) -> None:
-        """Drop all graphs: a layer, a type or a flag is another one."""
+        """Drops all graphs: a layer, a type or a flag is another one."""
         self.specialised.clear()
 
     def hybridize(self, *args: Any, **more: Any) -> None:
-        """Hybridize the net as its own class does, to which it goes back."""
+        """Hybridizes the net as its own class does, to which it goes back."""
         give_back(self)
         self.hybridize(*args, **more)
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
-        """Write the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
+        """Writes the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
         return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        """A copy of the net, and one that was pickled, has graphs of its own."""
+        """Lets a copy of the net, and one that was pickled, have graphs of its own."""
         return _blank, (type(self).__bases__[1],), vars(self)
 
 
@@ -250,7 +251,7 @@ def _blank(kind: Any) -> Any:
 
 
 def give_back(net: Any) -> None:
-    """Make a net what it was, if it was taken over."""
+    """Makes a net what it was, if it was taken over."""
     if isinstance(net, TakenOver):
         del net.specialised
         net.__class__ = type(net).__bases__[1]
@@ -355,7 +356,7 @@ class _GraphForTools:
         return self._graph[index]
 
     def __reduce__(self) -> tuple:
-        """A copy of the net, and one that was pickled, was not called."""
+        """Lets a copy of the net, and one that was pickled, be one that was not called."""
         return tuple, ()
 
 
@@ -426,7 +427,7 @@ def _is_on_other_data(call: tracing.LoweredCall) -> bool:
 
 
 def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
-    """Put a value into a table, and drop the oldest of too many."""
+    """Puts a value into a table, and drops the oldest of too many."""
     table[key] = value
     if len(table) > most:
         table.popitem(last=False)

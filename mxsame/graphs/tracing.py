@@ -54,7 +54,7 @@ class Checked(Traceable):
     """A block of one input that checks it first."""
 
     def check(self, x: Any) -> None:
-        """Raise an error for an array that the block's graph cannot be given."""
+        """Raises an error for an array that the block's graph cannot be given."""
         raise NotImplementedError
 
 
@@ -127,7 +127,7 @@ class Trace(NamedTuple):
 
 
 def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
-    """Let operators take these Symbols instead of variables of the same names. A graph without operators stays as it
+    """Lets operators take these Symbols instead of variables of the same names. A graph without operators stays as it
     is, since MXNet would make an operator of its variable."""
     if whole.get_children() is not None:
         names = set(whole.list_inputs())
@@ -390,7 +390,7 @@ class Runner:
         return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
-        """Raise an error that names the array for which MXNet has failed, if it was one."""
+        """Raises an error that names the array for which MXNet has failed, if it was one."""
         devices, dtype = contexts(self._parameters), float_dtype(self._parameters)
         if not self._parameters or arrays[0].ctx in devices:
             devices = [arrays[0].ctx]
@@ -427,7 +427,7 @@ class NetGraph(Runner):
         return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
-        """Give deferred parameters the shapes that follow from those of the inputs."""
+        """Gives deferred parameters the shapes that follow from those of the inputs."""
         deferred = {name: each for name, each in self._parameters.items() if _gluon.is_deferred(each)}
         if not deferred:
             return

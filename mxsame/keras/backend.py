@@ -34,7 +34,7 @@ from mxsame.keras._translate import (
 
 
 def __getattr__(name: str) -> Any:
-    """Raise an error with the module that has a function."""
+    """Raises an error with the module that has a function."""
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 

@@ -25,7 +25,7 @@ __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool
 
 
 def __getattr__(name: str) -> Any:
-    """Raise an error with the module that has a function."""
+    """Raises an error with the module that has a function."""
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 

@@ -36,7 +36,7 @@ __all__ = [name for name, each in globals().items() if isinstance(each, type) an
 
 
 def __getattr__(name: str) -> Any:
-    """Raise an error with the module that has a layer, or with its name here."""
+    """Raises an error with the module that has a layer, or with its name here."""
     raise validation.unknown_name(
         __name__, name, __all__, {"mxnet.gluon.nn": mx.gluon.nn, "mxnet.gluon.rnn": mx.gluon.rnn}
     )

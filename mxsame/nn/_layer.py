@@ -26,7 +26,7 @@ class Layer(Checked, HybridBlock):
     _call: Any  # a checked mxsame.ops._inputs.Call
 
     def __init_subclass__(cls, num_spatial_dims: Optional[int] = None) -> None:
-        """Puts the docstring of the first base in the place of `{shared}`, and refuses arguments under other names."""
+        """Replaces `{shared}` by the docstring of the first base, and refuses arguments under other names."""
         super().__init_subclass__()
         if num_spatial_dims is not None:
             cls.num_spatial_dims = num_spatial_dims

@@ -120,7 +120,7 @@ class TransposedWindow(_Axis):
 
 
 def cached(function: Function) -> Function:
-    """A decorator: a cache of the function's values, for arguments that may be lists."""
+    """Caches the function's values, for arguments that may be lists: a decorator."""
     remembered = functools.lru_cache(maxsize=4096)(function)
 
     def as_tuple(value: Any) -> Any:
