@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS_OF = {  # which tests a file is tested by, those first that are the likeliest to fail
     "mxsame/padding.py": "padding ways",
     "mxsame/plan/costs.py": "planner",
-    "mxsame/plan/operator_cost.py": "planner",
+    "mxsame/plan/choice.py": "planner",
     "mxsame/plan/": "plan ops ways",
     "mxsame/ops/": "nn gpu_graphs ops ways",
     "mxsame/scope.py": "graph nn ways",

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from mxsame import onednn_blocks
-from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force, operator_cost
+from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force
 from mxsame.planner import Decision, Workload, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
@@ -190,6 +190,6 @@ def test_elements_that_are_read_are_counted():
                 elements = outputs * s + max(window.effective_kernel_size - s, 0)
             count, kernel = outputs + sum(step.crop), range(step.kernel_size)
             read = sum(0 <= j * s - step.pad + i * d < elements for j in range(count) for i in kernel)
-            assert operator_cost._reads(step, window, n, outputs) == max(read, 1), f"{strategy}: {step}, {window}"
+            assert choice._reads(step, window, n, outputs) == max(read, 1), f"{strategy}: {step}, {window}"
             kinds.add(strategy)
     assert kinds == set(KINDS_OF_COPY)

@@ -179,8 +179,7 @@ class PoolCall(NamedTuple):
 
     def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
         """Returns the windows of a checked call, and the pads that become data before it."""
-        rule = self.pool_size, self.strides, self.padding, self.ceil_mode, self.counts_padding
-        return make_pool_windows(size, *rule)
+        return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, self.counts_padding)
 
     def lower(self, inputs: Inputs) -> Pooling:
         """Returns MXNet's Pooling for a checked call and its inputs."""

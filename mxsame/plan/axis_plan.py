@@ -9,29 +9,22 @@ from mxsame.plan.windows import AnyWindow
 
 
 class OneHot(NamedTuple):
-    """The position of the single one along an axis of a kernel of zeros: reach - low, where low is at least `least`."""
-
-    least: int
-    reach: int
-
-    @property
-    def length(self) -> int:
-        """The length of the kernel."""
-        return self.reach - self.least + 1
-
-
-class PickedOutputs(NamedTuple):
-    """The outputs of an operator with stride 1 that a kernel with a single one picks, whose position is that of a
-    `OneHot`. `zeros` zeros are added to both ends of the outputs first."""
+    """A kernel of zeros and a single one, which moves an array along an axis. The one is at reach - low, and low is at
+    least `least`. `zeros` zeros are added to both ends of the array first."""
 
     least: int
     reach: int
     zeros: int
 
     @property
-    def one(self) -> OneHot:
-        """The position of the one."""
-        return OneHot(self.least, self.reach)
+    def length(self) -> int:
+        """The length of the kernel."""
+        return self.reach - self.least + 1
+
+    @property
+    def growth(self) -> int:
+        """How much longer the array is then."""
+        return 2 * self.zeros - (self.length - 1)
 
 
 class AddedElements(NamedTuple):
@@ -89,7 +82,7 @@ class AxisPlan:
     pad_operator: Tuple[int, int] = (0, 0)
     gather: bool = False
     shift: Optional[OneHot] = None
-    pick: Optional[PickedOutputs] = None
+    pick: Optional[OneHot] = None
     dilate: int = 0
     zeros: Tuple[int, int] = (0, 0)
     pad: int = 0

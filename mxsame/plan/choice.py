@@ -32,17 +32,17 @@ import math
 from dataclasses import replace
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import validation
-from mxsame.onednn_blocks import SMALLEST
+from mxsame import onednn_blocks, validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import TypicalLayer, Workload
 from mxsame.plan.exact import exact_plans, first_plan, forced
-from mxsame.plan.operator_cost import is_partial, is_slow_when_plain, operator_cost
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
-from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
+from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, Windows, check_static, checked_windows
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
+BYTES_OF_BLOCK = onednn_blocks.LARGEST * 4  # of one element of the largest blocks
+CACHE = 1 << 20  # bytes of data and output, up to which oneDNN pools plain data in blocks, with AVX-512
 
 
 class Decision(NamedTuple):
@@ -145,12 +145,16 @@ def candidates(
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
-        # Picking multiplies by zero, which makes NaN of infinity.
-        makes_nan = work.operator == "max" and any(axis.pick or axis.gather for axis in plan.axes)
-        return STRATEGIES[name].competes and not (is_static and (name == "gather" or makes_nan))
+        gathers = any(axis.gather for axis in plan.axes)
+        return STRATEGIES[name].competes and not (is_static and (gathers or _makes_nan(plan, work)))
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
     return {name: choose_layout(plans[name], windows, work) for name in competing or plans}
+
+
+def _makes_nan(plan: Plan, work: Workload) -> bool:
+    """Returns whether outputs are picked by products with zero, which makes NaN of an infinite maximum."""
+    return work.operator == "max" and any(axis.pick for axis in plan.axes)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -165,8 +169,8 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Optional[Tuple
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
 
     def cost(plan: Plan) -> float:
-        makes_nan = work.operator == "max" and any(axis.pick for axis in plan.axes)
-        return math.prod(estimate(plan, windows, each) * (WORTH_NAN if makes_nan else 1) for each in works)
+        penalty = WORTH_NAN if _makes_nan(plan, work) else 1
+        return math.prod(estimate(plan, windows, each) * penalty for each in works)
 
     return min(plans.values(), key=cost)
 
@@ -186,7 +190,9 @@ def _pad_shallow_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) 
         return plan
     if work.operator != "conv" or len(windows) < 3 or axis.strides(window) == 1:
         return plan
-    if work.purpose != "training" if window.size is None else _has_window_inside(axis, window, window.size):
+    if window.size is None and work.purpose != "training":
+        return plan
+    if window.size is not None and _has_window_inside(axis, window, window.size):
         return plan
     low, high = axis.pad_operator
     axis = replace(axis, pad=0, pad_operator=(low + axis.pad, high + axis.pad))
@@ -227,7 +233,9 @@ def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> P
         return plan
     in_blocks = work.in_blocks and not any(step.reorders for step in plan.steps)
     pairs = work.pairs and rank == 1 and not in_blocks and channels % 2 == 0 and channels >= 2 * LEAST_POOLED_CHANNELS
-    blocks = work.blocks and (pairs or rank == 2) and work.plain and channels % (SMALLEST * (1 + pairs)) == 0
+    blocks = (
+        work.blocks and (pairs or rank == 2) and work.plain and channels % (onednn_blocks.SMALLEST * (1 + pairs)) == 0
+    )
     return replace(plan, pairs=pairs, blocks=blocks and _is_slow_in_plain_layout(plan, windows, work.operator))
 
 
@@ -236,9 +244,9 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
     if any(axis.pick for axis in plan.axes):
         return True
     size = [window.size for window in windows if window.size is not None]
-    if len(size) < len(windows) or (operator == "avg" and is_partial(plan, windows, size)):
+    if len(size) < len(windows) or (operator == "avg" and _is_partial(plan, windows, size)):
         return False
-    return is_slow_when_plain(plan, windows, size)
+    return _is_slow_when_plain(plan, windows, size)
 
 
 # -- the estimate
@@ -260,9 +268,94 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     windows = _checked(windows, work)
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     layer, steps = TypicalLayer(windows, work), plan.steps
-    nanoseconds = operator_cost(plan, layer) + sum(step.cost(layer) for step in steps)
+    nanoseconds = _operator_cost(plan, layer) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):
         nanoseconds += layer.costs.reorder * layer.inputs
     if layer.convolves and work.purpose != "deployment":
         nanoseconds += sum(step.weight_cost(layer) for step in steps)
     return nanoseconds + (sum(step.backward_cost(layer) for step in steps) if layer.training else 0)
+
+
+def _operator_cost(plan: Plan, layer: TypicalLayer) -> float:
+    """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
+    outputs = math.prod(map(_computed_outputs, plan.axes, layer.size, layer.outputs))
+    touched = math.prod(layer.size) * layer.in_channels + outputs * layer.channels
+    touch = layer.batch * touched * layer.costs.touch * (3 if layer.training else 1)
+    return touch + (_convolution(plan, layer) if layer.convolves else _pooling(plan, layer))
+
+
+def _pooling(plan: Plan, layer: TypicalLayer) -> float:
+    """Returns the cost of what a pooling operator reads, and of a copy in blocks."""
+    costs, elements, detour = layer.costs, layer.batch * layer.in_channels, 0.0
+    each = costs.pooling
+    if layer.work.operator == "avg" and _is_partial(plan, layer.windows, layer.size):
+        each = costs.pooling_slow
+    elif plan.blocks:
+        detour = 4 * elements * math.prod(layer.size) * costs.touch  # into blocks: two reads, two writes
+    elif layer.work.plain and _is_slow_when_plain(plan, layer.windows, layer.size):
+        each = costs.pooling_slow
+    return detour + elements * _all_reads(plan, layer) * each * (2 if layer.training else 1)
+
+
+def _convolution(plan: Plan, layer: TypicalLayer) -> float:
+    """Returns the cost of the multiplications of a convolution, and of those of its gradients in training."""
+    costs, share = layer.costs, max(layer.in_channels // layer.work.groups, 1)
+    long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
+    each, backward = costs.dense, (4 if long else 2) * costs.dense  # backward: gradients of the data and the weight
+    if share == 1 and layer.work.groups > 1:
+        each = layer.depthwise
+        backward = costs.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0
+    products = layer.batch * layer.channels * share * _all_reads(plan, layer)
+    return products * (each + (backward if layer.training else 0))
+
+
+def _all_reads(plan: Plan, layer: TypicalLayer) -> int:
+    """Returns the elements that all windows read of one channel."""
+    return math.prod(map(_reads, plan.axes, layer.windows, layer.size, layer.outputs))
+
+
+# -- how often elements are read
+
+
+def _computed_outputs(axis: AxisPlan, size: int, outputs: int) -> int:
+    """Returns how many outputs MXNet's operator computes along an axis, before any are cropped or picked."""
+    return size if axis.pick else outputs + axis.crop[0] + axis.static_end
+
+
+def _reads(axis: AxisPlan, window: AnyWindow, size: int, outputs: int) -> int:
+    """Returns the elements that all windows along an axis read of the data and of what is added to it; the operator's
+    own padding takes none of oneDNN's time."""
+    if isinstance(window, TransposedWindow):
+        return axis.kernel_size * (max(outputs, 1) if axis.dilate else size)
+    count, kernel = _computed_outputs(axis, size, outputs), axis.kernel_size
+    if axis.pick:
+        return count * kernel
+    shifted = axis.shift.growth if axis.shift else 0
+    elements = size + sum(axis.concat) + sum(axis.pad_operator) + shifted
+    if axis.gather:
+        elements = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
+    total = 0
+    for start in range(-axis.pad, kernel * window.dilation - axis.pad, window.dilation):  # where the first window reads
+        first, end = -(start // window.stride), -((start - elements) // window.stride)  # windows that read elements
+        total += max(min(end, count) - max(first, 0), 0)
+    return max(total, 1)
+
+
+# -- for what oneDNN has no fast code
+
+
+def _is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Returns whether a window goes beyond the operator's own padding, as the convention "full" allows. MXNet does not
+    leave such averages to oneDNN."""
+    if plan.convention != "full":
+        return False
+    axes = zip(plan.axes, windows, size)
+    return any((w.outputs(n) - 1) * w.stride + axis.kernel_size > n + 2 * axis.pad for axis, w, n in axes)
+
+
+def _is_slow_when_plain(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+    """Returns whether oneDNN pools plain data slowly: always without AVX-512, else if a block of the data and of the
+    output does not fit into the cache."""
+    outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
+    elements = math.prod(size) + math.prod(outputs)
+    return not onednn_blocks.has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE

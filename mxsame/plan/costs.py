@@ -1,7 +1,7 @@
 """What costs are estimated from: constants that were measured on the CPU, in nanoseconds, and a typical layer.
 
 Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) and MXNet's
-operator between them (`mxsame.plan.operator_cost`) have their own costs, for the same `TypicalLayer`.
+operator between them (`mxsame.plan.choice`) have their own costs, for the same `TypicalLayer`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, Dict, Generic, Mapping, NamedTuple, Optional, Sequence, 
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.axis_plan import AxisPlan, OneHot, PickedOutputs
+from mxsame.plan.axis_plan import AxisPlan, OneHot
 from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, TypicalLayer, Workload
 from mxsame.plan.windows import Windows
 
@@ -239,8 +239,7 @@ class Shift(Step[OneHot]):
     """The shift of the data within its padding to where its low is the same for every size."""
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        pads = [plan.shift.length - 1 if plan.shift else 0 for plan in self.plans.values()]
-        return _move_channels(F, setting, data, data, self.values, pads, [1] * len(pads))
+        return _move_channels(F, setting, data, data, self.values, [1] * len(self.plans))
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.moving(self.values, layer.inputs)
@@ -297,20 +296,15 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
 
 
-class Pick(Step[PickedOutputs]):
+class Pick(Step[OneHot]):
     """The choice of the outputs that SAME has for the size, from those of windows at every position."""
 
-    @property
-    def _ones(self) -> Dict[int, OneHot]:
-        return {axis: picked.one for axis, picked in self.values.items()}
-
     def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
-        pads = [plan.pick.zeros if plan.pick else 0 for plan in self.plans.values()]
         strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), setting.windows)]
-        return _move_channels(F, setting, out, data, self._ones, pads, strides)
+        return _move_channels(F, setting, out, data, self.values, strides)
 
     def cost(self, layer: TypicalLayer) -> float:
-        return layer.moving(self._ones, layer.results)
+        return layer.moving(self.values, layer.results)
 
     def backward_cost(self, layer: TypicalLayer) -> float:
         return 0.0
@@ -389,13 +383,14 @@ def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot])
 
 
 def _move_channels(
-    F: Any, setting: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], pads: Sequence[int], strides: Any
+    F: Any, setting: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], strides: Sequence[int]
 ) -> Any:
     """Returns the array moved along some axes, by a depthwise convolution whose kernel has a single one. Its position
     follows from the size of the data."""
     kernel, channels = _single_one(F, setting, data, ones), setting.work.in_channels
     lengths = [ones[axis].length if axis in ones else 1 for axis in setting.axes]
-    return arrays.convolve_channels(F, array, kernel, channels, lengths, stride=tuple(strides), pad=tuple(pads))
+    pads = tuple(ones[axis].zeros if axis in ones else 0 for axis in setting.axes)
+    return arrays.convolve_channels(F, array, kernel, channels, lengths, stride=tuple(strides), pad=pads)
 
 
 def steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[Step[Any], ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
-from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHot, PickedOutputs
+from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHot
 from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
@@ -128,18 +128,10 @@ def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> O
 def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
     """Returns the number of outputs of MXNet's operator, by its own formula."""
     extended = (plan.kernel_size - 1) * window.dilation + 1
-    shifted = plan.shift.length - 1 if plan.shift else 0
-    shifted += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
-    span = size + sum(plan.concat) + sum(plan.pad_operator) + shifted + 2 * plan.pad - extended
-    if plan.pick:
-        span += 2 * plan.pick.zeros - (plan.pick.one.length - 1)
+    added = sum(plan.concat) + sum(plan.pad_operator) + sum(one.growth for one in (plan.shift, plan.pick) if one)
+    added += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
+    span = size + added + 2 * plan.pad - extended
     return (-(-span // window.stride) if ceil else span // window.stride) + 1
-
-
-def _native_only(window: Window) -> Optional[AxisPlan]:
-    """Leave padding to the operator's own pad, without any step around it."""
-    plan = _checked(_native, window, _pads(window))
-    return plan if plan is not None and plan.crop == (0, 0) else None
 
 
 def _full(window: Window) -> Optional[AxisPlan]:
@@ -202,7 +194,8 @@ def _shift(window: Window) -> Optional[AxisPlan]:
     """Shift the data to where the windows of every size start at the same position."""
     if window.size is not None:
         return None
-    return _moved(window, lambda least, reach: [AxisPlan(window.kernel_size, shift=OneHot(least, reach), pad=least)])
+    k = window.kernel_size
+    return _moved(window, lambda least, reach: [AxisPlan(k, shift=OneHot(least, reach, reach - least), pad=least)])
 
 
 def _pick(window: Window) -> Optional[AxisPlan]:
@@ -213,7 +206,7 @@ def _pick(window: Window) -> Optional[AxisPlan]:
 
     def drafts(least: int, reach: int) -> Iterator[AxisPlan]:
         for zeros in range(window.kernel_size):
-            yield AxisPlan(window.kernel_size, pick=PickedOutputs(least, pad + zeros, zeros), pad=pad)
+            yield AxisPlan(window.kernel_size, pick=OneHot(least, pad + zeros, zeros), pad=pad)
 
     return _moved(window, drafts)
 
@@ -247,12 +240,6 @@ def _transposed_slice(window: TransposedWindow) -> AxisPlan:
     return _with_pad_and_adj(window, (0, 0))
 
 
-def _transposed_native(window: TransposedWindow) -> Optional[AxisPlan]:
-    """Use the operator's own pad and adj, if they are enough."""
-    plan = _transposed_slice(window)
-    return plan if plan.crop == (0, 0) else None
-
-
 def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
     """Put zeros around the kernel, so that pad and adj reach further: adj makes up for 0 <= start - end < stride."""
     start, end = window.crop
@@ -280,11 +267,9 @@ def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
     return AxisPlan(window.kernel_size, pad_operator=added, dilate=window.stride, pad=common, crop=crop)
 
 
-def _checked_transposed(plan: Optional[AxisPlan], window: TransposedWindow) -> Optional[AxisPlan]:
+def _checked_transposed(plan: AxisPlan, window: TransposedWindow) -> Optional[AxisPlan]:
     """Returns the plan if it is exact, else None. Its first output must be at the right position of the full extent,
     and it must have the right number of outputs. The operator takes no negative number, and adj < stride."""
-    if plan is None:
-        return None
     start, expected = window.crop[0], window.outputs(1)
     if plan.dilate:  # the convolution's window j starts at j - low and ends with the full extent's element j
         first = window.effective_kernel_size - 1 - plan.pad - plan.pad_operator[0] + plan.crop[0]
@@ -319,7 +304,7 @@ class Strategy:
     operators : tuple of str
         Those of `OPERATORS` for which `draft` and `axis` may be used.
     transposed : callable, optional
-        The same for the window of a transposed convolution.
+        The window of a transposed convolution -> a plan that is used if it is exact.
     needs : str, optional
         What must be known to build its graph: "weight", a part of the weight's shape; "channels", those of the data.
     channels_last : bool
@@ -333,6 +318,8 @@ class Strategy:
     draft : callable, optional
         Window, low, high -> a plan that is tried before `axis`: it is used if it is exact for every size, which is
         checked.
+    crops : bool
+        Whether outputs may be dropped.
 
     Examples
     --------
@@ -343,13 +330,14 @@ class Strategy:
     name: str
     axis: Optional[Callable[[Window], Optional[AxisPlan]]] = None
     operators: Tuple[str, ...] = ()
-    transposed: Optional[Callable[[TransposedWindow], Optional[AxisPlan]]] = None
+    transposed: Optional[Callable[[TransposedWindow], AxisPlan]] = None
     needs: Optional[str] = None
     channels_last: bool = False
     convention: str = "valid"
     together: bool = False
     competes: bool = True
     draft: Optional[Draft] = None
+    crops: bool = True
 
     def serves(self, operator: str) -> bool:
         """Returns whether it can run the operator."""
@@ -359,17 +347,20 @@ class Strategy:
         """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than
         its kernel."""
         if isinstance(window, TransposedWindow):
-            return _checked_transposed(self.transposed(window), window) if self.transposed else None
-        plan = _checked(self.draft, window, _pads(window)) if self.draft else None
-        plan = self.axis(window) if plan is None and self.axis else plan
-        return None if plan is not None and operator in POOLS and plan.pad >= plan.kernel_size else plan
+            plan = _checked_transposed(self.transposed(window), window) if self.transposed else None
+        else:
+            plan = _checked(self.draft, window, _pads(window)) if self.draft else None
+            plan = self.axis(window) if plan is None and self.axis else plan
+        if plan is None or (operator in POOLS and plan.pad >= plan.kernel_size):
+            return None
+        return plan if self.crops or plan.crop == (0, 0) else None
 
 
 _EVERY = ("conv", *POOLS)
 _SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
 _TABLE = (  # without costs, the first that is exact is chosen
-    Strategy("native", _native_only, _EVERY, _transposed_native, channels_last=True),
+    Strategy("native", None, _EVERY, _transposed_slice, channels_last=True, draft=_native, crops=False),
     Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
     Strategy("slice", None, _EVERY, _transposed_slice, channels_last=True, draft=_slice),
     Strategy("concat", _lengthened, _EVERY, channels_last=True, draft=_concat),
