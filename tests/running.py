@@ -224,11 +224,16 @@ def operators(symbol) -> list:
 # ---- as a layer ------------------------------------------------------------------------------------------------------
 
 
+def layer_name(op: str, rank: int) -> str:
+    """The name of the class: Conv2DTranspose for conv_transpose."""
+    kind, transpose, _ = op.title().replace("_", "").partition("Transpose")
+    return f"{kind}{rank}D{transpose}"
+
+
 def layer(case: Case, in_channels: bool = True, module=None, **more):
     """The layer of the case, of `mxsame.nn` by default."""
     module = mxsame.nn if module is None else module
-    kind, transpose, _ = case.op.title().replace("_", "").partition("Transpose")
-    kind = f"{kind}{case.rank}D{transpose}"
+    kind = layer_name(case.op, case.rank)
     given = {**arguments(case), **more}
     if case.op in POOLS:
         return getattr(module, kind)(case.kernel_size, **given)

@@ -52,25 +52,18 @@ def assert_all_equal(got, want, passes):
 
 # -- layers that nobody chose, of every rank, by every strategy
 
-KINDS = {  # the class, and the operator in mxsame.plan
-    "Conv{}D": "conv",
-    "DepthwiseConv{}D": "conv",
-    "Conv{}DTranspose": "transposed",
-    "MaxPool{}D": "max",
-    "AvgPool{}D": "avg",
-    "LpPool{}D": "lp",
-}
+OPERATORS = {op: name for op, name in running.OPERATORS.items() if op != "separable_conv"}
 
 
 def drawn(stream, rank, strategy):
     """(layer, channels before it): one that the strategy serves."""
-    kinds = [kind for kind, name in KINDS.items() if strategy is None or strategy in strategies_for(name)]
-    kind, channels = stream.choice(kinds), stream.choice((1, 3, 8, 16, 17))
+    ops = [op for op, name in OPERATORS.items() if strategy is None or strategy in strategies_for(name)]
+    op, channels = stream.choice(ops), stream.choice((1, 3, 8, 16, 17))
     kernel_size, strides = zip(*(stream.choice(((2, 2), (3, 2), (3, 3), (4, 3), (5, 2), (2, 1))) for _ in range(rank)))
-    make = getattr(mxsame.nn, kind.format(rank))
-    if "Pool" in kind:
+    make = getattr(mxsame.nn, running.layer_name(op, rank))
+    if op in running.POOLS:
         return make(kernel_size, strides), channels
-    if "Depthwise" in kind:
+    if op == "depthwise_conv":
         return make(kernel_size, strides, in_channels=channels), channels
     groups = stream.choice([count for count in (1, 2, channels) if channels % count == 0])
     out = groups * stream.choice((1, 4, 8))

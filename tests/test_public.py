@@ -8,6 +8,8 @@ import inspect
 import pkgutil
 
 import pytest
+import running
+from cases import OPS
 
 import mxsame
 import mxsame.keras
@@ -31,13 +33,9 @@ def test_every_public_docstring_has_an_example(name, thing):
 
 
 def test_layers_and_operators_are_all_there():
-    ranks = (1, 2, 3)
-    convolutions = ("Conv{}D", "Conv{}DTranspose", "DepthwiseConv{}D", "SeparableConv{}D")
-    kinds = (*convolutions, "MaxPool{}D", "AvgPool{}D", "LpPool{}D")
-    layers = {kind.format(rank) for kind in kinds for rank in ranks}
+    layers = {running.layer_name(op, rank) for op in OPS for rank in (1, 2, 3)}
     assert set(mxsame.nn.__all__) == layers | {"HybridBlock", "HybridSequential"}
-    operators = {"conv", "depthwise_conv", "separable_conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool"}
-    assert set(mxsame.ops.__all__) == operators
+    assert set(mxsame.ops.__all__) == set(OPS)
 
 
 def arguments(module, name):
