@@ -294,13 +294,9 @@ def test_arguments_of_the_arithmetic(name):
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
-def rank_of(kind):
-    return int(re.search(r"(\d)D", kind).group(1))
-
-
 @pytest.mark.parametrize("kind", [kind for kind in nn.__all__ if re.search(r"\dD", kind)])
 def test_layer(kind):
-    make, rank = getattr(nn, kind), rank_of(kind)
+    make, rank = getattr(nn, kind), int(re.search(r"(\d)D", kind)[1])
     right = {"channels": 6, "kernel_size": 3}
     right = {name: value for name, value in right.items() if name in inspect.signature(make).parameters}
     for argument, value in wrong_arguments(make):

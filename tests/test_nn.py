@@ -366,15 +366,6 @@ def test_data_in_shared_memory(way, device):
         assert_equal(run(shared), wanted)
 
 
-@pytest.mark.parametrize("hybridize", [*WAYS.values(), gluon.HybridBlock.hybridize])
-def test_an_average_over_padding_only(hybridize):
-    """A partial window that starts in the padding, which counts; what is after the padding does not."""
-    block = mxsame.nn.AvgPool1D(2, 2, padding=((0, 1),), ceil_mode=True, count_include_pad=True)
-    hybridize(block)
-    assert block(mx.nd.array([[[1, 3, 5, 7]]])).asnumpy().tolist() == [[[2, 6, 0]]]
-    assert block(mx.nd.array([[[1, 3, 5]]])).asnumpy().tolist() == [[[2, 2.5]]]
-
-
 def test_a_layer_derived_by_a_user_names_its_arguments_as_it_likes():
     class Strided(mxsame.nn.Conv2D):
         def __init__(self, filters, stride, name=None):
