@@ -103,12 +103,12 @@ def fuse_gates(graph: Graph) -> None:
     which is computed from the means of the image. MXNet multiplies in the plain layout, so it would copy both factors
     out of oneDNN's blocks and the product back.
 
-    The sigmoid is the derivative of the softplus log(1 + exp(b)). The backward pass of an activation multiplies its
-    derivative by a gradient, here a, in any layout. MXNet's operator for it takes the gradient, the output, which
-    oneDNN does not read, and the data. With a as both the gradient and the output, MXNet does not overwrite a, for
-    which oneDNN would need a copy. oneDNN runs it in single precision and up to five axes.
+    The operator is the backward pass of the softplus log(1 + exp(b)), whose derivative is the sigmoid: it multiplies a
+    gradient by sigmoid(b), in any layout, and here the gradient is a. MXNet gives it three arrays: the gradient, the
+    output of the softplus, which oneDNN does not read, and b. The output is a, too, so that MXNet does not write the
+    product over a: oneDNN would need a copy for that. It runs in single precision, for up to five axes.
 
-    The new operator has no gradient, and MXNet asks for one unless what follows passes none on. Fused convolutions pass
+    This operator has no gradient, and MXNet asks for one unless what follows passes none on. Fused convolutions pass
     none on, and neither does `BlockGrad`, which costs a copy. Means of the product therefore start with a convolution.
     """
     users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()

@@ -158,12 +158,15 @@ def _has_only(node: Node, name: str, *values: int) -> bool:
 
 
 def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
-    """Write ReLU6 of a batch norm, a ReLU of min(y, 6), as max(6 - max(6 - y, 0), 0), which stays in oneDNN's blocks,
-    forward and backward; MXNet's minimum does not. The batch norm gives 6 - y, and the first ReLU is in the same step.
-    A depthwise convolution subtracts.
+    """Write ReLU6 of a batch norm as two ReLUs, which stay in oneDNN's blocks, forward and backward; MXNet's minimum
+    does not.
 
-    That step fails if its gradient is in other blocks than its data, and it is wrong if only the gradient is in blocks.
-    So it is used only after convolutions to which oneDNN gives these blocks at any size.
+    For the batch norm's output y, max(min(y, 6), 0) is max(6 - max(6 - y, 0), 0). With the opposite scale, and 6 minus
+    the shift, the batch norm gives 6 - y, and the inner ReLU with it (`NORM_RELU`). A depthwise convolution, with
+    weights of -1 and biases of 6, subtracts, and the outer ReLU is the one of the graph.
+
+    `NORM_RELU` fails if its gradient is in other blocks than its data, and it is wrong if only the gradient is in
+    blocks. So it is used only after convolutions to which oneDNN gives these blocks at any size.
     """
     users = graph.users()
     for node in users:

@@ -89,7 +89,12 @@ def _convolution_only(start: Node, users: Users) -> Part:
 
 def _part_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optional[Part]:
     """Returns all that the channels of a convolution concern. Returns None if one of its operators can have no more
-    channels."""
+    channels.
+
+    The part grows from the convolution, with the data and the users of each operator in it. A user that sums over the
+    channels ends it. One that keeps them is in it, and so must be what an operator in it reads. Any other user gets a
+    slice, if there is one element of each channel.
+    """
     part, channels = Part([start], [], []), int(start.attr("num_filter"))
 
     def keeps(node: Node) -> bool:
