@@ -18,6 +18,7 @@ from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, protect
 from mxsame.scope import Target
 from mxsame.tensors import operands
+from mxsame.tensors.difference import difference
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock, Symbol
@@ -252,7 +253,7 @@ class Deployed(mx.gluon.SymbolBlock):
         if self._fused and _is_cpu(context):
             tolerance = COARSE if self._is_narrow() else ROUNDING
             with contextlib.suppress(mx.base.MXNetError):
-                if all(_alike(*pair, tolerance) for pair in zip(outputs(self._fused), plain)):
+                if all(difference(*pair) <= tolerance for pair in zip(outputs(self._fused), plain)):
                     self._plain = self._runner(self.graph)  # without the memory that the other one has taken
                     return
             self._fused = None
@@ -342,12 +343,6 @@ def _check_narrow(dtype: Any, own: Any, devices: Sequence[Any]) -> None:
     fits = dtype == bfloat16.NAME and is_single and not lacks
     rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"
     validation.check(fits, rule, dtype=dtype, net=str(own), devices=list(devices), lacks=lacks)
-
-
-def _alike(got: np.ndarray, expected: np.ndarray, tolerance: float) -> bool:
-    """Returns whether arrays differ by no more than a part of the largest element."""
-    scale = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return bool(np.allclose(got, expected, rtol=0, atol=tolerance * float(scale), equal_nan=True))
 
 
 def _is_cpu(context: Any) -> bool:
