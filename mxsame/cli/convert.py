@@ -200,7 +200,7 @@ def input_shapes(net: Any, asked: SimpleNamespace) -> list:
 
     own = [tuple(value.ordered(value.shape)) for value in net.inputs]
     known = ", ".join(map(str, own))
-    if asked.dynamic_size and has_fixed_size(net):
+    if asked.dynamic_size and has_fixed_size(net.declared_shapes):
         rule = "--dynamic-size needs a model whose input declares None for its size, as Input((None, None, 3)) does"
         raise click.UsageError(f"{rule}; the model takes {known}.")
     if asked.shapes:

@@ -13,7 +13,8 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.export_keras.draft import Made
-from mxsame.exporting.comparing import Arrays, Sampled, compare as compared
+from mxsame.exporting import comparing
+from mxsame.exporting.comparing import Arrays, Sampled
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
 from mxsame.port.description import Model, Tensor, leaves
@@ -51,7 +52,7 @@ def compare(file: str, made: Made, source: Source) -> str:
         return [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
 
     data = [_indices(made.model, tensor, made.shapes[name]) for tensor, name in zip(made.model.inputs, made.shapes)]
-    compared(source, Sampled(made.shapes, data), "Keras, or else mxsame.from_keras,", run)
+    comparing.compare(source, Sampled(made.shapes, data), "Keras, or else mxsame.from_keras,", run)
     return by
 
 

@@ -8,8 +8,9 @@ from typing import Any, List, NamedTuple, Optional
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.export_keras import checking, files as writing, rows  # noqa: F401 - the rows register themselves
+from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
 from mxsame.export_keras.draft import Made, Order, Value, batch_first, channels_last
+from mxsame.export_keras.files import save
 from mxsame.export_keras.writer import Writer
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Serves, Shapes, batch_axes
@@ -109,7 +110,7 @@ def to_keras(
     with tracing.explain_errors(input_shape=input_shape):
         made = _as_read(net, source.inputs) if is_as_read else _from_graph(source, path.endswith(".h5"), is_first)
     with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
-        writing.save(file, made)
+        save(file, made)
         compared_by = checking.compare(file, made, source)
     sizes = (array.size for layer in made.model.walk() for array in made.arrays(layer).values())
     return Written(path, len(made.model.layers), sum(sizes), compared_by)

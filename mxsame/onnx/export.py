@@ -125,7 +125,7 @@ def export_onnx(
     fold = validation.flag("fold", fold)
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
     declared = getattr(net, "declared_shapes", ())
-    validation.check(not (dynamic_size and has_fixed_size(net)), rule, dynamic_size=True, shapes=list(declared))
+    validation.check(not (dynamic_size and has_fixed_size(declared)), rule, dynamic_size=True, shapes=list(declared))
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
@@ -148,9 +148,8 @@ def export_onnx(
     return path
 
 
-def has_fixed_size(net: Any) -> bool:
-    """Whether a net is of a Keras model that declares a length for each axis."""
-    declared = getattr(net, "declared_shapes", ())
+def has_fixed_size(declared: Sequence[tuple]) -> bool:
+    """Whether a net is of a Keras model that declares a length for each axis; of another net nothing is declared."""
     return any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
 
 

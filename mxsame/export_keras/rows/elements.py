@@ -53,19 +53,14 @@ def bounded(w: Writer, x: Value, low: float, high: float, part: str = "") -> Val
     return w.operator("Clip", x, x_min=low, x_max=high)
 
 
-@writes(*tables.ACTIVATIONS, *OPERATORS)
+@writes("Activation", *tables.ACTIVATIONS, *OPERATORS)
 def _function(w: Writer, node: Node, x: Value) -> Value:
-    return function(w, node.kind, x)
+    return function(w, tables.act_type(node) if node.op == "Activation" else node.kind, x)
 
 
 @writes("negative")
 def _negative(w: Writer, node: Node, x: Value) -> Value:
     return affine(w, x, -1.0)
-
-
-@writes("Activation")
-def _activation(w: Writer, node: Node, x: Value) -> Value:
-    return function(w, tables.act_type(node), x)
 
 
 @writes("LeakyReLU", unread="slope|.*_bound")

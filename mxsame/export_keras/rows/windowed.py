@@ -14,7 +14,7 @@ from mxsame.export_keras.rows.axes import along_axes, padded, reduced
 from mxsame.export_keras.rows.elements import affine
 from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_attribute, kernels_of, nearest_scale, rescaled_averages, windows_at
-from mxsame.port.parameters import kernel as conversion_of
+from mxsame.port import parameters
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import has_windows, is_never_negative
 from mxsame.scope import NOTE
@@ -72,10 +72,10 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
         multiplier = channels // groups
-        name, role, kind = f"DepthwiseConv{rank}D", "depthwise_kernel", conversion_of("depthwise", multiplier)
+        name, role, kind = f"DepthwiseConv{rank}D", "depthwise_kernel", parameters.kernel("depthwise", multiplier)
         config["depth_multiplier"] = multiplier
     else:
-        name, role, kind = f"Conv{rank}D", "kernel", conversion_of("conv")
+        name, role, kind = f"Conv{rank}D", "kernel", parameters.kernel("conv")
         config.update(filters=channels, groups=groups)
     weights = {role: weight._replace(array=kind.to_keras(weight.array))}
     weights.update({} if bias is None else {"bias": w.weight(bias)})
@@ -109,7 +109,7 @@ def _one_transposed(w: Writer, windows: Windows, x: Value, weights: Dict[str, We
     kernel = weights["kernel"].array
     config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": kernel_size, "strides": strides}
     config.update(dilation_rate=dilations, use_bias="bias" in weights)
-    weights = {**weights, "kernel": weights["kernel"]._replace(array=conversion_of("transposed").to_keras(kernel))}
+    weights = {**weights, "kernel": weights["kernel"]._replace(array=parameters.kernel("transposed").to_keras(kernel))}
     for config["padding"] in ("same", "valid"):
         axes = zip(kernel_size, strides, dilations)
         cuts = [arithmetic.transposed_crops(*axis, config["padding"]) for axis in axes]
