@@ -82,12 +82,10 @@ class Decision(NamedTuple):
         (1, 32, 4)
         """
         batch, *size = shape
-        axis = len(size) - 1 if self.channels_last else 0
-        channels = self.work.channels or size[axis]
-        del size[axis]
-        size = [window.outputs(length) for window, length in zip(self.windows, size)]
-        size.insert(axis, channels)
-        return (batch, *size)
+        in_channels = size.pop(-1 if self.channels_last else 0)
+        channels = self.work.channels or in_channels
+        outputs = [window.outputs(length) for window, length in zip(self.windows, size)]
+        return (batch, *outputs, channels) if self.channels_last else (batch, channels, *outputs)
 
     def plan_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
         """Returns the plan and the channels for data of this shape.
