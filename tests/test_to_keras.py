@@ -471,7 +471,6 @@ REFUSED = {
                     "operator dot.*\n.*no axis but the batch may be dynamic; .* operator sum"),
     "strides and dilation": (chain(same.Conv2DTranspose(2, 3, 2, dilation=2)), "not both be above 1.* Deconvolution"),
     "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
-    "an attribute that no row reads": (Own(lambda F, x: F.take(F.ones((9, 2)), x, mode="wrap")), "be clip; .* take"),
     "the batch": (Own(lambda F, x: F.sum(x, axis=0)), "the batch must not be reduced"),
 }  # fmt: skip
 
