@@ -115,9 +115,8 @@ class Builder:
         except Exception as error:
             if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
                 raise
-            before = leaves([values.get(tensor) for tensor in site.call.tensors()], Value)
-            is_users = site.known.is_users
-            raise Refused([reason(layer, site.path, error, self._custom_before(before), not is_users)]) from error
+            before = self._custom_before(leaves([values.get(tensor) for tensor in site.call.tensors()], Value))
+            raise Refused([reason(layer, site.path, error, before, not site.known.is_users)]) from error
 
     def _custom_before(self, values: List[Value]) -> str:
         """Returns, for an error, what the user's blocks return from which these values are computed."""

@@ -8,10 +8,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from mxsame import validation
 from mxsame.port import types
 from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves
-from mxsame.validation import check
+from mxsame.validation import check, received
 
 MODELS = ("Sequential", "Functional", "Model")
 LAYERS_WITHOUT_TRAINABLE = re.compile(r"InputLayer|SpatialDropout\dD|Discretization")  # in configurations of Keras 3
@@ -25,10 +24,8 @@ def model_of(entry: Any, version: int) -> Model:
     try:
         return _model(*_class_and_config(entry), version, 0)
     except NOT_AS_KERAS_WRITES:
-        raise ValueError(
-            "a model's configuration must have class_name, config and layers as Keras writes them; "
-            f"{validation.received(config=entry)}"
-        ) from None
+        rule = "a model's configuration must have class_name, config and layers as Keras writes them"
+        raise ValueError(f"{rule}; {received(config=entry)}") from None
     except RecursionError:
         raise ValueError("a model's configuration must not be nested that deeply") from None
 
@@ -50,7 +47,7 @@ def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) ->
         return _functional(config, version, depth)
     raise ValueError(
         "a model must be Sequential or Functional (a class of your own may compute anything: if it does not, take "
-        f"keras.Model(model.inputs, model.outputs)); {validation.received(class_name=class_name)}"
+        f"keras.Model(model.inputs, model.outputs)); {received(class_name=class_name)}"
     )
 
 
@@ -96,9 +93,7 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
         try:
             layers.append(_layer(entry, version, depth))
         except NOT_AS_KERAS_WRITES:
-            raise ValueError(
-                f"layers must be written as Keras writes them; {validation.received(layer=entry)}"
-            ) from None
+            raise ValueError(f"layers must be written as Keras writes them; {received(layer=entry)}") from None
     names = [layer.name for layer in layers]
     double = next((name for name, count in Counter(names).items() if count > 1), None)
     check(double is None, f"layers of a model must have different names; received {double!r} more than once")
@@ -110,7 +105,7 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
     class_name, config = _class_and_config(entry)
     name = entry.get("name", config.get("name"))
     named = isinstance(name, str) and name
-    check(named, f"a layer must have a name; received a {class_name} with {validation.received(name=name)}")
+    check(named, f"a layer must have a name; received a {class_name} with {received(name=name)}")
     for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
         check(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
     if class_name in MODELS:

@@ -185,8 +185,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     ...     mxsame.to_keras_weights(net, path)
     """
     check_network(net)
-    custom = {} if custom is None else custom
-    is_of_functions = isinstance(custom, Mapping) and all(map(callable, custom.values()))
+    is_of_functions = all(map(callable, custom.values())) if isinstance(custom, Mapping) else custom is None
     check_type(is_of_functions, "custom must map names to functions of (block)", custom=custom)
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
 
@@ -194,7 +193,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
         block = net.custom.get(id(layer))
         if block is None or not layer.weights:
             return arrays_of(layer)
-        return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom)))
+        return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom or {})))
 
     for layer in net.description.walk():
         known = not layer.weights or layer.roles is not None

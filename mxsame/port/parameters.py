@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -29,10 +30,8 @@ SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(
 
 def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
     """Returns a kernel as `mxsame.keras.layouts` converts it, channels first."""
-    return Conversion(
-        lambda array: layouts.to_mxnet(array, kind),
-        lambda array: layouts.to_keras(array, kind, depth_multiplier=depth_multiplier),
-    )
+    to_keras = partial(layouts.to_keras, kind=kind, depth_multiplier=depth_multiplier)
+    return Conversion(partial(layouts.to_mxnet, kind=kind), to_keras)
 
 
 class Placed(NamedTuple):

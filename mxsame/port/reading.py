@@ -24,11 +24,8 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     if not is_live and not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source must be a path or a Keras model; received source of type {type(source).__name__}")
     contents = files.opened(_json_of(source) if is_live else source, "source")
-    if contents.config is None:
-        raise ValueError(
-            f"source must hold a model's configuration; {os.fspath(source)!r} holds weights only: give the JSON of "
-            "model.to_json() as source, and this file as weights"
-        )
+    rule = "source must hold a model's configuration: give the JSON of model.to_json() as source, and this as weights"
+    validation.check(contents.config is not None, f"{rule}; received {str(source)!r}, which holds weights only")
     model = model_of(contents.config, _major(contents))
     model.source = contents.config
     calls = model.calls()
@@ -37,8 +34,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         check(model)
     root = contents.weights
     if weights is not None:
-        if not isinstance(weights, (str, os.PathLike)):
-            raise TypeError(f"weights must be a path; received weights of type {type(weights).__name__}")
+        validation.check_type(isinstance(weights, (str, os.PathLike)), "weights must be a path", weights=weights)
         given = files.opened(weights, "weights")
         _major(given)  # refuses those of Keras 1, too
         root, rule = given.weights, "weights must be an HDF5 file or a .keras archive"

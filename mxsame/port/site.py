@@ -83,9 +83,8 @@ class Site:
     def is_channels_first(self) -> bool:
         """Whether Keras's arrays are so."""
         data_format = self.config.get("data_format") or "channels_last"
-        rule = "data_format must be channels_last or channels_first"
-        check(data_format in ("channels_last", "channels_first"), rule, data_format=data_format)
-        return bool(data_format == "channels_first")
+        names = ("channels_last", "channels_first")
+        return validation.one_of("data_format", data_format, names) == "channels_first"
 
     # -- shapes of images, in Keras's order
 

@@ -37,8 +37,7 @@ ANYWHERE = ("training", "name")  # arguments that every call may have; a Site ha
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
 
 # what a parameter of a row's function takes
-TENSOR, TENSORS, OPERAND, CONSTANT = "a tensor", "tensors", "a tensor or a constant", "a constant"
-NUMBER = "a number"
+TENSOR, TENSORS, OPERAND, CONSTANT, NUMBER = "a tensor", "tensors", "a tensor or a constant", "a constant", "a number"
 KINDS = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
 KINDS.update(dict.fromkeys((int, float, bool, Optional[int], Optional[float], Optional[bool]), NUMBER))
 
@@ -130,8 +129,7 @@ def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
     if kind in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
-        if not entries or not all(isinstance(entry, Value) for entry in entries):
-            raise ValueError(f"{name} must be {kind}; received {value!r:.99}")
+        check(entries and all(isinstance(entry, Value) for entry in entries), f"{name} must be {kind}", **{name: value})
     elif kind in (CONSTANT, NUMBER):
         check(not leaves(value, Value), f"{name} must be {kind}; received a tensor")
         is_one = kind == CONSTANT or value is None or isinstance(value, (int, float))

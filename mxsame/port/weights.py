@@ -88,11 +88,9 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
         return
     for parent in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
         arrays = _vars(group, parent)
-        for number in itertools.count() if arrays is not None else ():
-            array = files.member(arrays, str(number), "dataset")
-            if array is None:
-                break
-            layer.weights.append(array)
+        if arrays is not None:
+            numbered = (files.member(arrays, str(number), "dataset") for number in itertools.count())
+            layer.weights += itertools.takewhile(lambda array: array is not None, numbered)
 
 
 def _vars(group: Any, parent: str) -> Any:

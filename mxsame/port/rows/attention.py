@@ -176,19 +176,18 @@ def _multi_head(
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
     integer("output_shape", units, 1)
     check_divisible("query heads", heads, "key heads", key_heads)
-    pairs = zip(("query", "value", "key"), (query, value, key))
-    masks = {name: x.mask for name, x in pairs if x.mask is not None}
+    inputs = {"query": query, "value": value, "key": key}
+    masks = {name: x.mask for name, x in inputs.items() if x.mask is not None}
     if attention_mask is not None:
         check(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
         is_bool = site.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
         masks["attention"] = site.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
-    columns = [query.shape[2], key.shape[2], value.shape[2], heads * value_dim]
+    columns = {**{name: x.shape[2] for name, x in inputs.items()}, "output": heads * value_dim, "gate": query.shape[2]}
     if config.get("use_gate"):
-        rows["gate"] = columns[3]
-        columns.append(query.shape[2])
-    shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], n) for name, n in zip(rows, columns)}
+        rows["gate"] = columns["output"]
+    shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], columns[name]) for name in rows}
     shapes.update({f"{name}_bias": (rows[name],) for name in rows} if config.get("use_bias", True) else {})
     options = {"use_causal_mask": bool(use_causal_mask), "return_attention_scores": bool(return_attention_scores)}
     conversions = {

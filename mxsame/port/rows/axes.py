@@ -64,15 +64,11 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
     return to_order(site, x, axes)
 
 
-@operator("swapaxes", types=KEPT)
-def _swap_axes(site: Site, x: Value, axis1: int, axis2: int) -> Value:
-    # the shape of such an array is the order of its axes
-    return to_order(site, x, np.swapaxes(np.empty(range(x.rank)), axis1, axis2).shape)
-
-
+@operator("swapaxes", types=KEPT, names={"axis1": "source", "axis2": "destination"})
 @operator("moveaxis", types=KEPT)
 def _move_axes(site: Site, x: Value, source: Any, destination: Any) -> Value:
-    return to_order(site, x, np.moveaxis(np.empty(range(x.rank)), source, destination).shape)
+    """Put the axes in the order that NumPy's function gives an array whose shape is the order of its axes."""
+    return to_order(site, x, getattr(np, site.row.name)(np.empty(range(x.rank)), source, destination).shape)
 
 
 @operator("expand_dims", types=KEPT, order=KERAS)
@@ -152,8 +148,7 @@ def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int 
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
     check(rows.ndim <= 1 and rows.dtype.kind == "i", "indices must be integers, of one axis at most", indices=indices)
     length = 0 if batch_dims else x.shape[axis] or 0
-    fits = (np.abs(rows + 0.5) < length).all()
-    check(fits, "indices must be constants within a static length", indices=indices, length=length)
+    check((np.abs(rows + 0.5) < length).all(), "indices must be within a static length", indices=indices, length=length)
     if not rows.ndim:
         return _entry(site, x, axis, int(rows))
     return site.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))

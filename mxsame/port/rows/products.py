@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+from functools import partial
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -164,9 +165,8 @@ def _einsum_dense(site: Site, x: Value) -> Value:
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
-    kernel = Conversion(
-        lambda array: weight_to_mxnet(array, einsum), lambda array: weight_to_keras(array, einsum, lengths)
-    )
+    to_keras = partial(weight_to_keras, einsum=einsum, lengths=lengths)
+    kernel = Conversion(partial(weight_to_mxnet, einsum=einsum), to_keras)
     made = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight, "bias": bias}
