@@ -12,7 +12,7 @@ from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, Tensor, leaves, mapped
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
-from mxsame.port.values import Value, masked
+from mxsame.port.values import Value, with_mask
 from mxsame.validation import check
 
 MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
@@ -71,18 +71,18 @@ class Builder:
             if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in call.tensors()):
                 refused[layer.name, number] = []
                 continue
-            here = (*path, layer.name)
-            known = self.known.setdefault(here, Known(layer))
+            full_path = (*path, layer.name)
+            known = self.known.setdefault(full_path, Known(layer))
             wanted = call.kwargs.get("training")
             asked, alone = training if wanted is None else bool(wanted), once and len(layer.calls) == 1
-            site = Site(self.steps, layer, here, call, known, model.version, asked, alone, self.custom, self.model)
+            site = Site(self.steps, layer, full_path, call, known, model.version, asked, alone, self.custom, self.model)
             try:
                 outputs = self._outputs(site, values)
             except Refused as error:
                 refused[layer.name, number] = error.reasons
                 continue
             if site.refusals:
-                refused[layer.name, number] = [reason(layer, here, error) for error in site.refusals]
+                refused[layer.name, number] = [reason(layer, full_path, error) for error in site.refusals]
             if number == layer.first_call and isinstance(outputs[0], Value) and known.output is None:
                 known.output = outputs[0]
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
@@ -104,7 +104,7 @@ class Builder:
         try:
             args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, values.__getitem__)
             if layer.model is not None and layer.wrapped is None:
-                given = args if kwargs.get("mask") is None else masked(args, kwargs["mask"])
+                given = args if kwargs.get("mask") is None else with_mask(args, kwargs["mask"])
                 return self.model(layer.model, site.path, _of_model(layer.model, given), site.training, site.once)
             row = self.row_of(layer)
             if row is None:  # which is listed with all others

@@ -11,7 +11,7 @@ from mxsame._mxnet import mx
 from mxsame.port import keras_mxnet, types, weights as weighing
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
-from mxsame.port.custom import Rows, names_of
+from mxsame.port.custom import CustomRows, names_of
 from mxsame.port.description import Layer, Model
 from mxsame.port.network import Network, check_network
 from mxsame.port.parameters import arrays_of
@@ -101,7 +101,7 @@ def from_keras(
     (1, 3, 4, 4)
     """
     check(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
-    rows = Rows(custom)
+    rows = CustomRows(custom)
     check(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
     if layout is not None:
         rank_of_layout(layout)
@@ -117,7 +117,7 @@ def from_keras(
         raise Refused([*rows.unsupported, *getattr(error, "reasons", [])]) from error
 
 
-def _built(model: Model, layout: Optional[str], rows: Rows) -> Network:
+def _built(model: Model, layout: Optional[str], rows: CustomRows) -> Network:
     """Returns the network of a model that was read."""
     builder = Builder(rows.row_of, model.calls(), rows.custom)
     steps, layers, format_of = builder.steps, {layer.name: layer for layer in model.layers}, _data_format(model, layout)

@@ -25,7 +25,7 @@ from mxsame.port.values import Operand, Value
 from mxsame.validation import check_type
 
 
-class Rows:
+class CustomRows:
     """The table and the user's own."""
 
     def __init__(self, custom: Any):

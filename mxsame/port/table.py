@@ -18,7 +18,7 @@ from mxsame import validation
 from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Weight, is_off, leaves, mapped, snake_case
 from mxsame.port.site import Site
-from mxsame.port.values import Operand, Value, masked
+from mxsame.port.values import Operand, Value, with_mask
 from mxsame.validation import check
 
 
@@ -71,7 +71,7 @@ class Row:
         args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
         kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
         if self.masks == TAKES and kwargs.get("mask") is not None:
-            args, kwargs = masked(args, kwargs["mask"]), {**kwargs, "mask": None}
+            args, kwargs = with_mask(args, kwargs["mask"]), {**kwargs, "mask": None}
         given = self._bound(site, args, kwargs)
         values = leaves(given, Value)
         cast, dtype = typed(site, self.types, values)

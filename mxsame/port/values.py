@@ -76,7 +76,7 @@ class OpenLength(int):
         return length
 
 
-def masked(args: Any, mask: Any) -> Any:
+def with_mask(args: Any, mask: Any) -> Any:
     """Returns the arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
     masks = iter(leaves(mask, (Value, type(None))))
     return mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
