@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from pathlib import Path
-from typing import Sequence
+from typing import Optional, Sequence
 
 LARGEST, SMALLEST = 16, 8  # channels of a block
 
@@ -32,6 +32,15 @@ def size_for(channels: Sequence[int]) -> int:
     """
     fitting = (size for size in (LARGEST, SMALLEST) if all(count > 0 and not count % size for count in channels))
     return next(fitting, 0)
+
+
+def are_divided(first: Optional[int], end: Optional[int], channels: int = 0) -> bool:
+    """Returns whether a slice of so many channels, by default of any number, may start or end within a block.
+
+    >>> are_divided(8, None), are_divided(8, None, 24), are_divided(None, -4, 24)
+    (True, False, True)
+    """
+    return any((bound or 0) % (size_for([channels]) or LARGEST) for bound in (first, end))
 
 
 @functools.lru_cache(maxsize=None)

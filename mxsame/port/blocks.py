@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 
-from mxsame import _gluon, tensors
+from mxsame import _gluon, onednn_blocks, tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.scope import deferred_in_trace, target_of
@@ -158,6 +158,13 @@ def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
     out = F.concat(*arrays, dim=axis)
     copies |= axis == 1 and F is mx.nd and mx.autograd.is_recording() and any(each.shape[1] % 16 for each in arrays)
     return copy_to_plain(F, out) if copies else out
+
+
+def take_slice(F: Any, x: Any, begin: Sequence, end: Sequence, step: Sequence) -> Any:
+    """Slice all axes; channels that may divide a block of oneDNN's from a copy, for which graphs have
+    `mxsame.rewriting.onednn.copy_before_slices`."""
+    is_divided = F is mx.nd and onednn_blocks.are_divided(begin[1], end[1])
+    return F.slice(copy_to_plain(F, x) if is_divided else x, begin=begin, end=end, step=step)
 
 
 def move_single_channel(F: Any, x: Any, source: int, target: int) -> Any:

@@ -24,12 +24,14 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     trains = target.purpose == "training"
     speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
     has_gradients = trains or target.gradients
-    changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
+    changed = {*onednn.SOFTMAX, onednn.LOOP, onednn.SLICE}
+    changed.update(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
     if changed.isdisjoint(operators(symbol)):
         return symbol  # reading and writing a graph takes time
     graph = Graph.of(symbol, {}, shapes)
     onednn.copy_before_softmax(graph)
+    onednn.copy_before_slices(graph)
     if target.purpose != "format":
         onednn.wait_before_loops(graph)
     if has_gradients:

@@ -7,11 +7,11 @@ it fuses a chain of operators, such as a convolution, an addition and a ReLU, in
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Mapping, Optional
+from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 import numpy as np
 
-from mxsame import tensors
+from mxsame import onednn_blocks, tensors
 from mxsame._mxnet import mx
 from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, factors, operator
@@ -26,7 +26,7 @@ NO_CHAIN = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.float32
 LONGEST = 7  # kernel of a depthwise convolution for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")
-LOOP, OF_ANY_SHAPE = "_foreach", {"_while_loop", "_cond", "_contrib_boolean_mask"}
+SLICE, LOOP, OF_ANY_SHAPE = "slice", "_foreach", {"_while_loop", "_cond", "_contrib_boolean_mask"}
 # Operators that write the plain layout. A convolution does not, or only in 3-D; all others may keep that of their data.
 PLAIN = {
     *("Deconvolution", "FullyConnected", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
@@ -211,6 +211,22 @@ def copy_before_softmax(graph: Graph) -> None:
         is_last = not shape or axis in (-1, len(shape) - 1)
         if node.op in SOFTMAX and is_last and _may_be_reordered(node.inputs[0].node, inferred):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
+
+
+def copy_before_slices(graph: Graph) -> None:
+    """Put a copy before each slice of channels that may start or end within a block. oneDNN's slice fails there ("could
+    not construct a sub-memory"), or ends the process."""
+    nodes = [node for node in graph.nodes() if node.op == SLICE and onednn_blocks.are_divided(*_channels_of(node))]
+    inferred = tensors.infer_shapes(graph.symbol([node.inputs[0] for node in nodes]), graph.inputs) if nodes else None
+    for node, shape in zip(nodes, inferred or itertools.repeat(None)):
+        if onednn_blocks.are_divided(*_channels_of(node), shape[1] if shape else 0):
+            node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
+
+
+def _channels_of(node: Node) -> Tuple[Optional[int], Optional[int]]:
+    """Returns the first channel that a slice takes, and the one after the last, as they are given."""
+    begin, end = ((*node.attr(name), None, None)[1] for name in ("begin", "end"))
+    return begin, end
 
 
 def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> bool:

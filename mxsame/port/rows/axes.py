@@ -228,7 +228,7 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
     if any(entry != WHOLE for entry in slices):
         check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
         begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
-        x = site.function("slice", x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
+        x = site.function(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
     single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
     x = site.function("squeeze", x, axis=single) if single else x
     new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
