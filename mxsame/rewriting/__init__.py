@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, training, widening
-from mxsame.rewriting.graph import Graph, InputShapes, operators
+from mxsame.rewriting.graph import Graph, InputShapes
 from mxsame.scope import Target
 
 if TYPE_CHECKING:
@@ -24,12 +24,11 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     trains = target.purpose == "training"
     speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
     has_gradients = trains or target.gradients
-    changed = {*onednn.SOFTMAX, onednn.LOOP, onednn.SLICE}
-    changed.update(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
+    changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
-    if changed.isdisjoint(operators(symbol)):
-        return symbol  # reading and writing a graph takes time
     graph = Graph.of(symbol, {}, shapes)
+    if not any(node.op in changed or onednn.divides_blocks(node) for node in graph.nodes()):
+        return symbol  # inference of types and shapes, and writing a graph, take time
     onednn.copy_before_softmax(graph)
     onednn.copy_before_slices(graph)
     if target.purpose != "format":

@@ -216,11 +216,16 @@ def copy_before_softmax(graph: Graph) -> None:
 def copy_before_slices(graph: Graph) -> None:
     """Put a copy before each slice of channels that may start or end within a block. oneDNN's slice fails there ("could
     not construct a sub-memory"), or ends the process."""
-    nodes = [node for node in graph.nodes() if node.op == SLICE and onednn_blocks.are_divided(*_channels_of(node))]
+    nodes = list(filter(divides_blocks, graph.nodes()))
     inferred = tensors.infer_shapes(graph.symbol([node.inputs[0] for node in nodes]), graph.inputs) if nodes else None
     for node, shape in zip(nodes, inferred or itertools.repeat(None)):
         if onednn_blocks.are_divided(*_channels_of(node), shape[1] if shape else 0):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
+
+
+def divides_blocks(node: Node) -> bool:
+    """Returns whether the node is a slice of channels that may start or end within a block."""
+    return node.op == SLICE and onednn_blocks.are_divided(*_channels_of(node))
 
 
 def _channels_of(node: Node) -> Tuple[Optional[int], Optional[int]]:
