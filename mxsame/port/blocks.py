@@ -156,7 +156,8 @@ def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
     needs. So do gradients that end within a block of 16 channels; graphs get that copy by
     `mxsame.rewriting.training.mend_gradients`."""
     out = F.concat(*arrays, dim=axis)
-    copies |= axis == 1 and F is mx.nd and mx.autograd.is_recording() and any(each.shape[1] % 16 for each in arrays)
+    if axis == 1 and F is mx.nd and mx.autograd.is_recording():
+        copies |= any(each.shape[1] % onednn_blocks.LARGEST for each in arrays)
     return copy_to_plain(F, out) if copies else out
 
 

@@ -285,6 +285,11 @@ class Graph:
         _, inferred, _ = self.symbol(outputs).infer_shape_partial(**known)
         return {output: shape for output, shape in zip(outputs, inferred) if _is_complete(shape)}
 
+    def shapes_of(self, outputs: Sequence[Output]) -> Dict[Output, Optional[Shape]]:
+        """Returns the shape of each of these outputs, which has lengths of 0, or is None, where MXNet cannot tell."""
+        inferred = tensors.infer_shapes(self.symbol(outputs), self.inputs) if outputs else None
+        return dict(zip(outputs, inferred or itertools.repeat(None)))
+
     def dtypes(self) -> Dict[Output, Any]:
         """Returns the type of every output that is used; none if an input may have several types."""
         variables = [node for node in self.nodes() if node.op == "null"]

@@ -6,12 +6,11 @@ it fuses a chain of operators, such as a convolution, an addition and a ReLU, in
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Mapping, Optional, Tuple
 
 import numpy as np
 
-from mxsame import onednn_blocks, tensors
+from mxsame import onednn_blocks
 from mxsame._mxnet import mx
 from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, factors, operator
@@ -204,8 +203,8 @@ def copy_before_softmax(graph: Graph) -> None:
     nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
     if not any(node.op in SOFTMAX for node in nodes):
         return
-    data = graph.symbol([node.inputs[0] for node in nodes])
-    inferred = dict(zip(nodes, tensors.infer_shapes(data, graph.inputs) or itertools.repeat(None)))
+    shapes = graph.shapes_of([node.inputs[0] for node in nodes])
+    inferred = {node: shapes[node.inputs[0]] for node in nodes}
     for node in nodes:
         axis, shape = node.attr("axis", -1), inferred[node]
         is_last = not shape or axis in (-1, len(shape) - 1)
@@ -217,8 +216,9 @@ def copy_before_slices(graph: Graph) -> None:
     """Put a copy before each slice of channels that may start or end within a block. oneDNN's slice fails there ("could
     not construct a sub-memory"), or ends the process."""
     nodes = list(filter(divides_blocks, graph.nodes()))
-    inferred = tensors.infer_shapes(graph.symbol([node.inputs[0] for node in nodes]), graph.inputs) if nodes else None
-    for node, shape in zip(nodes, inferred or itertools.repeat(None)):
+    shapes = graph.shapes_of([node.inputs[0] for node in nodes])
+    for node in nodes:
+        shape = shapes[node.inputs[0]]
         if onednn_blocks.are_divided(*_channels_of(node), shape[1] if shape else 0):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
 

@@ -36,9 +36,8 @@ def speed_up(graph: Graph, trains: bool) -> None:
     clip_by_bounds(graph, single)
     if trains and tensors.has_onednn() and onednn_blocks.has_avx512():
         drop_copies_of_norms(graph)
-        outputs = list(map(Output, graph.nodes()))
-        inferred = tensors.infer_shapes(graph.symbol(outputs), graph.inputs) or ()
-        shapes = {output.node: shape for output, shape in zip(outputs, inferred) if shape and output in single}
+        inferred = graph.shapes_of(list(map(Output, graph.nodes())))
+        shapes = {output.node: shape for output, shape in inferred.items() if shape and output in single}
         for change in (multiply_gates, use_dense_layers, clip_by_relus, pad_by_convolutions, separate_blocks):
             change(graph, shapes)
 
@@ -55,12 +54,10 @@ def mend_gradients(graph: Graph) -> None:
     A batch norm after a 1-D or 3-D convolution fails if its data or its gradient is in blocks."""
     nodes = graph.nodes()
     joined = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
-    parts = [source for node in joined for source in node.inputs]
-    inferred = tensors.infer_shapes(graph.symbol(parts), graph.inputs) if parts else None
-    shapes = dict(zip(parts, inferred or ()))
+    shapes = graph.shapes_of([part for node in joined for part in node.inputs])
     replacements = {}
     for node in joined:
-        known = [shapes.get(part) or (0,) * 4 for part in node.inputs]
+        known = [shapes[part] or (0,) * 4 for part in node.inputs]
         channels = [shape[1] for shape in known]
         is_divided = 0 in channels or size_for([sum(channels)]) > size_for([sum(channels), *channels])
         if is_divided and len(known[0]) == 4:  # oneDNN's own
