@@ -9,10 +9,15 @@ import nox
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
     *("lint", "packaging", "docs", "cuda", "keras_mxnet", "keras3", "distributed"),
-    *("oracle", "tests-3.8", "tests-3.13"),  # README's command has run the whole suite, on one Python
+    *("processors", "oracle", "tests-3.8", "tests-3.13"),  # README's command has run the whole suite, on one Python
 ]
 nox.options.reuse_existing_virtualenvs = False
 nox.options.default_venv_backend = "venv"  # virtualenv no longer brings a pip for Python 3.8
+EACH_PROCESSOR = (  # values, and choices of layouts, that depend on oneDNN's instruction sets
+    *("tests/test_processor.py", "tests/test_amp.py", "tests/test_ways.py", "tests/test_deploy.py"),
+    *("tests/test_rewrite.py", "tests/test_graph.py", "tests/test_pairs.py", "tests/test_planner.py"),
+    *("tests/test_benchmarks.py", "tests/port/test_networks.py", "tests/port/test_recorded.py"),
+)
 EACH_PYTHON = (  # what other versions of Python and NumPy may break: imports, every docstring's example, arrays, files
     *("mxsame", "tests/test_install.py", "tests/test_cli.py", "tests/test_doctor.py", "tests/test_threads.py"),
     *("tests/test_nn.py", "tests/test_keras_backend.py", "tests/port/test_recorded.py"),
@@ -34,6 +39,15 @@ def tests(session):
     session.run("python", "-m", "mxsame", "--help", silent=True)
     session.run("python", "-m", "mxsame", "demo")
     session.run("mxsame", "doctor")
+
+
+@nox.session(python="3.11")
+def processors(session):
+    """Values on processors with AVX2 at most, and some of them on those without; oneDNN runs so by a variable."""
+    install(session, ".[test]")
+    for limit, files in (("AVX2", EACH_PROCESSOR), ("SSE41", EACH_PROCESSOR[3:6])):
+        run = ("python", "-m", "pytest", "-q", "-n", "auto", *(session.posargs or files))
+        session.run(*run, env={"DNNL_MAX_CPU_ISA": limit})
 
 
 @nox.session(python="3.11")

@@ -16,15 +16,16 @@ from benchmarks import results
 from benchmarks.architectures import CLASSES, Network
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from benchmarks.timing import FLAGS, measure
+from mxsame import processor
 from mxsame._mxnet import mx
-from mxsame.onednn_blocks import has_avx512
 
 TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
 LOSS_TOLERANCE = 1e-3  # normalization by a batch magnifies rounding
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
 NARROW = "mxsame, deployed, bfloat16"
-DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed", *[NARROW] * has_avx512("_bf16"))
+DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
+DEPLOYED += (NARROW,) * processor.has("AVX512_CORE_BF16")
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
 

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, Sequence
 import numpy as np
 
 from benchmarks.timing import spread
-from mxsame import __version__, threads
+from mxsame import __version__, processor, threads
 from mxsame._mxnet import mx
 from mxsame.cli._shared import print_table as print_columns
 
@@ -134,11 +134,8 @@ def print_table(title: str, columns: Sequence[str], lines: Sequence[Sequence[Any
 
 
 def _cpu() -> str:
-    """The processor and its widest vectors, by which oneDNN chooses its kernels."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    vectors = next((name for name in ("avx512f", "avx2", "avx") if name in fields.get("flags", "").split()), "")
-    return f"{fields.get('model name', '')} {vectors}".strip()
+    """The processor, and the newest of its instruction sets that oneDNN uses."""
+    return f"{processor.cpuinfo().get('model name', '')} {processor.newest()}".strip()
 
 
 def _version(*names: str) -> str:

@@ -3,6 +3,8 @@
 For type checkers and editors, there are the names of its types, which MXNet itself does not declare.
 """
 
+import functools
+import os
 from typing import TYPE_CHECKING, Any
 
 from mxsame.installation.importing import import_mxnet
@@ -19,3 +21,10 @@ if TYPE_CHECKING:
     AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 mx: Any = import_mxnet()
+
+
+@functools.lru_cache(maxsize=None)
+def has_onednn() -> bool:
+    """Returns whether this MXNet was built with oneDNN, and uses it."""
+    is_off = os.environ.get("MXNET_MKLDNN_ENABLED", "1") in ("0", "false")
+    return bool(mx.runtime.Features().is_enabled("MKLDNN")) and not is_off

@@ -6,9 +6,6 @@ blocks, MXNet copies the data to the plain layout before it, and the next convol
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from pathlib import Path
 from typing import Optional, Sequence
 
 LARGEST, SMALLEST = 16, 8  # channels of a block
@@ -41,11 +38,3 @@ def are_divided(first: Optional[int], end: Optional[int], channels: int = 0) -> 
     (True, False, True)
     """
     return any((bound or 0) % (size_for([channels]) or LARGEST) for bound in (first, end))
-
-
-@functools.lru_cache(maxsize=None)
-def has_avx512(part: str = "f") -> bool:
-    """Returns whether the processor has a part of AVX-512, by default the foundation, as reported by Linux."""
-    with contextlib.suppress(OSError):
-        return f"avx512{part}" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    return False

@@ -6,7 +6,10 @@ everything runs.
 
 from __future__ import annotations
 
+import pytest
 import running
+
+from mxsame import processor
 
 PREPARED = """
 import json
@@ -109,6 +112,7 @@ for way in ways:
 """
 
 
+@pytest.mark.skipif(not processor.has("AVX512_CORE"), reason="oneDNN convolves in bfloat16 with AVX-512 only")
 def test_layers_compute_in_bfloat16_one_after_another():
     """At once and hybridized, also trained; a deployed net is without casts. MXNet alone cannot train a hybridized
     transposed convolution."""
@@ -116,3 +120,37 @@ def test_layers_compute_in_bfloat16_one_after_another():
     assert "received data.dtype='bfloat16'" in refusal
     *rounded, deployed = map(float, differences)
     assert len(rounded) == 6 and min(rounded) > 1e-4 and max(rounded) < 0.02 and deployed < 1e-5
+
+
+WITHOUT_AVX512 = """
+import mxsame
+from mxsame._mxnet import mx
+from mxnet.contrib.amp import amp
+
+nn, data = mx.gluon.nn, mx.nd.ones((1, 16, 9, 8))
+layer, pool = mxsame.nn.Conv2D(16, 3, 2, in_channels=16), mxsame.nn.MaxPool2D(2, 1)
+graph, plain = nn.HybridSequential(), nn.HybridSequential()
+graph.add(mxsame.nn.Conv2D(16, 3, in_channels=16), pool)
+plain.add(mxsame.nn.Conv2D(16, 3, in_channels=16), pool)
+for net in (layer, graph, plain):
+    net.initialize()
+layer(data)
+half = mx.nd.amp_cast(data, dtype=amp.bfloat16)
+amp.init(target_dtype="bfloat16")
+mxsame.hybridize(graph)
+plain.hybridize()
+for called, argument in ((layer, data), (graph, data), (plain, data), (pool, half), (mxsame.ops.max_pool, half)):
+    try:
+        called(argument, *[2] * (called is mxsame.ops.max_pool)).wait_to_read()
+    except ValueError as error:
+        print(error)
+print(pool(data).dtype, mxsame.deploy(graph, data)(data).dtype)
+"""
+
+
+def test_amp_in_bfloat16_is_refused_without_avx512(monkeypatch):
+    """A layer that was called before, a net hybridized in either way, and arrays; what computes in float32 runs."""
+    monkeypatch.setenv(processor.SETTING, "AVX2")
+    *refusals, ran = running.run_python(WITHOUT_AVX512).splitlines()
+    assert len(refusals) == 5 and ran.count("float32") == 2
+    assert {line.partition("; ")[2] for line in refusals} == {"received target_dtype='bfloat16', lacks=['AVX512_CORE']"}

@@ -11,7 +11,7 @@ import running
 from cases import Case
 
 import mxsame
-from mxsame import nn, onednn_blocks, ops, tensors
+from mxsame import nn, ops, processor, tensors
 from mxsame._mxnet import mx
 from mxsame.plan import choice
 from mxsame.scope import Target, building
@@ -25,7 +25,7 @@ LARGE, SMALL = (1, 8, 131, 133), (1, 8, 61, 63)  # blocks of more and of less th
 @pytest.fixture(autouse=True)
 def with_avx512(monkeypatch):
     """Without it, plain data of any size goes in blocks: tests/test_planner.py."""
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda: True)
+    monkeypatch.setattr(processor, "has", lambda name: True)
     choice._estimated_fastest.cache_clear()
     yield
     choice._estimated_fastest.cache_clear()

@@ -13,7 +13,7 @@ import running
 from running import Own, initialized, normal, recorded, sequential, trained
 
 import mxsame
-from mxsame import onednn_blocks
+from mxsame import processor
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.port import activations, blocks
@@ -23,7 +23,7 @@ from mxsame.rewriting.graph import Graph, Node, Output
 
 nn = mx.gluon.nn
 FUSES = mx.runtime.Features().is_enabled("MKLDNN")
-NARROWS = FUSES and onednn_blocks.has_avx512("_bf16")
+NARROWS = FUSES and processor.has("AVX512_CORE_BF16")
 
 
 def fused_operators(deployed):
@@ -711,7 +711,7 @@ def test_networks_in_bfloat16(name, monkeypatch):
     deployed = assert_nearly_same(trained(make(), shape), shape, monkeypatch, 0.03)
     again = pickle.loads(pickle.dumps(deployed))
     assert repr(again) == repr(deployed) and repr(again).endswith(", fused in bfloat16)")
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda part: False)
+    monkeypatch.setattr(processor, "has", lambda name: False)
     with pytest.raises(ValueError, match="AVX512_BF16"):  # on another machine
         copy.copy(deployed)
 
@@ -734,7 +734,7 @@ def test_a_network_of_few_products_stays_float32():
     ],
 )
 def test_bfloat16_is_refused(net, dtype, received, monkeypatch):
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda part: part == "_bf16" and "AVX512" not in received)
+    monkeypatch.setattr(processor, "has", lambda name: "AVX512" not in received)
     monkeypatch.setattr("mxsame.tensors.has_onednn", lambda: "oneDNN" not in received)
     with pytest.raises(ValueError, match=f"dtype must be None, or 'bfloat16' for .* received .*{received}"):
         mxsame.deploy(net(), (2, 3) if "64" in received else (2, 3, 11, 12), dtype=dtype)

@@ -14,7 +14,7 @@ import running
 from running import Own, initialized, normal, recorded, sequential
 
 import mxsame
-from mxsame import onednn_blocks
+from mxsame import processor
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.graphs.hybridize import Specialised
@@ -530,7 +530,7 @@ def test_checkpoints_have_the_graph(tmp_path):
     running.assert_equal(net(images(31, 33)), want)
 
 
-@pytest.mark.skipif(not onednn_blocks.has_avx512(), reason="oneDNN convolves in bfloat16 with AVX-512 only")
+@pytest.mark.skipif(not processor.has("AVX512_CORE"), reason="oneDNN convolves in bfloat16 with AVX-512 only")
 def test_amp_converts_a_net():
     from mxnet.contrib import amp
 

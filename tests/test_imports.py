@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
 # A part may import parts of the rows before its own: padding <- plan <- ops; plan <- graphs; ops, graphs <- nn <- port;
-# ops <- keras; graphs, rewriting <- exporting <- onnx; validation, onednn_blocks and threads are leaves; only
-# installation imports MXNet.
-PURE = {"validation", "padding", "onednn_blocks"}
+# ops <- keras; graphs, rewriting <- exporting <- onnx; validation, onednn_blocks, processor and threads are leaves;
+# only installation imports MXNet.
+PURE = {"validation", "padding", "onednn_blocks", "processor"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "scope", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
 LIBRARY |= {"drawing", "data"}
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "_mxnet": {"installation"},
     "validation": set(),
     "onednn_blocks": set(),
+    "processor": set(),
     "progress": {"validation"},
     "padding": {"validation"},
     "drawing": PURE,
@@ -32,8 +33,8 @@ MAY_IMPORT = {
     "planner": {"plan"},
     "_gluon": {"_mxnet"},
     "scope": {"validation", "_mxnet"},
-    "tensors": {"validation", "onednn_blocks", "_mxnet", "scope"},
-    "rewriting": {"_mxnet", "onednn_blocks", "padding", "plan", "scope", "tensors"},
+    "tensors": {"validation", "onednn_blocks", "processor", "_mxnet", "scope"},
+    "rewriting": {"_mxnet", "onednn_blocks", "processor", "padding", "plan", "scope", "tensors"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from mxsame import onednn_blocks
+from mxsame import processor
 from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force
 from mxsame.planner import Decision, Workload, choose, estimate
 
@@ -159,7 +159,7 @@ def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, ex
 @pytest.mark.parametrize("avx512", [True, False])
 def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
     """Whatever the windows: large data is pooled in blocks, and all data on a processor without AVX-512."""
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda: avx512)
+    monkeypatch.setattr(processor, "has", lambda name: avx512)
     pool = decision(3, 1, operator="max", plain=True, blocks=True)
     assert pool.depends_on_size
     assert [pool.plan_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [not avx512, True]

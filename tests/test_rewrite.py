@@ -9,7 +9,7 @@ import pytest
 import running
 
 import mxsame
-from mxsame import onednn_blocks
+from mxsame import processor
 from mxsame._mxnet import mx
 from mxsame.port import activations, blocks
 from mxsame.rewriting import bfloat16
@@ -168,7 +168,7 @@ def test_graph(name, dtype):
 @pytest.mark.parametrize(("avx512", "channels"), [(True, 32), (False, 24)])
 def test_convolutions_pass_on_whole_blocks(avx512, channels, monkeypatch):
     """24 channels through a residual block with a gate; 12 that others read get a slice."""
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda: avx512)
+    monkeypatch.setattr(processor, "has", lambda name: avx512)
     first, depthwise, gate = mxsame.nn.Conv2D(24, 3), mxsame.nn.DepthwiseConv2D(3), mxsame.nn.Conv2D(24, 1)
     last, seen, dense = mxsame.nn.Conv2D(24, 1), mxsame.nn.Conv2D(12, 1), mx.gluon.nn.Dense(3)
 
@@ -338,7 +338,7 @@ def test_batch_norms_after_convolutions_of_lines_and_volumes_are_trained(shape):
 def test_a_length_of_1_at_the_first_call_says_nothing_about_others(shapes, monkeypatch):
     """Of images of one element, any product is one of arrays of one shape; for a batch of 1, so is one with a
     parameter."""
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda: True)
+    monkeypatch.setattr(processor, "has", lambda name: True)
     last = running.initialized(to(8, 8))
     net = mxsame.hybridize(running.Own(lambda F, x, y, last: last(F.broadcast_mul(y, x)), last))
     for shape in shapes:
@@ -357,7 +357,7 @@ def test_softmax_of_a_concatenation_whose_first_array_has_a_length_of_1_at_a_lat
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_graphs_have_the_gradients_of_the_net(name, monkeypatch):
     """Those of all parameters as well, and its running statistics, with one graph for both sizes."""
-    monkeypatch.setattr(onednn_blocks, "has_avx512", lambda: True)
+    monkeypatch.setattr(processor, "has", lambda name: True)
     make, operator, is_in_graph = TRAINED[name]
     net = running.initialized(make())
     parameters = list(net.collect_params().values())

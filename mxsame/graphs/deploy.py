@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxsame import onednn_blocks, tensors, validation
+from mxsame import processor, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting import bfloat16, simplify
@@ -337,7 +337,7 @@ def _check_contexts(ctx: Any) -> list:
 
 def _check_narrow(dtype: Any, own: Any, devices: Sequence[Any]) -> None:
     """Raises unless a net of this type can be deployed in `dtype`."""
-    lacks = [] if onednn_blocks.has_avx512("_bf16") else ["AVX512_BF16"]
+    lacks = [] if processor.has("AVX512_CORE_BF16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
     is_single = (own is None or own == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
     fits = dtype == bfloat16.NAME and is_single and not lacks

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import inspect
 import itertools
+import json
 import math
 import re
 import threading
@@ -350,7 +351,16 @@ class Call(NamedTuple):
             variable(name, dtype, issubclass(kind, mx.np.ndarray), SPARSE.get(kind))
             for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
         ]
-        return trace.lower(inputs, self.shapes if static else [None] * len(inputs))
+        lowered = trace.lower(inputs, self.shapes if static else [None] * len(inputs))
+        if operands.amp_type() is not None and has_amp_casts(group(lowered.outputs)):
+            operands.check_amp(self.target.device)
+        return lowered
+
+
+def has_amp_casts(symbol: Any) -> bool:
+    """Returns whether a graph has casts to the type of `mxnet.contrib.amp`."""
+    nodes, dtype = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"], operands.amp_type()
+    return any(node["op"] == "amp_cast" and node["attrs"]["dtype"] == dtype for node in nodes)
 
 
 def has_loop(symbol: Any) -> bool:

@@ -88,7 +88,7 @@ class KerasCall:
         length = len(pool_size) if validation.is_sequence(pool_size) else None
         self.rank = rank = self.inputs.rank({"num_spatial_dims": rank, "len(pool_size)": length})
         if len(self.names) > 1:
-            operands.forbid_float16_on_cpu(self.names[0], self.data)
+            operands.check_convolvable(self.names[0], self.data)
         # Where MXNet runs no channels last, data and kernels are transposed here, because `mxsame.ops` would transpose
         # the transposed kernel once more.
         runs_last = self.channels_last and tensors.runs_channels_last(rank, self.inputs.target.device)

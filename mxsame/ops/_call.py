@@ -65,7 +65,7 @@ def run(call: Call, **named: Any) -> Any:
 def _key(call: Call, arrays: Sequence[Any]) -> Any:
     """Returns all that the operator of a call on arrays depends on, and all that its checks look at. None unless all
     arrays are dense NDArrays, and no argument may change."""
-    facts: List[Any] = [type(call), _is_training(), _is_recording(), forced()]
+    facts: List[Any] = [type(call), _is_training(), _is_recording(), forced(), operands.amp_type()]
     for array in arrays:
         if type(array) in _DENSE:
             context = array.ctx

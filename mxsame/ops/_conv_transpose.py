@@ -157,7 +157,7 @@ def _refused(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, i
         wrong = wrong or (rank == 3 and tensors.known_type(weight) != "float32")
         in_blocks = work.in_channels is None or work.in_channels // work.groups >= SMALLEST
         one_output = work.channels == work.groups
-        untrainable = reorders or (one_output and in_blocks) or operands.amp_is_on()
+        untrainable = reorders or (one_output and in_blocks) or operands.amp_type() is not None
         wrong = wrong or (target.has_gradients and untrainable)
     if wrong:
         return tuple(name for name in strategies_for("transposed") if name != "dilate")

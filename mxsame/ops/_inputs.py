@@ -168,7 +168,7 @@ class Inputs(NamedTuple):
         `axes` maps the meaning of these two axes to their lengths, None for any. Those of the kernel follow; with
         channels last, the second axis is the last.
         """
-        operands.forbid_float16_on_cpu("data", self.data)
+        operands.check_convolvable("data", self.data)
         name, (first, second) = self.names[1], axes
         meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
         given = self.shapes[1] or (None,) * len(self.shape)

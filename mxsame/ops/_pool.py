@@ -13,6 +13,7 @@ from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Windows, make_pool_windows
+from mxsame.tensors import operands
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -236,8 +237,11 @@ def _refused(inputs: Inputs) -> Tuple[str, ...]:
 
 
 def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
-    """Returns whether there are fast depthwise convolutions of the data: on the CPU those of oneDNN, of float32.
-    `unknown_type` is what to return for a graph that does not show the type."""
+    """Returns whether there are fast depthwise convolutions that copy the data: on the CPU those of oneDNN, of float32.
+    `mxnet.contrib.amp` would round what they copy. `unknown_type` is what to return for a graph that does not show the
+    type."""
+    if operands.amp_type() is not None:
+        return False
     if inputs.target.where == "gpu":
         return True
     dtype = tensors.known_type(inputs.data)

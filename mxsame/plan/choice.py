@@ -32,7 +32,7 @@ import math
 from dataclasses import replace
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import onednn_blocks, validation
+from mxsame import onednn_blocks, processor, validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import TypicalLayer, Workload
 from mxsame.plan.exact import exact_plans, first_plan, forced
@@ -42,7 +42,6 @@ from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, Windows, ch
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 BYTES_OF_BLOCK = onednn_blocks.LARGEST * 4  # of one element of the largest blocks
-CACHE = 1 << 20  # bytes of data and output, up to which oneDNN pools plain data in blocks, with AVX-512
 
 
 class Decision(NamedTuple):
@@ -215,8 +214,8 @@ def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> P
     two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
 
     Blocks: for plain data, oneDNN has fast code only with AVX-512, and if the blocks of a few channels, of data and
-    output, fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.0: 1 MiB if the processor does not report
-    it). Else, and for windows at every position, a copy in blocks is much faster.
+    output, fit into its share of the cache (`jit_uni_pool_kernel` of oneDNN 2.4). Else, and for windows at every
+    position, a copy in blocks is much faster.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> work = Workload("max", in_channels=64, plain=True, blocks=True)
@@ -356,4 +355,5 @@ def _is_slow_when_plain(plan: Plan, windows: Sequence[AnyWindow], size: Sequence
     output does not fit into the cache."""
     outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
     elements = math.prod(size) + math.prod(outputs)
-    return not onednn_blocks.has_avx512() or (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements > CACHE
+    block = (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements
+    return not processor.has("AVX512_CORE") or block > processor.POOLING_CACHE

@@ -109,7 +109,7 @@ class Network(HybridBlock):
         others = [x for x in arrays if isinstance(x, mx.nd.NDArray) and x.dtype in (np.float16, np.float64)]
         weights = [(np.dtype(x.dtype).name, len(x.shape)) for x in self.collect_params().values()] if others else []
         if any(name == "float16" and rank > 1 for name, rank in weights):
-            operands.forbid_float16_on_cpu("data", others[0])
+            operands.check_convolvable("data", others[0])
         dtype = "float32" if {name for name, _ in weights} == {"float32"} else None
         return {value.key: _declared(value, array, dtype) for value, array in zip(self.inputs, arrays)}
 

@@ -10,7 +10,7 @@ from typing import Collection, Optional
 
 import numpy as np
 
-from mxsame import onednn_blocks, tensors
+from mxsame import onednn_blocks, processor, tensors
 from mxsame._mxnet import mx
 from mxsame.onednn_blocks import size_for
 from mxsame.rewriting import canonical
@@ -34,7 +34,7 @@ def speed_up(graph: Graph, trains: bool) -> None:
     except mx.base.MXNetError:  # types that do not fit, which are refused when the graph runs
         return
     clip_by_bounds(graph, single)
-    if trains and tensors.has_onednn() and onednn_blocks.has_avx512():
+    if trains and tensors.has_onednn() and processor.has("AVX512_CORE"):
         drop_copies_of_norms(graph)
         inferred = graph.shapes_of(list(map(Output, graph.nodes())))
         shapes = {output.node: shape for output, shape in inferred.items() if shape and output in single}

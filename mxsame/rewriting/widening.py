@@ -7,7 +7,7 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
-from mxsame import onednn_blocks
+from mxsame import onednn_blocks, processor
 from mxsame.rewriting.graph import Graph, Node, Shape, Shapes, User, Users, operator
 from mxsame.rewriting.windows import is_channels_first
 
@@ -37,7 +37,7 @@ def widen(graph: Graph) -> None:
         if start in seen or _groups(graph, start) != 1:
             continue
         channels = int(start.attr("num_filter"))
-        more = -channels % (onednn_blocks.LARGEST if onednn_blocks.has_avx512() else onednn_blocks.SMALLEST)
+        more = -channels % (onednn_blocks.LARGEST if processor.has("AVX512_CORE") else onednn_blocks.SMALLEST)
         part = _part_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
         if part is None and channels % onednn_blocks.SMALLEST and _has_blocks(graph, start, shapes):
             part = _convolution_only(start, users)

@@ -6,12 +6,11 @@ from __future__ import annotations
 import ast
 import functools
 import json
-import os
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxsame._mxnet import mx
+from mxsame._mxnet import has_onednn as has_onednn, mx
 from mxsame.onednn_blocks import KEEP_AS_TRACED
 from mxsame.tensors import operands
 
@@ -120,13 +119,6 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
     if node["op"] == "null":
         return bool(attrs.get("__blocks__") == "True")
     return node["op"] in ("Convolution", "Deconvolution") and int(attrs.get("num_group", 1)) == 1
-
-
-@functools.lru_cache(maxsize=None)
-def has_onednn() -> bool:
-    """Returns whether this MXNet was built with oneDNN, and uses it."""
-    is_off = os.environ.get("MXNET_MKLDNN_ENABLED", "1") in ("0", "false")
-    return bool(mx.runtime.Features().is_enabled("MKLDNN")) and not is_off
 
 
 def known_type(data: Any) -> Optional[str]:

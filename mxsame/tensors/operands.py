@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import Any, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
-from mxsame import validation
-from mxsame._mxnet import mx
+from mxsame import processor, validation
+from mxsame._mxnet import has_onednn, mx
+from mxsame.scope import ANY, scope
 
 DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
 NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
@@ -66,18 +68,39 @@ def _check_float_type(name: str, array: Any, allowed: Sequence[str] = validation
         validation.check_float_type(name, str(np.dtype(array.dtype)), allowed, why)
     elif not are_cast(array):
         validation.check_float_type(name, "bfloat16", allowed, f"{why}, or amp must be initialized")
+    elif _is_on_cpu(array):
+        check_amp("cpu")
 
 
-def amp_is_on() -> bool:
-    """Returns whether `mxnet.contrib.amp` is initialized: it casts the arrays of every operator."""
+def amp_type() -> Optional[str]:
+    """Returns the type that `mxnet.contrib.amp` casts convolutions to, "float16" or "bfloat16", None before it is
+    initialized."""
     amp = sys.modules.get("mxnet.contrib.amp.amp")
-    return bool(amp is not None and amp._amp_initialized)
+    return _type_of_amp() if amp is not None and amp._amp_initialized else None
+
+
+@functools.lru_cache(maxsize=None)
+def _type_of_amp() -> str:
+    with mx.util.np_array(False):
+        convolution = mx.sym.Convolution(mx.sym.var("data"), kernel=(1,), num_filter=1)
+    types = (attributes.get("dtype") for attributes in convolution.attr_dict().values())
+    return cast(str, next(filter(None, types), "float32"))  # its lists of operators may be the user's
+
+
+def check_amp(device: Optional[str]) -> None:
+    """Raises if `mxnet.contrib.amp` casts convolutions to a type that MXNet has none of on a device."""
+    dtype = amp_type()
+    if device == "cpu" and dtype in ("float16", "bfloat16"):
+        lacks = ["AVX512_CORE"] * (not processor.has("AVX512_CORE")) + ["oneDNN"] * (not has_onednn())
+        rule = "amp must be initialized with 'bfloat16', and on CPUs with AVX-512 and an MXNet with oneDNN only"
+        validation.check(dtype == "bfloat16" and not lacks, rule, target_dtype=dtype, lacks=lacks)
 
 
 def are_cast(*arrays: Any) -> bool:
     """Returns whether `mxnet.contrib.amp` casts arrays of these types to one type."""
-    types = ("float16", "float32")
-    return amp_is_on() and all(is_bfloat16(each.dtype) or np.dtype(each.dtype).name in types for each in arrays)
+    if amp_type() is None:
+        return False
+    return all(is_bfloat16(each.dtype) or np.dtype(each.dtype).name in ("float16", "float32") for each in arrays)
 
 
 def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
@@ -114,10 +137,19 @@ def is_own_memory(context: Any) -> bool:
 NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 convolution"
 
 
-def forbid_float16_on_cpu(name: str, data: Any) -> None:
-    """Raises for float16 on the CPU, where MXNet has no matrix product of it, so no convolutions either."""
-    if isinstance(data, mx.nd.NDArray) and data.ctx.device_type.startswith("cpu"):
+def check_convolvable(name: str, data: Any) -> None:
+    """Raises for data that MXNet cannot convolve on the CPU: float16, of which it has no matrix product, and what
+    `mxnet.contrib.amp` casts to a type that the CPU lacks. A Symbol whose device is not known is the CPU's if MXNet has
+    no GPU."""
+    if isinstance(data, mx.nd.NDArray) and _is_on_cpu(data):
         _check_float_type(name, data, *NO_FLOAT16)
+        check_amp("cpu")
+    elif isinstance(data, mx.sym.Symbol) and scope().target == ANY and amp_type() and not mx.context.num_gpus():
+        check_amp("cpu")
+
+
+def _is_on_cpu(array: Any) -> bool:
+    return bool(array.ctx.device_type.startswith("cpu"))
 
 
 def _kind(array: Any) -> str:
