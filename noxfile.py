@@ -8,7 +8,7 @@ import nox
 
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
-    *("lint", "packaging", "docs", "cuda", "keras_mxnet", "keras3", "distributed"),
+    *("lint", "packaging", "docs", "notebooks", "cuda", "keras_mxnet", "keras3", "distributed"),
     *("processors", "oracle", "tests-3.8", "tests-3.13"),  # README's command has run the whole suite, on one Python
 ]
 nox.options.reuse_existing_virtualenvs = False
@@ -116,10 +116,20 @@ def cuda(session):
 
 @nox.session(python="3.11")
 def docs(session):
-    """The site, in docs/_build/html; a warning, a broken link among them, is an error. And the notebooks in it, run."""
+    """The site, in docs/_build/html; a warning, a broken link among them, is an error."""
     install(session, ".[test,docs,notebooks]")
     session.run("sphinx-build", "-W", "--keep-going", "-n", "docs", "docs/_build/html", *session.posargs)
-    session.run("python", "-m", "pytest", "-q", "-n", "auto", "-m", "", "tests/test_notebooks.py")
+
+
+@nox.session(python="3.12")
+def notebooks(session):
+    """The notebooks, in the environment that their own first command makes."""
+    (line,) = (line for line in Path("notebooks", "README.md").read_text().splitlines() if " pip install " in line)
+    *commands, start = line.split(" && ")
+    for command in commands:
+        session.run("bash", "-c", command, external=True)
+    session.run("bash", "-c", start.replace(" lab notebooks", " lab --version"), external=True)
+    session.run("python", "notebooks/run.py")
 
 
 @nox.session(python="3.11")

@@ -85,6 +85,7 @@ setup(
         "benchmarks": on("== '3.11'", "tf2onnx==1.17.0", "onnx==1.14.1", "onnxruntime==1.18.1"),
         # MXNet's nd.array looks for a name that SciPy says to drop in 2.0.
         "notebooks": [
+            "jupyterlab>=4",
             "nbclient>=0.10",
             "ipykernel>=6.29",
             "scikit-learn>=1.3",

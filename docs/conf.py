@@ -47,7 +47,7 @@ highlight_language = "python"
 
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):  # Sphinx reads what is below docs
     shutil.copy(notebook, HERE / "notebooks")
-nb_execution_mode = "off"  # their outputs are in them; tests/test_notebooks.py runs them
+nb_execution_mode = "off"  # their outputs are in them; `nox -s notebooks` runs them
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "deflist"]
 myst_heading_anchors = 3

@@ -5,6 +5,7 @@ the extra `notebooks`.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -17,11 +18,21 @@ TIMEOUT = 300  # seconds, of one cell
 
 
 def executed(path):
-    """The notebook, run from the first cell to the last; raises what a cell raises."""
+    """The notebook, run from the first cell to the last. Raises what a cell raises, and if a cell writes to stderr."""
     notebook = nbformat.read(path, as_version=4)
     quiet = ["--IPKernelApp.log_level=40"]  # it warns that local sockets are not encrypted
     options = {"timeout": TIMEOUT, "kernel_name": "python3", "record_timing": False, "extra_arguments": quiet}
-    return NotebookClient(notebook, resources={"metadata": {"path": FOLDER}}, **options).execute()
+
+    def report(cell, cell_index):
+        print(f"\r{path.name}: cell {cell_index + 1} of {len(notebook.cells)} ", end="", file=sys.stderr, flush=True)
+
+    if sys.stderr.isatty():
+        options["on_cell_start"] = report
+    NotebookClient(notebook, resources={"metadata": {"path": FOLDER}}, **options).execute()
+    written = [output for cell in notebook.cells for output in cell.get("outputs", ()) if output.get("name") == "stderr"]
+    if written:
+        raise RuntimeError(f"{path.name} wrote to stderr: {written[0].text}")
+    return notebook
 
 
 def cleaned(notebook):

@@ -1,9 +1,8 @@
-"""The notebooks run from the first cell to the last, and assert what they state."""
+"""The notebooks assert what they state, and are kept as they were run; the session `notebooks` of nox runs them."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import sys
@@ -28,18 +27,6 @@ def texts(notebook):
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             yield "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
-
-
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")  # of Jupyter's own packages
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, monkeypatch):
-    for package in ("nbclient", "ipykernel", "sklearn", "matplotlib", "h5py"):
-        pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[notebooks]'")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(FOLDER.parent), os.getenv("PYTHONPATH", "")])))
-    notebook = runpy.run_path(str(FOLDER / "run.py"))["executed"](path)
-    printed = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert not [output.text for output in printed if output.output_type == "stream" and output.name == "stderr"]
 
 
 def test_a_run_changes_no_file_unless_it_is_asked_to(tmp_path, monkeypatch):
@@ -80,6 +67,13 @@ def test_a_notebook_is_kept_with_its_outputs_and_says_nothing_of_a_machine(path)
     assert all(output.get("name") != "stderr" for output in outputs)
     assert not [text for text in texts(notebook) if re.search(r"/(home|root|tmp|usr|work)/|0x[0-9a-f]{6}", text)]
     assert path.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_begins_with_the_command_of_their_readme(path):
+    (line,) = re.findall(r"^python -m pip .*$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    first, *_ = read(path)["cells"]
+    assert f"`{line}`" in "".join(first["source"])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
