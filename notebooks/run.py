@@ -29,9 +29,10 @@ def executed(path):
     if sys.stderr.isatty():
         options["on_cell_start"] = report
     NotebookClient(notebook, resources={"metadata": {"path": FOLDER}}, **options).execute()
-    written = [output for cell in notebook.cells for output in cell.get("outputs", ()) if output.get("name") == "stderr"]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    written = [output.text for output in outputs if output.get("name") == "stderr"]
     if written:
-        raise RuntimeError(f"{path.name} wrote to stderr: {written[0].text}")
+        raise RuntimeError(f"{path.name} wrote to stderr: {written[0]}")
     return notebook
 
 
