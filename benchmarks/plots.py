@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
+import json
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -27,13 +29,13 @@ LOOKS = {  # colour and marker, the same in every picture; no two have the same 
     "explicit pad, deployed": (EXPLICIT, "v"),
     "TensorFlow": ("#ca8a04", "X"),
 }
-MORE_LOOKS = [
-    (colour, marker) for marker in "<>Dp" for colour in ("#a21caf", "#ca8a04", "#57534e", "#0891b2", "#be123c")
-]
+MORE_COLOURS = ("#a21caf", "#0891b2", "#57534e", "#be123c", "#4d7c0f")
+MORE_LOOKS = [(MORE_COLOURS[number % 5], "<>dh"[number % 4]) for number in range(20)]  # two in a row share nothing
 FAINT = "#d3dae0"
 LINE = 0.3  # inches for a row
 WIDTH = 9.6
 DPI = 110
+RESULT = "result"  # the name of a text in a PNG file
 
 
 def draw(result: dict, path: Path) -> None:
@@ -55,16 +57,25 @@ def draw(result: dict, path: Path) -> None:
         axes = figure.add_axes((left, (top - tall) / height, 0.745 - left, tall / height))
         _panel(axes, mode, rows, looks)
         top -= tall + between
-    write(figure, path)
+    write(figure, path, result=result)
 
 
-def write(figure: Figure, path: Path, dpi: int = DPI) -> None:
-    """As a PNG of 256 colours, which is a third of the size and looks the same."""
-    from PIL import Image
+def write(figure: Figure, path: Path, dpi: int = DPI, result: Optional[dict] = None) -> None:
+    """As a PNG of 256 colours, which is a third of the size and looks the same; in it, the digest of the result that it
+    shows."""
+    from PIL import Image, PngImagePlugin
 
-    drawn = io.BytesIO()
+    drawn, texts = io.BytesIO(), PngImagePlugin.PngInfo()
     figure.savefig(drawn, format="png", dpi=dpi)
-    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    if result is not None:
+        texts.add_text(RESULT, digest(result))
+    colours = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    colours.save(path, optimize=True, pnginfo=texts)
+
+
+def digest(result: dict) -> str:
+    """What tells a result from one that was recorded anew."""
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _caption(result: dict) -> str:

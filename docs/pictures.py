@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tables  # next to this file
@@ -29,9 +29,9 @@ GREY = "#52606d"
 LARGEST = 150_000  # bytes
 
 
-def save(figure: Figure, name: str, dpi: int = DPI) -> None:
+def save(figure: Figure, name: str, dpi: int = DPI, result: Optional[dict] = None) -> None:
     path = IMAGES / f"{name}.png"
-    write(figure, path, dpi)
+    write(figure, path, dpi, result)
     print(f"{path.name}: {path.stat().st_size // 1000} kB")
     if path.stat().st_size > LARGEST:
         raise ValueError(f"a picture must be at most {LARGEST} bytes; received {path.name} of {path.stat().st_size}")
@@ -63,7 +63,7 @@ def problem() -> None:
     for axes, values, title, colour, look in zip(
         grid.subplots().ravel(),
         (shown, last.mxsame, last.symmetric, difference),
-        ("input", "SAME", "symmetric", "|difference|"),
+        ("input", "SAME", "symmetric", "|symmetric - SAME|"),
         (None, *COLOURS, None),
         (grey, grey, grey, {"cmap": "magma", "vmin": 0}),
     ):
@@ -85,24 +85,23 @@ def speed() -> None:
     variants = {"mxsame": ("mxsame.hybridize", SAME_COLOUR, ""), "explicit pad": ("explicit padding", ADDED, "///")}
     rows = {row["network"]: row for row in tables.rows_of("networks", "inference") if row["batch"] == 1}
     names = [name for name in NETWORKS if name in rows]
-    figure = Figure(figsize=(8.4, 0.7 + 0.45 * len(names)), facecolor="white", layout="constrained")
+    figure = Figure(figsize=(7.2, 1.3 + 0.5 * len(names)), facecolor="white", layout="constrained")
+    figure.suptitle("Time of inference, symmetric padding = 1", size=14, weight="bold", color=INK, x=0.01, ha="left")
     axes = figure.add_subplot()
     for position, (variant, (label, colour, hatch)) in enumerate(variants.items()):
-        heights = [number + 0.36 * position for number in range(len(names))]
+        heights = [number + 0.4 * position for number in range(len(names))]
         times = [tables.ratio(rows[name], variant) for name in names]
-        axes.barh(heights, times, 0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
-        box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
-        for height, time in zip(heights, times):  # at the start of the bars, away from the dashed line
-            axes.text(0.015, height, f"{time:.2f}", size=8, color="white", va="center", bbox=box)
-    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.4, linestyle="--", label="symmetric padding, wrong values")
-    axes.set_yticks([number + 0.18 for number in range(len(names))], map(NETWORKS.get, names), size=9, color=INK)
+        axes.barh(heights, times, 0.38, color=colour, hatch=hatch, edgecolor="white", label=label)
+        for height, time in zip(heights, times):
+            axes.text(max(time, 1) + 0.02, height, f"{time:.2f}", size=11, color=INK, va="center")
+    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.6, linestyle="--", label="symmetric padding, wrong values")
+    axes.set_yticks([number + 0.2 for number in range(len(names))], map(NETWORKS.get, names), size=12, color=INK)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.75)
-    axes.set_xlabel("time of inference at batch 1, symmetric padding = 1; lower is better", size=9, color=INK)
-    axes.tick_params(axis="x", labelsize=8, colors=INK)
+    axes.set_xlabel("batch 1, one image size; lower is better", size=11, color=INK)
+    axes.tick_params(axis="x", labelsize=10, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
-    save(figure, "speed")
+    figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=11)
+    save(figure, "speed", result=tables.benchmark("networks"))
 
 
 # -- plans

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import operator
 import re
 import shlex
@@ -189,6 +190,17 @@ def test_the_pictures_of_plans_show_windows_where_they_are_wanted(monkeypatch):
         for each in rows:
             pictures.row(*each)  # raises what is wrong
     assert max(path.stat().st_size for path in pictures.IMAGES.glob("*.png")) <= pictures.LARGEST
+
+
+def test_the_pictures_of_results_show_what_is_recorded_now():
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install '.[cli]'")
+    plots = pytest.importorskip("benchmarks.plots", reason="the folder benchmarks is not part of a source distribution")
+    results = ROOT / "benchmarks" / "results"
+    pictures = {picture: picture.with_suffix(".json") for picture in results.glob("*.png")}
+    pictures[ROOT / "docs" / "images" / "speed.png"] = results / "networks.json"
+    for picture, recorded in pictures.items():
+        digest = plots.digest(json.loads(recorded.read_text(encoding="utf-8")))
+        assert image.open(picture).text.get(plots.RESULT) == digest, f"{picture.name}: draw it anew"
 
 
 def test_the_pictures_that_pages_show_are_there():
