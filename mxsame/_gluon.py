@@ -7,7 +7,7 @@ deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails
 from __future__ import annotations
 
 import threading
-from typing import Any, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -85,8 +85,7 @@ def initialize_with(parameter: Any, array: Any) -> None:
 
 def attach_op_hook(block: Any, operator: Any) -> None:
     """Makes a CachedOp call the hook that was registered with the block's `register_op_hook`."""
-    if block._callback:
-        operator._register_op_hook(block._callback, block._monitor_all)
+    operator._register_op_hook(block._callback, block._monitor_all)
 
 
 def is_hybridized(block: Any) -> bool:
@@ -99,11 +98,48 @@ def graph_inputs(block: Any) -> Sequence[Any]:
     return block._cached_graph[0]
 
 
-def show_graph(block: Any, graph: Any, structure: Any) -> None:
-    """Gives a block this pair of inputs and Symbol as its graph, unless it has one, for MXNet's tools that ask for it;
-    and how the block was called."""
+def call_with(block: Any, call: Any) -> None:
+    """Makes a hybridized block call this with its arguments, instead of a graph of Gluon's; None takes that back."""
+    if call is None:
+        vars(block).pop("_call_cached_op", None)
+    else:
+        block._call_cached_op = call
+
+
+def own_call(block: Any) -> Any:
+    """Returns what a hybridized block calls, if :func:`call_with` was given it; else None."""
+    return vars(block).get("_call_cached_op") if block._active else None
+
+
+def call_graph(block: Any, args: tuple) -> Any:
+    """Calls a graph of Gluon's, which is built at the first call."""
+    return block._call_cached_op(*args)
+
+
+def flags(block: Any) -> list:
+    """Returns the flags of the last `hybridize`: a new list each time."""
+    return block._flags
+
+
+def cache_and_hook(block: Any) -> tuple:
+    """Returns what Gluon drops as soon as the block has another child, type or flag, a CachedOp of its own or what
+    :func:`set_cache` was given, None without either; and the hook of `register_op_hook`."""
+    return block._cached_op, block._callback
+
+
+def set_cache(block: Any, cache: Any) -> None:
+    """Gives a block what Gluon drops when the block changes."""
+    block._cached_op = cache
+
+
+def show_graph(block: Any, graph: Any, parameters: Iterable[Any], structures: tuple) -> None:
+    """Gives a block what MXNet's tools and Gluon's `export` ask for, unless it has it: a pair of inputs and Symbol, the
+    parameters, and how arguments and outputs are nested, with True for each array."""
+    if not block._cached_op_args:
+        block._cached_op_args = [(False, parameter) for parameter in parameters]
     if not block._cached_graph:
-        block._cached_graph, block._in_format = graph, _mapped(structure, {None: -1}, 0)
+        block._cached_graph = graph
+        block._in_format, block._out_format = (_mapped(nested, {None: -1}, 0) for nested in structures)
 
 
 def input_structure(block: Any) -> Optional[list]:
@@ -123,15 +159,3 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
 def drop_graph(block: Any) -> None:
     """Makes a block drop its graph, since it has changed."""
     block._clear_cached_op()
-
-
-class NotifiesChanges(mx.gluon.HybridBlock):
-    """A block whose method `changed` is called when it gets another child, type or flag."""
-
-    def changed(self) -> None:
-        """Reacts to the change."""
-        raise NotImplementedError
-
-    def _clear_cached_op(self) -> None:
-        super()._clear_cached_op()
-        self.changed()

@@ -19,7 +19,7 @@ from cases import Case
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.graphs.hybridize import CallFamily
+from mxsame.graphs.hybridize import CallFamily, cached_graphs
 from mxsame.graphs.tracing import Call, group
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}  # rounding is less, wrong results differ by 0.09 and more
@@ -345,6 +345,12 @@ class Own(mx.gluon.HybridBlock):
 
     def hybrid_forward(self, F, *inputs, **parameters):
         return self._function(F, *inputs, *self._blocks, **parameters)
+
+
+def graphs_of(net) -> list:
+    """The graphs of a net that `mxsame.hybridize` was given, the last used one at the end."""
+    cache = cached_graphs(net)
+    return [] if cache is None else list(cache.graphs.values())
 
 
 def graphs_by_signature(net, shapes, target) -> dict:

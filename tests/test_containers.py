@@ -41,10 +41,6 @@ def images(*size):
     return normal(2, 3, *size)
 
 
-def is_specialised(net):
-    return hasattr(net, "specialised")
-
-
 @pytest.mark.parametrize("make", [ours, lambda: copy.deepcopy(ours()), lambda: pickle.loads(pickle.dumps(ours()))])
 def test_hybridize_makes_graphs_for_shape_signatures(make, a_graph_at_the_first_call):
     net = make()
@@ -52,8 +48,8 @@ def test_hybridize_makes_graphs_for_shape_signatures(make, a_graph_at_the_first_
     assert net.hybridize(static_alloc=True, static_shape=True) is None
     for size, out in want.items():
         running.assert_equal(net(images(size, 20)).asnumpy(), out)
-    assert len(net.specialised.graphs) == 3  # 20 and 24 share one
-    assert not is_specialised(net[1]) or not net[1].specialised.graphs
+    assert len(running.graphs_of(net)) == 3  # 20 and 24 share one
+    assert not running.graphs_of(net[1])
 
 
 def test_a_derived_network():
@@ -61,7 +57,7 @@ def test_a_derived_network():
     want = net(images(20, 21)).asnumpy()
     net.hybridize(max_graphs=2)
     running.assert_equal(net(images(20, 21)).asnumpy(), want)
-    assert len(net.specialised.graphs) == 1
+    assert len(running.graphs_of(net)) == 1
     with pytest.raises(ValueError, match="max_graphs must be"):
         net.hybridize(max_graphs=0)
 
@@ -98,9 +94,10 @@ def test_below_a_sequential_it_has_its_own_graphs():
     want = parent(images(20, 21)).asnumpy()
     parent.hybridize(static_alloc=True)
     running.assert_equal(parent(images(20, 21)).asnumpy(), want)
-    assert len(net.specialised.graphs) == 1
+    assert len(running.graphs_of(net)) == 1
     parent.hybridize(False)
-    assert not is_specialised(net)
+    assert not running.graphs_of(net)
+    running.assert_equal(parent(images(20, 21)).asnumpy(), want)
 
 
 def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():
@@ -110,12 +107,10 @@ def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():
     parent.hybridize()
     for size, out in want.items():
         running.assert_equal(parent(images(size, 20)).asnumpy(), out)
-    assert not net.specialised.graphs
+    assert not running.graphs_of(net)
     mxsame.hybridize(parent)
     running.assert_equal(parent(images(21, 20)).asnumpy(), want[21])
-    assert len(parent.specialised.graphs) == 1 and not net.specialised.graphs
-    parent.hybridize(False)
-    assert not is_specialised(net) and not is_specialised(parent)
+    assert len(running.graphs_of(parent)) == 1 and not running.graphs_of(net)
 
 
 def test_a_shallow_copy_is_taken_back_by_itself():
@@ -123,19 +118,18 @@ def test_a_shallow_copy_is_taken_back_by_itself():
     net.hybridize()
     want = net(images(20, 21)).asnumpy()
     twin = copy.copy(net)
-    for _ in range(2):
-        twin.hybridize(False)
-        assert not is_specialised(twin) and is_specialised(net)
+    twin.hybridize(False)
+    assert running.graphs_of(net) and not running.graphs_of(twin)
     for each in (net, twin):
         running.assert_equal(each(images(20, 21)), want)
 
 
 def test_what_is_true_for_gluon():
     net = ours()
-    net.hybridize({"any": "thing"})
-    assert is_specialised(net)
-    net.hybridize(None)
-    assert not is_specialised(net)
+    for active in ({"any": "thing"}, None):
+        net.hybridize(active)
+        net(images(20, 21))
+        assert bool(running.graphs_of(net)) is bool(active)
 
 
 def test_operators_have_gluon_s_names_in_graphs():

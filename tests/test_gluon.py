@@ -64,17 +64,31 @@ def test_they_mean_what_they_meant():
     with pytest.raises(RuntimeError, match=r"Please first call block\.hybridize"):
         net.export("net")
 
-    class Hears(_gluon.NotifiesChanges, mx.gluon.nn.HybridSequential):
-        heard = 0
 
-        def changed(self):
-            self.heard += 1
-
-    net = Hears()
-    net.cast("float32")
-    net.add(mx.gluon.nn.Dense(3))
-    _gluon.drop_graph(net)
-    assert net.heard == 3
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.cast("float32"),
+        lambda net: net.add(mx.gluon.nn.Dense(3)),
+        lambda net: setattr(net, "other", mx.gluon.nn.Dense(3)),
+        lambda net: net.hybridize(),
+        _gluon.drop_graph,
+    ],
+    ids=["cast", "add", "attribute", "hybridize", "drop_graph"],
+)
+def test_a_change_drops_what_a_block_keeps_for_its_own_call(change):
+    net, kept = mx.gluon.nn.HybridSequential(), object()
+    assert _gluon.own_call(net) is None
+    net.hybridize()
+    flags = _gluon.flags(net)
+    _gluon.call_with(net, lambda *args: args)
+    _gluon.set_cache(net, kept)
+    assert net(ARRAY) == (ARRAY,) and _gluon.cache_and_hook(net) == (kept, None)
+    change(net)
+    assert net(ARRAY) == (ARRAY,) and _gluon.cache_and_hook(net) == (None, None)
+    assert (_gluon.flags(net) is flags) == (change.__code__.co_names != ("hybridize",))
+    net.hybridize(False)
+    assert _gluon.own_call(net) is None
 
 
 def test_all_parameters_in_gluon_s_order():

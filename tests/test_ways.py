@@ -9,7 +9,7 @@ from running import by_name
 from ways import WAYS, check
 
 import mxsame
-from mxsame.graphs.hybridize import Specialised
+from mxsame.graphs.hybridize import GraphCache
 
 FLOAT64 = ("operator", "symbol, with_shapes", "symbol, dynamic", "net.hybridize()")
 LAST = ("operator", "symbol, dynamic", "layer", "net.hybridize()")
@@ -38,7 +38,7 @@ def test_every_case(case, way, dtype, last):
 @by_name(CASES[::7])
 def test_the_eighth_call_of_a_size(case):
     """At which `mxsame.hybridize` gives a size a graph of its own, as users have it; the first size has one at once."""
-    assert check(case, "mxsame.hybridize", calls=Specialised.PATIENCE)
+    assert check(case, "mxsame.hybridize", calls=GraphCache.PATIENCE)
 
 
 def test_every_layer_is_run_by_the_table():

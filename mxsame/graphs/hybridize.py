@@ -1,4 +1,4 @@
-"""Graphs specialised to input sizes: `hybridize`, and Gluon's containers that are hybridized by it.
+"""Graphs of static shape, one for each shape signature: `hybridize`, and Gluon's containers that are hybridized by it.
 
 A net that Gluon hybridizes is one graph for every size, so whatever depends on the size is computed in it, at a price.
 Here a net is traced once for each shape signature: the layers then have static shapes and need none of that. Two sizes
@@ -9,6 +9,7 @@ strides, so a few graphs serve all sizes.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import threading
 import weakref
@@ -80,12 +81,9 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
         for child in _gluon.children(net):
             hybridize(child, active, max_graphs, **flags)
         return net
-    give_back(net)
     gluons: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
     gluons.hybridize(active, **flags)
-    if active:
-        kind: Any = type(net)
-        net.specialised, net.__class__ = Specialised(net, flags, max_graphs), _subclass(kind)
+    _gluon.call_with(net, Dispatcher(net, max_graphs) if active else None)
     return net
 
 
@@ -108,52 +106,81 @@ def _check_flags(flags: dict) -> None:
 MOST_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference
 
 
-class Specialised:
-    """A net as a function of arrays that keeps a graph for each shape signature."""
+class Dispatcher:
+    """What a net calls that :func:`hybridize` was given, where Gluon has its one graph: the graph for these shapes.
 
-    MOST_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
-    PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
+    The graphs are where Gluon keeps its own, so Gluon drops them when it would drop that: the net has another layer,
+    type or flag. The net is Gluon's again as soon as it was hybridized by Gluon.
+    """
 
-    def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
-        self._net, self._flags, self._max_graphs = net, flags, max_graphs
-        self._lock = threading.RLock()
-        self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
-        self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps what it takes
-        self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
-        self._families: dict[Hashable, CallFamily] = {}  # by what calls have in common that differ only in sizes
-        self._last: dict[Any, tracing.NetGraph] = {}  # by the facts of the last call, if another one may be like it
+    _MAKING = threading.Lock()
+
+    def __init__(self, net: Any, max_graphs: int):
+        self._net, self._max_graphs, self._given_flags = net, max_graphs, _gluon.flags(net)
 
     def __call__(self, *args: Any) -> Any:
+        cache, hook = _gluon.cache_and_hook(self._net)
+        if type(cache) is not GraphCache:
+            if self._given_flags is not _gluon.flags(self._net):
+                _gluon.call_with(self._net, None)
+                return _gluon.call_graph(self._net, args)
+            cache = self.make_cache()
         facts, arrays = tracing.call_facts(args), args
-        graph = self._last.get(facts)
+        graph = cache.last.get(facts)
         if graph is None:
             arrays = tuple(tracing.flatten(args))
-            for array in arrays or [None]:
-                operands.check_array("data", array)
-            # Symbols are a parent's graph.
-            if not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-                return super(TakenOver, self._net).forward(*args)  # type: ignore[misc]
-            if isinstance(self._net, tracing.Checked):
-                self._net.check(*args)
-            with self._lock:
-                graph = self._graph_for(tracing.Call.of(args, arrays))
-                self._last = {facts: graph} if facts and graph in self.graphs.values() else {}
-        _gluon.attach_op_hook(self._net, graph.operator)
+            graph = cache.find(args, arrays, facts)
+        if hook:
+            _gluon.attach_op_hook(self._net, graph.operator)
         try:
             return graph(*arrays)
         except mx.base.MXNetError:
             with tracing.explain_errors(shapes=[array.shape for array in arrays]):
                 raise
 
+    def make_cache(self) -> GraphCache:
+        """Returns the graphs of the net, of which there is none unless another thread has made one."""
+        with self._MAKING:
+            cache = cached_graphs(self._net) or GraphCache(self._net, dict(self._given_flags), self._max_graphs)
+            _gluon.set_cache(self._net, cache)
+        return cache
+
+
+def cached_graphs(net: Any) -> Optional[GraphCache]:
+    """Returns the graphs that a net has since its last change; None before its first call."""
+    cache, _ = _gluon.cache_and_hook(net)
+    return cache if type(cache) is GraphCache else None
+
+
+class GraphCache:
+    """The graphs of a net, one for each shape signature."""
+
+    MOST_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
+    PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
+
+    def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
+        self._net, self._options, self._max_graphs = net, flags, max_graphs
+        self._lock = threading.RLock()
+        self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
+        self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps what it takes
+        self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
+        self._families: dict[Hashable, CallFamily] = {}  # by what calls have in common that differ only in sizes
+        self.last: dict[Any, tracing.NetGraph] = {}  # by the facts of the last call, if another one may be like it
+
     def __reduce__(self) -> tuple:
         """Lets a copy of the net, and one that was pickled, have graphs of its own."""
-        return Specialised, (self._net, self._flags, self._max_graphs)
+        return type(None), ()
 
-    def clear(self) -> None:
-        """Forgets all graphs: the net has changed."""
+    def find(self, args: tuple, arrays: Sequence[Any], facts: Any) -> tracing.NetGraph:
+        """Returns the graph for a call with these arrays."""
+        for array in arrays:
+            operands.check_array("data", array)
+        if isinstance(self._net, tracing.Checked):
+            self._net.check(*args)
         with self._lock:
-            for table in (self.graphs, self._first, self._others, self._families, self._last):
-                table.clear()
+            graph = self._graph_for(tracing.Call.of(args, arrays))
+            self.last = {facts: graph} if facts and graph in self.graphs.values() else {}
+        return graph
 
     def _graph_for(self, call: tracing.Call) -> tracing.NetGraph:
         """Returns the graph for a call."""
@@ -192,7 +219,7 @@ class Specialised:
         """Returns a graph of these outputs; with static_alloc it keeps memory as far as there is some left."""
         purpose, room = call.target.purpose, self.MOST_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
-        graph = tracing.NetGraph(self._net, call, outputs, self._flags, math.inf if is_first else room)
+        graph = tracing.NetGraph(self._net, call, outputs, self._options, math.inf if is_first else room)
         if is_first:
             self._first[purpose] = graph
         else:
@@ -202,60 +229,10 @@ class Specialised:
     def _compile(self, call: tracing.Call, signature: Hashable, outputs: Any) -> tracing.NetGraph:
         """Returns a new graph of these outputs, and keeps it for the signature."""
         graph = self._make_graph(call, outputs)
-        _gluon.show_graph(self._net, _GraphForTools(self._net), call.structure)
+        structures = call.structure, tracing.regroup(outputs, itertools.repeat(True))
+        _gluon.show_graph(self._net, _GraphForTools(self._net), graph.parameters.values(), structures)
         _keep(self.graphs, signature, graph, self._max_graphs)
         return graph
-
-
-class TakenOver(_gluon.NotifiesChanges, tracing.Traceable):
-    """A net that :func:`hybridize` has: Gluon has no hook for how a net is called, nor for its changes.
-
-    Of one net, the class becomes a subclass of what it was, of the same name, with these methods, and it has one more
-    attribute. :func:`give_back` undoes both. Everything else of the net is Gluon's.
-    """
-
-    specialised: Specialised
-
-    def forward(self, *args: Any) -> Any:
-        """Returns the net's outputs, computed by the graph for these sizes."""
-        return self.specialised(*args)
-
-    def changed(self) -> None:
-        """Drops all graphs: a layer, a type or a flag is another one."""
-        self.specialised.clear()
-
-    def hybridize(self, *args: Any, **more: Any) -> None:
-        """Hybridizes the net as its own class does, to which it goes back."""
-        give_back(self)
-        self.hybridize(*args, **more)
-
-    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
-        """Writes the graph for every size; Gluon's own writes one that Gluon has made, and there is none."""
-        return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
-
-    def __reduce_ex__(self, protocol: Any) -> tuple:
-        """Lets a copy of the net, and one that was pickled, have graphs of its own."""
-        return _blank, (type(self).__bases__[1],), vars(self)
-
-
-@functools.lru_cache(maxsize=None)
-def _subclass(kind: Any) -> Any:
-    """Returns the class of a net of this class that `hybridize` has taken over."""
-    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (TakenOver, kind), names)
-
-
-def _blank(kind: Any) -> Any:
-    """Returns a net that was taken over, before its attributes are copied."""
-    return object.__new__(_subclass(kind))
-
-
-def give_back(net: Any) -> None:
-    """Makes a net what it was, if it was taken over."""
-    if isinstance(net, TakenOver):
-        del net.specialised
-        net.__class__ = type(net).__bases__[1]
-        _gluon.drop_graph(net)  # the one that tools found instead of Gluon's
 
 
 class HybridBlock(mx.gluon.HybridBlock):
@@ -311,6 +288,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         """Make a graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
             super().hybridize(active, backend, clear, *flags_in_order, **flags)
+            _gluon.call_with(self, None)
             return
         flags.update(zip(_FLAGS, flags_in_order))
         given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
@@ -318,7 +296,7 @@ class HybridBlock(mx.gluon.HybridBlock):
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
         """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
-        if _gluon.is_hybridized(self):  # by Gluon, with a backend
+        if _gluon.is_hybridized(self) and not _gluon.own_call(self):  # by Gluon, with a backend
             super().export(path, epoch, remove_amp_cast)
             return f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
         return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
@@ -354,10 +332,6 @@ class _GraphForTools:
 
     def __getitem__(self, index: Any) -> Any:
         return self._graph[index]
-
-    def __reduce__(self) -> tuple:
-        """Lets a copy of the net, and one that was pickled, be one that was not called."""
-        return tuple, ()
 
 
 class CallFamily:

@@ -47,11 +47,7 @@ def check_ready(net: Any) -> None:
     validation.check(not unready, f"{rule} input channels yet", uninitialized=unready)
 
 
-class Traceable(mx.gluon.HybridBlock):
-    """A block with a `forward` of its own, which on Symbols traces `hybrid_forward`, as Gluon's does."""
-
-
-class Checked(Traceable):
+class Checked(mx.gluon.HybridBlock):
     """A block of one input that checks it first."""
 
     def check(self, x: Any) -> None:
@@ -59,11 +55,19 @@ class Checked(Traceable):
         raise NotImplementedError
 
 
+_TRACING = {mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward}
+
+
+def traces(forward: Any) -> Any:
+    """Marks a `forward` that on Symbols traces `hybrid_forward`, as Gluon's does."""
+    _TRACING.add(forward)
+    return forward
+
+
 def is_traceable(net: Any) -> bool:
     """Returns whether `forward` is one that traces `hybrid_forward`, and not a user's own, which may want real
     arrays."""
-    gluon = (mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward)
-    return isinstance(net, Traceable) or (isinstance(net, mx.gluon.HybridBlock) and type(net).forward in gluon)
+    return isinstance(net, mx.gluon.HybridBlock) and getattr(net.forward, "__func__", None) in _TRACING
 
 
 class LoweredCall(NamedTuple):
@@ -377,11 +381,11 @@ class Runner:
     def __init__(self, outputs: Any, names: Iterable[str], parameters: Mapping[str, Any], flags: Mapping[str, Any]):
         self.symbol, self._outputs, self._names = group(outputs), outputs, tuple(names)
         inputs = self.symbol.list_inputs()
-        self._parameters = {name: parameters[name] for name in inputs if name not in self._names}
-        sources = {**self._parameters, **{name: position for position, name in enumerate(self._names)}}
+        self.parameters = {name: parameters[name] for name in inputs if name not in self._names}
+        sources = {**self.parameters, **{name: position for position, name in enumerate(self._names)}}
         self._sources = [sources[name] for name in inputs]
-        data = [index for index, name in enumerate(inputs) if name not in self._parameters]
-        own = [index for index, name in enumerate(inputs) if name in self._parameters]
+        data = [index for index, name in enumerate(inputs) if name not in self.parameters]
+        own = [index for index, name in enumerate(inputs) if name in self.parameters]
         self.operator = mx.nd.CachedOp(self.symbol, [("data_indices", data), ("param_indices", own), *flags.items()])
 
     def __call__(self, *arrays: Any) -> Any:
@@ -401,8 +405,8 @@ class Runner:
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
         """Raises an error that names the array for which MXNet has failed, if it was one."""
-        devices, dtype = contexts(self._parameters), float_dtype(self._parameters)
-        if not self._parameters or arrays[0].ctx in devices:
+        devices, dtype = contexts(self.parameters), float_dtype(self.parameters)
+        if not self.parameters or arrays[0].ctx in devices:
             devices = [arrays[0].ctx]
         for name, array in zip(self._names, arrays):
             given = np.dtype(array.dtype)
@@ -437,8 +441,12 @@ class NetGraph(Runner):
         return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
-        """Gives deferred parameters the shapes that follow from those of the inputs."""
-        deferred = {name: each for name, each in self._parameters.items() if _gluon.is_deferred(each)}
+        """Gives deferred parameters the shapes that follow from those of the inputs. Gluon raises its error for those
+        that are not initialized."""
+        for parameter in self.parameters.values():
+            if not _gluon.is_initialized(parameter) and not _gluon.is_deferred(parameter):
+                parameter.list_data()
+        deferred = {name: each for name, each in self.parameters.items() if _gluon.is_deferred(each)}
         if not deferred:
             return
         names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()

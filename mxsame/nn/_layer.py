@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
-from mxsame.graphs.tracing import Checked
+from mxsame.graphs.tracing import Checked, traces
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import run
 from mxsame.plan.windows import lengths
@@ -65,11 +65,15 @@ class Layer(Checked, HybridBlock):
 
     # -- a call
 
+    @traces
     def forward(self, x: Any) -> Any:
         """Returns the output for an array or a Symbol; wrong data is refused before a graph or Gluon sees it."""
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
+            own_call = _gluon.own_call(self)
+            if own_call:
+                return own_call(x)
             self.infer_shape(x)  # with its checks; a graph that is there already has none
             return super().forward(operands.in_own_memory(x))
         context = x.ctx
