@@ -17,6 +17,11 @@ def children(block: Any) -> list[Any]:
     return list(block._children.values())
 
 
+def tree(block: Any) -> list[Any]:
+    """Returns a block and all blocks in it."""
+    return [block, *(each for child in children(block) for each in tree(child))]
+
+
 def own_parameters(block: Any) -> dict[str, Any]:
     """Returns the parameters that a block passes to its `hybrid_forward`, by the names of its arguments."""
     return block._reg_params

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
+import random
 
+import numpy as np
 import pytest
 import running
 from running import initialized, normal, sequential
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.graphs import tracing
 
 gluon = mx.gluon
 
@@ -166,3 +170,177 @@ def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path, hybridiz
     operators = {node["op"] for node in json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]}
     assert "_sg_mkldnn_conv" in operators
     running.assert_equal(net(data), want)
+
+
+# -- the day of a Gluon user
+
+
+class Named(gluon.nn.HybridSequential):
+    """A user's class, with names of its own."""
+
+    specialised = graphs = "mine"
+
+    def changed(self):
+        return "mine"
+
+    def export(self, path):
+        return f"{path}, mine"
+
+    def __getstate__(self):
+        return {**vars(self), "graphs": "pickled"}
+
+
+@pytest.mark.parametrize("hybridize", [mxsame.hybridize, lambda net: net.hybridize()], ids=["mxsame", "gluon"])
+def test_a_hybridized_net_is_all_that_it_was(hybridize):
+    net = filled(Named(prefix="net_"))
+    initialized(net)
+    hybridize(net)
+    want = net(images(20, 21))
+    assert type(net) is Named and type(net[1]) is Named and type(net[0]) is mxsame.nn.Conv2D
+    assert (net.specialised, net.graphs, net.changed(), net.export("net")) == ("mine", "mine", "mine", "net, mine")
+    assert type(net[:1]) is Named and net[:1][0] is net[0] and not {"changed", "export"} & vars(net).keys()
+    if hybridize is mxsame.hybridize:
+        twin = pickle.loads(pickle.dumps(net))
+        assert twin.graphs == "pickled"
+        running.assert_equal(twin(images(20, 21)), want.asnumpy())
+
+
+@pytest.mark.parametrize("hybridize", [mxsame.hybridize, lambda net: net.hybridize()], ids=["mxsame", "gluon"])
+def test_a_forward_around_a_layer_s_own_is_called_once(hybridize):
+    class Doubled(mxsame.nn.Conv2D):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    net = initialized(Doubled(4, 3, 2, in_channels=3))
+    want = net(images(9, 8)).asnumpy()
+    hybridize(net)
+    running.assert_equal(net(images(9, 8)), want)
+
+
+class Ramp(mx.init.Initializer):
+    """Values that follow from the shape only."""
+
+    def _init_weight(self, name, array):
+        array[:] = mx.nd.array(np.sin(1 + np.arange(array.size)).reshape(array.shape) / 2, dtype=array.dtype)
+
+    _init_default = _init_weight
+
+
+class Day:
+    """A net, and what is done to it."""
+
+    def __init__(self, kind):
+        self.kind, self.dtype, self.made = kind, "float32", 0
+        self.nn = mxsame.nn if kind == "mxsame.nn" else gluon.nn
+        inner = self.nn.HybridSequential(prefix="inner_")
+        inner.add(self.nn.Conv2D(3, 3, padding=1, prefix="conv_"), gluon.nn.BatchNorm(prefix="norm_"))
+        self.net = self.nn.HybridSequential(prefix="net_")
+        self.net.add(self.nn.Conv2D(4, 3, padding=1, prefix="first_"), inner, gluon.nn.GlobalAvgPool2D(prefix="mean_"))
+        self.net.add(gluon.nn.Dense(3, prefix="dense_"))
+
+    def hybridize(self, active=True, net=None, **flags):
+        net = self.net if net is None else net
+        if self.kind == "mxsame.hybridize":
+            mxsame.hybridize(net, active, **flags)
+        else:  # with static_shape, Gluon loses gradients when parameters have new arrays
+            net.hybridize(active, **(flags if self.kind == "mxsame.nn" else {}))
+
+    def images(self, *size):
+        return normal(2, 3, *size, dtype=self.dtype)
+
+    def train(self):
+        x = self.images(5, 6)
+        out, parameters = running.recorded(self.net, x), self.net.collect_params().values()
+        for parameter in parameters:
+            if parameter.grad_req != "null":
+                parameter.set_data(parameter.data() - parameter.grad() / 4)
+        return [out, x.grad, *(parameter.data() for parameter in parameters)]
+
+    def new(self, kind, *arguments):
+        self.made += 1
+        layer = kind(*arguments, prefix=f"new{self.made}_")
+        layer.initialize(Ramp())
+        layer.cast(self.dtype)
+        return layer
+
+    def cast(self, dtype):
+        self.dtype = dtype
+        self.net.cast(dtype)
+
+    def copied(self, copied):
+        """A copy instead of the net, unless a CachedOp of Gluon's is in its reach, which cannot be copied."""
+        if self.kind != "plain":
+            with contextlib.suppress(ValueError):
+                self.net = copied(self.net)
+        for parameter in self.net.collect_params().values():
+            if parameter._data:
+                parameter.reset_ctx(mx.cpu())  # a copied array has no gradient before
+
+    def names(self):
+        for name in ("specialised", "changed", "graphs", "cache", "net"):
+            setattr(self.net, name, name)
+            yield getattr(self.net, name)
+
+
+LAST = "3"
+ACTIONS = {
+    "initialize": lambda day: day.net.initialize(Ramp()),
+    "hybridize": lambda day: day.hybridize(),
+    "call": lambda day: day.net(day.images(5, 6)),
+    "train": lambda day: day.train(),
+    "call with another size": lambda day: day.net(day.images(4, 7)),
+    "hybridize static": lambda day: day.hybridize(static_alloc=True, static_shape=True),
+    "hybridize by Gluon": lambda day: day.net.hybridize(),
+    "hybridize not": lambda day: day.hybridize(False),
+    "hybridize a child": lambda day: day.hybridize(net=day.net[1]),
+    "hybridize a child not": lambda day: day.hybridize(False, net=day.net[1]),
+    "initialize anew": lambda day: day.net.initialize(Ramp(), force_reinit=True),
+    "add": lambda day: day.net.add(day.new(gluon.nn.Dense, 3)),
+    "drop": lambda day: len(day.net) > 4 and setattr(day, "net", day.net[:-1]),
+    "replace": lambda day: day.net.register_child(day.new(gluon.nn.Dense, 2), LAST),
+    "replace the first": lambda day: day.net.register_child(day.new(day.nn.Conv2D, 4, 1), "0"),
+    "replace a child": lambda day: (day.net._children.update({LAST: day.new(gluon.nn.Dense, 2)}), day.hybridize()),
+    "replace below": lambda day: (day.net[1].register_child(day.new(gluon.nn.BatchNorm), "1"), day.hybridize()),
+    "attribute": lambda day: setattr(day.net, "output", day.new(gluon.nn.Dense, 3)),
+    "names": lambda day: list(day.names()),
+    "share": lambda day: day.net.register_child(gluon.nn.Dense(day.net[-1]._units, params=day.net[-1].params), LAST),
+    "slice": lambda day: day.net[:2](day.images(5, 6)),
+    "keep a slice": lambda day: setattr(day, "net", day.net[:]),
+    "index": lambda day: day.net[0](day.images(5, 6)),
+    "freeze": lambda day: day.net[0].collect_params().setattr("grad_req", "null"),
+    "float64": lambda day: day.cast("float64"),
+    "float32": lambda day: day.cast("float32"),
+    "copy": lambda day: day.copied(copy.deepcopy),
+    "pickle": lambda day: day.copied(lambda net: pickle.loads(pickle.dumps(net))),
+    "infer_shape": lambda day: day.net.infer_shape(day.images(5, 6)),
+    "summary": lambda day: day.net.summary(day.images(5, 6)),
+    "names of parameters": lambda day: list(day.net.collect_params()),
+}
+
+
+def outcome(day, action):
+    """What an action gives, in NumPy; or an error: RuntimeError if parameters are not initialized, else ValueError."""
+    try:
+        result = action(day)
+        return [each.asnumpy() if hasattr(each, "asnumpy") else each for each in tracing.flatten(result)]
+    except (AssertionError, RuntimeError, ValueError) as error:
+        return RuntimeError if "has not been initialized" in str(error) else ValueError
+
+
+@pytest.mark.parametrize("kind", ["mxsame.hybridize", "mxsame.nn"])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.filterwarnings("ignore:Parameter .* is already initialized", "ignore:Exception ignored in.*CachedOp")
+def test_the_day_of_a_gluon_user(kind, seed, capfd):
+    """Whatever is done in whatever order, it is as with Gluon's own `hybridize`: outputs, gradients, kinds of errors."""
+    choose, usual = random.Random(seed), list(ACTIONS)[:4]
+    plain, day, done = Day("plain"), Day(kind), []
+    for _ in range(30):
+        done.append(choose.choice(usual if choose.random() < 0.4 else list(ACTIONS)))
+        want, got = (outcome(each, ACTIONS[done[-1]]) for each in (plain, day))
+        assert type(got) is type(want), done
+        for one, other in zip(got, want) if isinstance(want, list) else [(got, want)]:
+            if isinstance(other, np.ndarray):
+                assert one.dtype == other.dtype, done
+                running.assert_equal(one, other, what=str(done))
+            else:
+                assert one == other, done

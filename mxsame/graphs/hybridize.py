@@ -83,7 +83,10 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
         return net
     gluons: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
     gluons.hybridize(active, **flags)
-    _gluon.call_with(net, Dispatcher(net, max_graphs) if active else None)
+    if active:
+        _gluon.call_with(net, Dispatcher(net, max_graphs))
+    else:
+        _give_back(net)
     return net
 
 
@@ -122,7 +125,7 @@ class Dispatcher:
         cache, hook = _gluon.cache_and_hook(self._net)
         if type(cache) is not GraphCache:
             if self._given_flags is not _gluon.flags(self._net):
-                _gluon.call_with(self._net, None)
+                _give_back(self._net)
                 return _gluon.call_graph(self._net, args)
             cache = self.make_cache()
         facts, arrays = tracing.call_facts(args), args
@@ -146,6 +149,13 @@ class Dispatcher:
         return cache
 
 
+def _give_back(net: Any) -> None:
+    """Lets a net call a graph of Gluon's, the one that it has or a new one."""
+    _gluon.call_with(net, None)
+    if cached_graphs(net):
+        _gluon.drop_graph(net)
+
+
 def cached_graphs(net: Any) -> Optional[GraphCache]:
     """Returns the graphs that a net has since its last change; None before its first call."""
     cache, _ = _gluon.cache_and_hook(net)
@@ -166,6 +176,7 @@ class GraphCache:
         self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
         self._families: dict[Hashable, CallFamily] = {}  # by what calls have in common that differ only in sizes
         self.last: dict[Any, tracing.NetGraph] = {}  # by the facts of the last call, if another one may be like it
+        self._tree: list[Any] = []  # the blocks of the last trace
 
     def __reduce__(self) -> tuple:
         """Lets a copy of the net, and one that was pickled, have graphs of its own."""
@@ -190,6 +201,7 @@ class GraphCache:
             for shape in call.shapes:
                 validation.check_not_empty("data", shape)
         if family is None:
+            self._start(_gluon.parameters(self._net), _gluon.tree(self._net))
             family = CallFamily(self._net, call)
             graph = self._compile(call, family.signature(call), family.first.outputs)
             self._families[call.family] = family
@@ -205,6 +217,18 @@ class GraphCache:
                 _keep(family.waiting, signature, calls, MOST_SHAPES)
                 return shared
         return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
+
+    def _start(self, parameters: Mapping[str, Any], tree: list[Any]) -> None:
+        """Prepares for a new trace: it would set shapes of parameters, so Gluon's error for a net that was called
+        before `initialize` comes first; and layers in layers that were exchanged are so in all graphs or in none."""
+        if parameters and not any(
+            _gluon.is_initialized(each) or _gluon.is_deferred(each) for each in parameters.values()
+        ):
+            next(iter(parameters.values())).list_data()
+        if tree != self._tree:
+            for table in (self.graphs, self._families, self.last):
+                table.clear()
+            self._tree = tree
 
     def _for_any_size(self, call: tracing.Call, family: CallFamily) -> Any:
         """Returns the graph for any size; False if there is none."""
@@ -288,7 +312,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         """Make a graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
             super().hybridize(active, backend, clear, *flags_in_order, **flags)
-            _gluon.call_with(self, None)
+            _give_back(self)
             return
         flags.update(zip(_FLAGS, flags_in_order))
         given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default

@@ -385,8 +385,11 @@ class Runner:
         sources = {**self.parameters, **{name: position for position, name in enumerate(self._names)}}
         self._sources = [sources[name] for name in inputs]
         data = [index for index, name in enumerate(inputs) if name not in self.parameters]
-        own = [index for index, name in enumerate(inputs) if name in self.parameters]
-        self.operator = mx.nd.CachedOp(self.symbol, [("data_indices", data), ("param_indices", own), *flags.items()])
+        self._own = [index for index, name in enumerate(inputs) if name in self.parameters]
+        self._options = [("data_indices", data), ("param_indices", self._own), *flags.items()]
+        self.operator = mx.nd.CachedOp(self.symbol, self._options)
+        self._keeps_arrays = bool(flags.get("static_shape"))
+        self._kept: dict[Any, list[Any]] = {}  # the parameters' arrays of the last recorded call, by device
 
     def __call__(self, *arrays: Any) -> Any:
         threads.keep_awake()
@@ -397,11 +400,21 @@ class Runner:
         try:
             with TURN, context:
                 inputs = [arrays[each] if isinstance(each, int) else each.data(context) for each in self._sources]
+                if self._keeps_arrays and mx.autograd.is_recording():
+                    self._follow(context, [inputs[index] for index in self._own])
                 outputs = self.operator(*inputs)
         except RuntimeError as error:
             self._explain(arrays, error)
             raise
         return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
+
+    def _follow(self, context: Any, own: list[Any]) -> None:
+        """Makes the operator anew if parameters have other arrays than in the last recorded call on this device: with
+        static_shape MXNet 1.9.1 gives some of these no gradient."""
+        if any(array is not kept for array, kept in zip(own, self._kept.get(context, own))):
+            self.operator = mx.nd.CachedOp(self.symbol, self._options)
+            self._kept.clear()
+        self._kept[context] = own
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
         """Raises an error that names the array for which MXNet has failed, if it was one."""
