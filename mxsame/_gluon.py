@@ -46,6 +46,12 @@ def is_deferred(parameter: Any) -> bool:
     return bool(parameter._deferred_init)
 
 
+def check_initialized(parameter: Any) -> None:
+    """Raises Gluon's error for a parameter that `initialize` was not called for."""
+    if not is_initialized(parameter) and not is_deferred(parameter):
+        parameter.list_data()
+
+
 def initialize_deferred(parameter: Any, shape: tuple) -> None:
     """Gives a deferred parameter its shape and its values."""
     parameter.shape = shape

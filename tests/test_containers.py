@@ -331,7 +331,7 @@ def outcome(day, action):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.filterwarnings("ignore:Parameter .* is already initialized", "ignore:Exception ignored in.*CachedOp")
 def test_the_day_of_a_gluon_user(kind, seed, capfd):
-    """Whatever is done in whatever order, it is as with Gluon's own `hybridize`: outputs, gradients, kinds of errors."""
+    """Whatever is done in whatever order, it gives what Gluon's own `hybridize` gives: outputs, gradients, errors."""
     choose, usual = random.Random(seed), list(ACTIONS)[:4]
     plain, day, done = Day("plain"), Day(kind), []
     for _ in range(30):

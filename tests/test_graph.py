@@ -605,6 +605,26 @@ def test_a_call_like_the_last_one_sees_every_change(later):
 
 
 @pytest.mark.parametrize(
+    "exchange",
+    [
+        lambda parameters: parameters.initialize(mx.init.Constant(0.5), force_reinit=True),
+        lambda parameters: parameters.reset_ctx(mx.cpu()),
+        lambda parameters: [parameters.setattr("grad_req", req) for req in ("null", "write")],
+    ],
+    ids=["initialize", "reset_ctx", "grad_req"],
+)
+def test_new_arrays_of_parameters_have_gradients(exchange):
+    """With static_shape MXNet writes some of the gradients to the arrays before."""
+    net = initialized(sequential(conv(), nn.Dense(3, in_units=80)))
+    mxsame.hybridize(net, static_alloc=True, static_shape=True)
+    for _ in range(2):
+        recorded(net, images(9, 8))
+        gradients = {name: each.grad().abs().sum().asscalar() for name, each in net.collect_params().items()}
+        assert all(gradients.values()), gradients
+        exchange(net.collect_params())
+
+
+@pytest.mark.parametrize(
     ("data", "error", "message"),
     [
         (images(30, 33).astype("float64"), TypeError, "data must have the type of the parameters, float32.*'float64'"),

@@ -201,7 +201,8 @@ class GraphCache:
             for shape in call.shapes:
                 validation.check_not_empty("data", shape)
         if family is None:
-            self._start(_gluon.parameters(self._net), _gluon.tree(self._net))
+            tracing.check_initialized(self._net)
+            self._forget_other_layers()
             family = CallFamily(self._net, call)
             graph = self._compile(call, family.signature(call), family.first.outputs)
             self._families[call.family] = family
@@ -218,13 +219,10 @@ class GraphCache:
                 return shared
         return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
 
-    def _start(self, parameters: Mapping[str, Any], tree: list[Any]) -> None:
-        """Prepares for a new trace: it would set shapes of parameters, so Gluon's error for a net that was called
-        before `initialize` comes first; and layers in layers that were exchanged are so in all graphs or in none."""
-        if parameters and not any(
-            _gluon.is_initialized(each) or _gluon.is_deferred(each) for each in parameters.values()
-        ):
-            next(iter(parameters.values())).list_data()
+    def _forget_other_layers(self) -> None:
+        """Drops all graphs if a layer inside a layer, which Gluon does not report, is another one than in their traces:
+        so graphs of inference and of training have the same layers."""
+        tree = _gluon.tree(self._net)
         if tree != self._tree:
             for table in (self.graphs, self._families, self.last):
                 table.clear()

@@ -47,6 +47,14 @@ def check_ready(net: Any) -> None:
     validation.check(not unready, f"{rule} input channels yet", uninitialized=unready)
 
 
+def check_initialized(net: Any) -> None:
+    """Raises Gluon's error for a net that is called before `initialize`: a trace would give its parameters shapes."""
+    parameters = _gluon.parameters(net).values()
+    if not any(_gluon.is_initialized(each) or _gluon.is_deferred(each) for each in parameters):
+        for parameter in parameters:
+            _gluon.check_initialized(parameter)
+
+
 class Checked(mx.gluon.HybridBlock):
     """A block of one input that checks it first."""
 
@@ -454,11 +462,9 @@ class NetGraph(Runner):
         return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
-        """Gives deferred parameters the shapes that follow from those of the inputs. Gluon raises its error for those
-        that are not initialized."""
+        """Gives deferred parameters the shapes that follow from those of the inputs; all others must be initialized."""
         for parameter in self.parameters.values():
-            if not _gluon.is_initialized(parameter) and not _gluon.is_deferred(parameter):
-                parameter.list_data()
+            _gluon.check_initialized(parameter)
         deferred = {name: each for name, each in self.parameters.items() if _gluon.is_deferred(each)}
         if not deferred:
             return
