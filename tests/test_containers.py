@@ -160,12 +160,20 @@ def test_a_network_that_gives_its_inputs():
 
 @pytest.mark.skipif(not mx.runtime.Features().is_enabled("MKLDNN"), reason="MXNet has no oneDNN")
 @pytest.mark.parametrize("hybridized", [False, True])
-def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path, hybridized):
+@pytest.mark.parametrize(
+    "optimize",
+    [
+        lambda net, data: net.optimize_for(data, backend="MKLDNN"),
+        lambda net, data: (net.hybridize(True, "MKLDNN", False), net(data)),
+    ],
+    ids=["optimize_for", "hybridize"],
+)
+def test_a_net_that_is_optimised_for_a_backend_is_exported_so(tmp_path, hybridized, optimize):
     net, data = ours(), images(20, 21)
     if hybridized:
         net.hybridize()
     want = net(data).asnumpy()
-    net.optimize_for(data, backend="MKLDNN")
+    optimize(net, data)
     net.export(str(tmp_path / "net"))
     operators = {node["op"] for node in json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]}
     assert "_sg_mkldnn_conv" in operators
@@ -203,6 +211,17 @@ def test_a_hybridized_net_is_all_that_it_was(hybridize):
         twin = pickle.loads(pickle.dumps(net))
         assert twin.graphs == "pickled"
         running.assert_equal(twin(images(20, 21)), want.asnumpy())
+
+
+def test_a_call_before_initialize_leaves_no_trace():
+    net = mxsame.nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(4, 3), mxsame.nn.Conv2D(5, 3, strides=2))
+    net.hybridize()
+    with pytest.raises(RuntimeError, match="has not been initialized"):
+        net(images(9, 8))
+    net.register_child(mxsame.nn.Conv2D(6, 3), "0")
+    net.initialize()
+    assert net(images(9, 8)).shape == (2, 5, 5, 4)
 
 
 @pytest.mark.parametrize("hybridize", [mxsame.hybridize, lambda net: net.hybridize()], ids=["mxsame", "gluon"])
@@ -296,6 +315,7 @@ ACTIONS = {
     "hybridize a child not": lambda day: day.hybridize(False, net=day.net[1]),
     "initialize anew": lambda day: day.net.initialize(Ramp(), force_reinit=True),
     "add": lambda day: day.net.add(day.new(gluon.nn.Dense, 3)),
+    "add, not initialized": lambda day: day.net.add(gluon.nn.Dense(3, prefix=f"late{len(day.net)}_")),
     "drop": lambda day: len(day.net) > 4 and setattr(day, "net", day.net[:-1]),
     "replace": lambda day: day.net.register_child(day.new(gluon.nn.Dense, 2), LAST),
     "replace the first": lambda day: day.net.register_child(day.new(day.nn.Conv2D, 4, 1), "0"),
