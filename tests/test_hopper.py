@@ -1,0 +1,228 @@
+"""`examples/hopper` without a GPU: gcc makes MXNet's library, CUDA's compiler, its runtime and its driver.
+
+The runtime and the driver print their calls, and the runtime has machine code for no kernel, as on a Hopper GPU.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_cuda
+import pytest
+import sites
+from fake_cuda import needs_gcc
+
+ROOT = Path(__file__).parent.parent
+HOPPER = ROOT / "examples" / "hopper"
+
+RUNTIME = """
+#include <stdio.h>
+typedef struct { unsigned x, y, z; } dim3;
+static int device = 0;
+void __cudaRegisterFunction(void **b, const char *address, char *d, const char *name, int l, void *t, void *i, void *j,
+                            void *k, int *w) { printf("register %s\\n", name); }
+int cudaGetDevice(int *out) { *out = device; return 0; }
+int cudaSetDevice(int number) { device = number; return 0; }
+int cudaFree(void *pointer) { return 0; }
+int cudaLaunchKernel(const void *address, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
+    printf("runtime: %s\\n", (const char *)address);
+    return 209;
+}
+int cudaFuncGetAttributes(size_t *out, const void *address) { out[0] = 1; return 0; }
+int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, const void *address, int block, size_t shared,
+                                                           unsigned flags) { *out = 1; return 0; }
+"""
+DRIVER = """
+#include <stdio.h>
+#include <string.h>
+int cuModuleLoad(const char **module, const char *path) {
+    const char *file = strrchr(path, '/') + 1;
+    printf("load %s\\n", file);
+    if (strstr(file, "damaged")) return 200;
+    *module = strdup(file);
+    return 0;
+}
+int cuModuleGetFunction(const char **function, const char *module, const char *name) {
+    *function = strdup(name);
+    return 0;
+}
+int cuLaunchKernel(const char *function, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f,
+                   unsigned shared, void *stream, void **arguments, void **more) {
+    printf("driver: %s, grid %u %u %u, block %u %u %u, shared %u, argument %d\\n", function, a, b, c, d, e, f, shared,
+           *(int *)arguments[0]);
+    return a == 9;
+}
+int cuFuncGetAttribute(int *out, int attribute, const char *function) { *out = 10 + attribute; return 0; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, const char *function, int block, size_t shared,
+                                                         unsigned flags) { *out = block; return 0; }
+"""
+# Kernels of the library: two of a file, one of an unnamed namespace, one of a damaged file, and one of no file.
+MXNET = """
+#include <stdio.h>
+typedef struct { unsigned x, y, z; } dim3;
+typedef struct { size_t sizes[3]; int numbers[24]; } Attributes;
+void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
+int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
+int cudaFuncGetAttributes(Attributes *, const void *);
+int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
+int cudaSetDevice(int);
+static const char *const names[] = {"_Z3padi", "_Z4cropi", "_Z23_GLOBAL__N__15_of_mxnet3addi", "_Z3badi", "_Z4nonei"};
+__attribute__((constructor)) static void start(void) {
+    for (int each = 0; each < 5; each++)
+        __cudaRegisterFunction(0, names[each], 0, names[each], -1, 0, 0, 0, 0, 0);
+}
+void run(int device, int kernel, unsigned blocks) {
+    int value = 5, count;
+    void *arguments[] = {&value};
+    Attributes attributes = {0};
+    cudaSetDevice(device);
+    printf("status %d\\n", cudaLaunchKernel(names[kernel], (dim3){blocks, 2, 3}, (dim3){4, 5, 6}, arguments, 7, 0));
+    cudaFuncGetAttributes(&attributes, names[kernel]);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&count, names[kernel], 64, 0, 0);
+    printf("shared %zu, threads %d, blocks %d\\n", attributes.sizes[0], attributes.numbers[0], count);
+    fflush(stdout);
+}
+"""
+KERNELS = {
+    "src/pad.cu": "void _Z3padi(int x) {} void _Z4cropi(int x) {}",
+    "src/numpy/add.cu": "void _Z22_GLOBAL__N__13_of_this3addi(int x) {} void _Z5otheri(int x) {}",
+    "src/damaged.cu": "void _Z3badi(int x) {}",
+}
+NVCC = """#!/bin/sh
+for argument in "$@"; do case $argument in *.cu) source=$argument ;; *.draft) target=$argument ;; esac; done
+echo "$@" >> "$OPTIONS"
+exec gcc -w -x c -c "$source" -o "$target"
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A folder with wheels, a clone, and what build.py has made of it; and what it has printed."""
+    folder = tmp_path_factory.mktemp("hopper")
+    site, clone = folder / "site", folder / "mxnet"
+    fake_cuda.make(folder, "libcudart.so.11.0", RUNTIME)
+    fake_cuda.make(folder, "libcuda.so.1", DRIVER)
+    fake_cuda.make(site / "mxnet", "libmxnet.so", MXNET, f"-L{folder}", "-l:libcudart.so.11.0")
+    for header in ("mxnet/include", "nvidia/cudnn/include"):
+        (site / header).mkdir(parents=True)
+    for name, source in KERNELS.items():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text(source)
+    nvcc = folder / "nvcc"
+    nvcc.write_text(NVCC)
+    nvcc.chmod(0o755)
+
+    def build(*arguments):
+        command = [
+            HOPPER / "build.py",
+            "--mxnet",
+            clone,
+            "--out",
+            folder / "kernels",
+            "--nvcc",
+            f"{nvcc} -ccbin g++-11",
+        ]
+        return sites.run(site, *map(str, [*command, *arguments]), OPTIONS=str(folder / "options"))
+
+    return folder, build, build("--all")
+
+
+@needs_gcc
+def test_what_is_compiled_and_indexed(built):
+    folder, build, done = built
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        "4 kernels; use them with",
+        f"export LD_PRELOAD={folder / 'kernels' / 'libmxnet_kernels.so'}",
+    ]
+    assert sorted((folder / "kernels" / "INDEX").read_text().splitlines()) == [
+        "_Z23_GLOBAL__N__15_of_mxnet3addi numpy_add.cubin _Z22_GLOBAL__N__13_of_this3addi",
+        "_Z3badi damaged.cubin _Z3badi",
+        "_Z3padi pad.cubin _Z3padi",
+        "_Z4cropi pad.cubin _Z4cropi",
+    ]
+    options = (folder / "options").read_text()
+    assert options.count("-ccbin g++-11 -cubin -arch=sm_90 ") == 3 and f"-I{folder / 'site/mxnet/include'} " in options
+    (folder / "mxnet" / "src" / "broken.cu").write_text("not C")
+    done = build("--all")
+    assert done.returncode == 1 and "src/broken.cu: " in done.stderr and "1 files were not compiled" in done.stderr
+    assert (folder / "options").read_text().count("\n") == 4, "the others are not compiled again"
+    assert "has no src/no.cu: is it a clone of apache/mxnet at the tag 1.9.1?" in build("src/no.cu").stderr
+
+
+CALLS = """
+import ctypes, sys
+mxnet = ctypes.CDLL(sys.argv[1])
+for call in sys.argv[2:]:
+    mxnet.run(*map(int, call.split(",")))
+"""
+REFUSED = "status 209\nshared 1, threads 0, blocks 1"
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("calls", "printed", "message"),
+    [
+        pytest.param(
+            ["0,0,1", "0,1,1", "0,0,2"],
+            "load pad.cubin\n"
+            "driver: _Z3padi, grid 1 2 3, block 4 5 6, shared 7, argument 5\n"
+            "status 0\nshared 11, threads 10, blocks 64\n"
+            "driver: _Z4cropi, grid 1 2 3, block 4 5 6, shared 7, argument 5\n"
+            "status 0\nshared 11, threads 10, blocks 64\n"
+            "driver: _Z3padi, grid 2 2 3, block 4 5 6, shared 7, argument 5\n"
+            "status 0\nshared 11, threads 10, blocks 64",
+            "",
+            id="a file is loaded once",
+        ),
+        pytest.param(
+            ["0,2,1", "1,2,1"],
+            2 * "load numpy_add.cubin\n"
+            "driver: _Z22_GLOBAL__N__13_of_this3addi, grid 1 2 3, block 4 5 6, shared 7, argument 5\n"
+            "status 0\nshared 11, threads 10, blocks 64\n",
+            "",
+            id="each GPU has its own",
+        ),
+        pytest.param(["0,4,1"], f"runtime: _Z4nonei\n{REFUSED}", "", id="a kernel of no file"),
+        pytest.param(["16,0,1"], f"runtime: _Z3padi\n{REFUSED}", "", id="more GPUs than there is room for"),
+        pytest.param(
+            ["0,0,9"],
+            "load pad.cubin\ndriver: _Z3padi, grid 9 2 3, block 4 5 6, shared 7, argument 5\n"
+            "runtime: _Z3padi\nstatus 209\nshared 11, threads 10, blocks 64",
+            "mxnet kernels: error 1 when a kernel is started",
+            id="a start that the driver refuses",
+        ),
+        pytest.param(
+            ["0,3,1"],
+            "load damaged.cubin\nruntime: _Z3badi\nstatus 209\nload damaged.cubin\nload damaged.cubin\n"
+            "shared 1, threads 0, blocks 1",
+            "mxnet kernels: error 200 in damaged.cubin, _Z3badi",
+            id="a damaged file",
+        ),
+    ],
+)
+def test_which_kernels_start(built, calls, printed, message):
+    folder, _, _ = built
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    environment["LD_PRELOAD"] = str(folder / "kernels" / "libmxnet_kernels.so")
+    command = [sys.executable, "-S", "-c", CALLS, str(folder / "site" / "mxnet" / "libmxnet.so"), *calls]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    registered, calls = done.stdout.splitlines()[:5], done.stdout.splitlines()[5:]
+    assert [line.split()[0] for line in registered] == ["register"] * 5, "the runtime knows all of them"
+    assert calls == printed.strip().splitlines()
+    assert message in done.stderr and bool(message) == bool(done.stderr)
+
+
+@needs_gcc
+def test_the_library_compiles_without_warnings(tmp_path):
+    strict = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-ldl", "-lpthread")
+    fake_cuda.make(tmp_path, "libmxnet_kernels.so", (HOPPER / "kernels.c").read_text(), *strict)
+
+
+def test_the_check_is_right_on_the_cpu():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    command = [sys.executable, HOPPER / "check.py", "cpu"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["ok"] * 6
