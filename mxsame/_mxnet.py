@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mxsame.installation.importing import import_mxnet
+from mxsame.installation.problems import NO_KERNEL as NO_KERNEL
 
 if TYPE_CHECKING:
     from typing import TypeVar

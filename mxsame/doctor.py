@@ -24,7 +24,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from mxsame import __version__
 from mxsame.installation.problems import InstallationError, mxnet_wheels, reinstall
-from mxsame.installation.requirements import FIRST_WITHOUT, MXNET_CUDA_WHEEL, MXNET_VERSION, OLDEST_CAPABILITY
+from mxsame.installation.requirements import FIRST_WITHOUT, KERNELS, MXNET_CUDA_WHEEL, MXNET_VERSION, OLDEST_CAPABILITY
 from mxsame.threads import OF_MXNET, SETTING, Share
 
 __all__ = ["Check", "as_data", "examine"]
@@ -37,7 +37,7 @@ from mxsame.doctor import report
 report()
 """
 FOR_NUMPY_2 = ". MXNet's metadata asks for NumPy 1: give `pip install mxnet` --no-deps, or pip replaces NumPy"
-NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,name,compute_cap", "--format=csv,noheader")
+NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
 
 
 class Check(NamedTuple):
@@ -84,21 +84,19 @@ def examine() -> Iterator[Check]:
 
 def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     """NVIDIA's driver and its GPUs, and whether an MXNet for CUDA can use them."""
-    gpus = []
     try:
         printed, code = output_of(NVIDIA_SMI, 30)
         text = " ".join(printed.split("\n")).strip()
         text = "no answer from nvidia-smi within 30 seconds" if code is None else text
-        gpus = [gpu for gpu in (line.split(", ") for line in printed.splitlines()) if code == 0 and len(gpu) == 3]
     except FileNotFoundError:
         text = "there is no nvidia-smi, which NVIDIA's driver brings"
     if not any("-cu" in wheel for wheel in wheels):
         return Check("driver", "note", f"{text}; MXNet computes on the CPU")
-    supported = [OLDEST_CAPABILITY <= tuple(map(int, gpu[2].split("."))) < FIRST_WITHOUT for gpu in gpus]
-    without = [gpu[1] for gpu, has in zip(gpus, supported) if not has]
-    if without and MXNET_CUDA_WHEEL in wheels:
-        text += f"; {MXNET_CUDA_WHEEL} has no machine code for {', '.join(without)}, for which there is NVIDIA's MXNet"
-        text += " container"
+    capabilities = {f"gpu({number})": tuple(each) for number, each in enumerate(reported.get("capabilities", ()))}
+    without = {gpu: each for gpu, each in capabilities.items() if not OLDEST_CAPABILITY <= each < FIRST_WITHOUT}
+    failed = [f"{gpu} has compute capability {'.'.join(map(str, without[gpu]))}" for gpu in without.keys() - reported]
+    if failed and MXNET_CUDA_WHEEL in wheels:  # examples/hopper may give the others their kernels
+        text += f"; {', '.join(sorted(failed))}, and {KERNELS}"
     elif reported.get("gpus", 0):
         return Check("driver", "note", text)
     else:
@@ -177,11 +175,13 @@ def probe() -> Iterator[Tuple[str, Any]]:
         yield "NumPy", f"{numpy.__version__}, {os.path.dirname(str(numpy.__file__))}"
     from mxsame import threads as threading
     from mxsame._mxnet import mx
+    from mxsame.installation import cuda
 
     yield "MXNet", (mx.__version__, os.path.dirname(mx.__file__))
     yield "threads", (threading.in_use(), *threading.share())
     yield str(mx.cpu()), smoke(mx.cpu())
     yield "gpus", mx.context.num_gpus()
+    yield "capabilities", cuda.capabilities()
     for device in map(mx.gpu, range(mx.context.num_gpus())):
         yield str(device), smoke(device)
 

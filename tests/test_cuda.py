@@ -12,6 +12,8 @@ import pytest
 import sites
 from fake_cuda import needs_gcc
 
+from mxsame._mxnet import mx
+from mxsame.graphs.tracing import explain_errors
 from mxsame.installation import cuda, requirements
 
 ROOT = Path(__file__).parent.parent
@@ -78,3 +80,58 @@ def test_a_driver_where_the_linker_or_containers_have_it(tmp_path):
     assert sites.run(ROOT, "-c", code, LD_LIBRARY_PATH=str(folder)).stdout.strip() == "True"
     code = code.replace("\n", f"\ncuda.DRIVER_FOLDERS = ('/nowhere', {str(folder)!r})\n")
     assert sites.run(ROOT, "-c", code).stdout.strip() == "True"
+
+
+AMPERE_AND_HOPPER = """
+static const int capability[2][2] = {{8, 6}, {9, 0}};
+int cuInit(unsigned flags) { return flags; }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+int cuDeviceGet(int *device, int number) { *device = number + 7; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    *value = capability[device - 7][attribute - 75];
+    return 0;
+}
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("driver", "found"),
+    [(AMPERE_AND_HOPPER, [(8, 6), (9, 0)]), ("int cuInit(unsigned flags) { return 100; }", []), ("", [])],
+    ids=["GPUs", "no GPU", "not NVIDIA's"],
+)
+def test_compute_capabilities_are_those_that_the_driver_reports(tmp_path, driver, found):
+    fake_cuda.make(tmp_path, "libcuda.so.1", driver)
+    code = "from mxsame.installation import cuda\nprint(cuda.capabilities())"
+    assert sites.run(ROOT, "-c", code, LD_LIBRARY_PATH=str(tmp_path)).stdout == f"{found}\n"
+
+
+# As MXNet reports it on an H200, from `asnumpy` or from an operator.
+MISSING = "Check failed: err == cudaSuccess (209 vs. 0) : {}no kernel image is available for execution on the device"
+STACK = '\nStack trace:\n  File "tensor_gpu-inl.cuh", line 110\n'
+
+
+@pytest.mark.parametrize(
+    ("message", "explained"),
+    [
+        (f"Name: {MISSING.format('mxnet_generic_kernel ErrStr:')}{STACK}", True),
+        (f"CUDA: {MISSING.format('')}{STACK}", True),
+        (f"MXNetError: {MISSING.format('radix_sort CUDA: ')}{STACK}", True),
+        (f"CUDA: Check failed: e == cudaSuccess (2 vs. 0) : out of memory{STACK}", False),
+    ],
+    ids=["a kernel", "a call", "a sort", "another error"],
+)
+def test_an_error_of_a_missing_kernel_names_what_to_do(message, explained):
+    set_error = mx.base._LIB._Z17MXAPISetLastErrorPKc  # of MXNet's library, where operators that fail leave messages
+
+    def fail():
+        set_error(message.encode())
+        mx.base.check_call(-1)
+
+    with pytest.raises(mx.base.MXNetError) as raised:
+        fail()
+    *trace, last = str(raised.value).split("\n")
+    assert ("File" in trace[1]) and message.split("\n")[0] in (*trace, last)
+    assert (last == f"{requirements.KERNELS}. `mxsame doctor` lists the GPUs.") == explained
+    with pytest.raises(mx.base.MXNetError if explained else ValueError), explain_errors(shapes=[(1, 3)]):
+        fail()

@@ -18,7 +18,7 @@ from typing import Any, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optio
 import numpy as np
 
 from mxsame import _gluon, tensors, threads, validation
-from mxsame._mxnet import mx
+from mxsame._mxnet import NO_KERNEL, mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
@@ -300,10 +300,13 @@ def reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explain_errors(**given: Any) -> Iterator[None]:
-    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given."""
+    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given; a kernel that MXNet
+    does not have is not due to the data."""
     try:
         yield
     except mx.base.MXNetError as error:
+        if NO_KERNEL in str(error):
+            raise
         rule = "net must run on data of this shape"
         raise ValueError(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
 

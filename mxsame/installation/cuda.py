@@ -8,11 +8,12 @@ import ctypes
 import glob
 import os
 import sys
-from typing import List, Optional
+from typing import Any, List, Optional, Tuple
 
 from mxsame.installation.requirements import LIBRARIES, Library
 
 DRIVER = "libcuda.so.1"
+CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, and _MINOR
 DRIVER_FOLDERS = ("/usr/local/nvidia/lib64", "/usr/lib/wsl/lib")  # of containers and WSL, unknown to the linker
 
 
@@ -49,6 +50,25 @@ def has_driver() -> bool:
     """Whether NVIDIA's driver can be loaded, which this call does."""
     paths = (DRIVER, *(os.path.join(folder, DRIVER) for folder in DRIVER_FOLDERS))
     return any(_opens(path, ctypes.RTLD_GLOBAL) for path in paths)
+
+
+def capabilities() -> List[Tuple[int, ...]]:
+    """The compute capability of each GPU, as ``(9, 0)``, in the order of ``mx.gpu``. The driver reports it, and no
+    kernel runs; without a driver that is NVIDIA's there is none."""
+    try:
+        driver = ctypes.CDLL(DRIVER)
+        count = 0 if driver.cuInit(0) else _given(driver.cuDeviceGetCount)
+        devices = [_given(driver.cuDeviceGet, number) for number in range(count)]
+        return [tuple(_given(driver.cuDeviceGetAttribute, each, device) for each in CAPABILITY) for device in devices]
+    except (OSError, AttributeError):
+        return []
+
+
+def _given(function: Any, *arguments: int) -> int:
+    """What a function of the driver writes to the address of its first argument."""
+    value = ctypes.c_int()
+    function(ctypes.byref(value), *arguments)
+    return value.value
 
 
 def _opens(path: str, mode: int) -> bool:

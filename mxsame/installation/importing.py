@@ -20,7 +20,15 @@ from typing import Any, Optional
 
 from mxsame import threads
 from mxsame.installation import cuda
-from mxsame.installation.problems import InstallationError, another, check, explain, mxnet_wheels, pip_again
+from mxsame.installation.problems import (
+    InstallationError,
+    another,
+    check,
+    explain,
+    explain_missing_kernels,
+    mxnet_wheels,
+    pip_again,
+)
 from mxsame.installation.requirements import MXNET_CUDA_WHEEL, pins
 
 
@@ -57,7 +65,7 @@ class MxnetFinder:
 
 
 class PartLoader(SourceFileLoader):
-    """Gives a module of MXNet the NumPy that it was written for."""
+    """Gives a module of MXNet the NumPy that it was written for, and its errors what to do."""
 
     def get_code(self, fullname: str) -> Any:
         from mxsame.installation import numpy_names
@@ -70,6 +78,8 @@ class PartLoader(SourceFileLoader):
         numpy_names.prepare(module)
         super().exec_module(module)
         numpy_names.finish(module)
+        if module.__name__ == "mxnet.error":
+            explain_missing_kernels(module)
 
 
 class MxnetLoader(PartLoader):

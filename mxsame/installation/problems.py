@@ -10,7 +10,15 @@ from importlib.machinery import PathFinder
 from typing import Any, Dict, Iterable, List, Optional
 
 from mxsame.installation import cuda
-from mxsame.installation.requirements import MXNET_CUDA_WHEEL, MXNET_VERSION, NEWEST_NUMPY, NEWEST_PYTHON, TESTED, pins
+from mxsame.installation.requirements import (
+    KERNELS,
+    MXNET_CUDA_WHEEL,
+    MXNET_VERSION,
+    NEWEST_NUMPY,
+    NEWEST_PYTHON,
+    TESTED,
+    pins,
+)
 
 MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of them own the same folder, mxnet/
 IN_VENV = ".venv-3.11/bin/python -m pip install"
@@ -24,6 +32,8 @@ TENSORFLOW_FIRST = (
     "TensorFlow was imported first, and MXNet would now crash the process. TensorFlow brings its own copy of a part of "
     "libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this cannot be undone."
 )
+NO_KERNEL = "no kernel image is available"  # what CUDA answers on a GPU that a library has no machine code for
+CUDA_ERRORS = ("Name", "CUDA", "MXNetError")  # how MXNet's messages of CUDA's errors begin, the kernel's name first
 FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
 
@@ -183,3 +193,19 @@ def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:
         return None
     problem = f"{wheel} needs the system library {library}, which is not found."
     return InstallationError(problem, SYSTEM_LIBRARIES, "The names are those of Debian and Ubuntu.")
+
+
+# Problems that MXNet runs into later.
+
+
+def explain_missing_kernels(module: Any) -> None:
+    """Lets MXNet's error of a GPU that its wheel has no kernels for name what to do, wherever it is raised: operators
+    run later, so it is mostly in ``asnumpy``. ``module`` is ``mxnet.error``, which has a table of what makes an error
+    of a message."""
+
+    def explained(message: str) -> Exception:
+        hint = f"\n{KERNELS}. `mxsame doctor` lists the GPUs." if NO_KERNEL in message else ""
+        return module.MXNetError(message.rstrip() + hint)  # type: ignore[no-any-return]
+
+    for name in CUDA_ERRORS:
+        module.register(name, explained)
