@@ -15,6 +15,22 @@ DRIVER_FUNCTIONS = (
 NO_DEVICE = "int {}(void) {{ return 100; }}"
 
 
+# CUDA's compiler, with the options that examples/hopper gives it: the kernels are functions in C.
+NVCC = """#!/bin/sh
+for argument in "$@"; do case $argument in *.cu) source=$argument ;; *.draft) target=$argument ;; esac; done
+echo "$@" >> "$OPTIONS"
+exec gcc -w -x c -c "$source" -o "$target"
+"""
+
+
+def make_compiler(folder):
+    """Writes the compiler into the folder; returns its path."""
+    path = folder / "nvcc"
+    path.write_text(NVCC)
+    path.chmod(0o755)
+    return path
+
+
 def make(folder, soname, source="", *options):
     """Compiles a shared library of that name into the folder; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -89,11 +89,6 @@ KERNELS = {
     "src/numpy/add.cu": "void _Z22_GLOBAL__N__13_of_this3addi(int x) {} void _Z5otheri(int x) {}",
     "src/damaged.cu": "void _Z3badi(int x) {}",
 }
-NVCC = """#!/bin/sh
-for argument in "$@"; do case $argument in *.cu) source=$argument ;; *.draft) target=$argument ;; esac; done
-echo "$@" >> "$OPTIONS"
-exec gcc -w -x c -c "$source" -o "$target"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +104,7 @@ def built(tmp_path_factory):
     for name, source in KERNELS.items():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         (clone / name).write_text(source)
-    nvcc = folder / "nvcc"
-    nvcc.write_text(NVCC)
-    nvcc.chmod(0o755)
+    nvcc = fake_cuda.make_compiler(folder)
 
     def build(*arguments):
         command = [

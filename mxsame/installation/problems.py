@@ -205,7 +205,7 @@ def explain_missing_kernels(module: Any) -> None:
 
     def explained(message: str) -> Exception:
         hint = f"\n{KERNELS}. `mxsame doctor` lists the GPUs." if NO_KERNEL in message else ""
-        return module.MXNetError(message.rstrip() + hint)  # type: ignore[no-any-return]
+        return module.MXNetError(message + hint)  # type: ignore[no-any-return]
 
     for name in CUDA_ERRORS:
         module.register(name, explained)

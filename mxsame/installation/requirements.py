@@ -10,8 +10,10 @@ TESTED = f"MXNet {MXNET_VERSION} is tested with Python 3.8 to 3.13 and with NumP
 MXNET_CUDA_WHEEL = "mxnet-cu112"
 # mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
 OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
-KERNELS = f"{MXNET_CUDA_WHEEL} has kernels for GPUs of compute capability 5.0 to 8.9; examples/hopper in mxsame's"
-KERNELS += " repository builds them for 9.0"
+KERNELS = (
+    f"{MXNET_CUDA_WHEEL} has kernels for GPUs of compute capability 5.0 to 8.9; "
+    "examples/hopper in mxsame's repository builds them for 9.0"
+)
 
 ONNX = ("onnx>=1.14", "onnxruntime>=1.16")  # the extra [onnx]
 
