@@ -158,6 +158,7 @@ T = ones(4, 6, 3, 3)
 LAST = ones(2, 9, 7, 4)
 S, V = sym.var("data"), sym.var("weight")
 GRAPH, WINDOW = {"channels": 6, "kernel_size": (3, 2)}, plan.Window(8, 3, 2)
+UP = plan.TransposedWindow(8, 3, 2)
 
 CONTRADICTIONS = [
     # an argument and a shape
@@ -248,6 +249,26 @@ CONTRADICTIONS = [
     (lambda: plan.exact_plans((8, 3), "conv"), r"windows must be a sequence of Window or .*windows=\(8, 3\)"),
     (lambda: planner.estimate(None, [WINDOW], planner.Workload("conv")), "plan must be a .*Plan; received plan=None"),
     (lambda: plan.Window(8, 3, 0), "stride must be an integer >= 1; received stride=0"),
+    (lambda: plan.Window(-8, 3, 2), "size must be an integer >= 1; received size=-8"),
+    (lambda: plan.Window(8, 3, 2, ceil_mode=1), "ceil_mode must be True or False"),
+    (lambda: plan.Window(8, 3, 2, 1, "smae"), 'padding as a word must be one of "same"'),
+    *(
+        (lambda pads=pads: plan.Window(8, 3, 2, 1, pads), r"padding(\[\d\])? must be an integer")
+        for pads in (True, (1, True), None)
+    ),
+    (lambda: plan.TransposedWindow(8, 3, 2, 1, "same"), "crop must be a pair .start, end. of integers"),
+    (lambda: planner.Workload("conv", purpose="train"), "purpose must be one of inference, training, deployment"),
+    (lambda: planner.Workload("conv", groups=0), "groups must be an integer >= 1"),
+    *(
+        (lambda operator=operator: plan.first_plan([WINDOW, UP], operator), "windows must be .*, of \\w+ for operator=")
+        for operator in ("conv", "transposed")
+    ),
+    (lambda: plan.make_windows((7,), (3,)), "make_windows must be given strides and dilation and padding; received"),
+    (lambda: plan.make_windows((7,), (3,), (True,), (1,), "same"), "stride must be an integer .* not a bool"),
+    (lambda: plan.make_windows({7: 1}, (3,), (1,), (1,), "same"), "one entry per axis; received size={7: 1}"),
+    (lambda: plan.make_windows((7,), (3,), (1,), (1,), "causal", pool=True), "1-D convolutions only"),
+    (lambda: plan.make_windows((), (), (), (), "same"), "there must be 1, 2 or 3 axes"),
+    (lambda: plan.strategies_for(["conv"]), "operator must be one of conv, .*; received operator="),
     (lambda: plan.exact_plans((WINDOW,), "conv", ("junk",)), "allowed must be a sequence .*native, .*'junk'"),
     (lambda: plan.exact_plans((WINDOW,), "conv", "native"), "allowed must be a sequence .*allowed='native'"),
     (lambda: plan.first_plan([WINDOW], "foo"), "operator must be one of conv, .*operator='foo'"),

@@ -9,6 +9,7 @@ import collections
 import concurrent.futures
 import itertools
 
+import numpy as np
 import oracle
 import pytest
 from cases import Case
@@ -147,9 +148,22 @@ def test_force_is_for_a_block_and_a_thread():
     assert planning.forced() is None
 
 
+def test_a_padding_has_one_form():
+    """In any case, and of NumPy: SAME of 8 by 3/2 pads (0, 1), whoever writes it."""
+    same = planning.make_windows((8,), (3,), (2,), (1,), "same")
+    assert same[0].pads(8) == (0, 1)
+    assert (
+        planning.make_windows(np.array([8]), [3], np.array([2]), (1,), "SAME") == same == (Window(8, 3, 2, 1, "SAME"),)
+    )
+    assert Window(None, 3, 2, 2, "Causal").padding == (4, 0) == Window(None, 3, 2, 1, [4, np.int64(0)]).padding
+    assert Window(8, 3, 2, 1, "Valid") == Window(8, 3, 2, 1, 0) != Window(8, 3, 2, 1, "Keras-MXNet")
+
+
 def test_force_leaves_alone_what_the_strategy_does_not_serve_or_what_needs_nothing():
     for strategy, operator in (("dilate", "conv"), ("kernel", "max"), ("shift", "avg"), ("flip", "max")):
         plain = first_plan([Window(8, 3, 2)], operator)
-        with force(strategy):
+        with force(strategy) as built:
             assert first_plan([Window(8, 3, 2)], operator) == plain
             assert first_plan([Window(9, 3, 2)], "conv").axes == (planning.AxisPlan(3, pad=1),)
+        first = next(iter(planning.exact_plans([Window(8, 3, 2)], operator)))
+        assert built == [(operator, first), ("conv", "native")]

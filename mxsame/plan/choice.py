@@ -98,6 +98,7 @@ class Decision(NamedTuple):
         return choose(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
 
 
+@validation.check_arguments
 def choose(
     windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
 ) -> Plan:
@@ -125,9 +126,10 @@ def choose(
 def _checked(windows: Any, work: Any) -> Windows:
     """Returns the windows as a tuple. Raises a `TypeError` unless they are windows, and `work` is a workload."""
     validation.check_type(isinstance(work, Workload), "work must be a mxsame.planner.Workload", work=work)
-    return checked_windows(windows)
+    return checked_windows(windows, work.operator)
 
 
+@validation.check_arguments
 def candidates(
     windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None
 ) -> Dict[str, Plan]:
@@ -249,6 +251,7 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
 # -- the estimate
 
 
+@validation.check_arguments
 def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     """Estimate the nanoseconds of an operator on the CPU with a plan, to compare plans for the same windows.
 

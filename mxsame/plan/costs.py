@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Mapping, Optional, Sequence
 
+from mxsame import validation
 from mxsame.onednn_blocks import SMALLEST
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.axis_plan import OneHot
@@ -18,6 +19,8 @@ from mxsame.plan.windows import AnyWindow
 MOVE_OPERATORS = 8  # operators that make a kernel with a single one
 LOW_OPERATORS = 12  # that compute SAME's low for an axis of dynamic shape
 AXIS_OPERATORS = 3  # in addition, for each axis
+
+PURPOSES, DEVICES = ("inference", "training", "deployment"), ("cpu", "gpu")
 
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
@@ -92,6 +95,19 @@ class Workload:
     in_blocks: bool = False
     pairs: bool = False
     blocks: bool = False
+
+    def __post_init__(self) -> None:
+        validation.check_type(isinstance(self.operator, str), "operator must be a string", operator=self.operator)
+        for name in ("batch", "in_channels", "channels", "groups"):
+            value = getattr(self, name)
+            if value is not None or name == "groups":
+                validation.integer(name, value, 1)
+        for name in ("plain", "in_blocks", "pairs", "blocks"):
+            validation.flag(name, getattr(self, name))
+        for name, words in (("purpose", PURPOSES), ("device", DEVICES)):
+            value = getattr(self, name)
+            rule = f"{name} must be one of {', '.join(words)}"
+            validation.check(isinstance(value, str) and value in words, rule, **{name: value})
 
 
 class TypicalLayer:

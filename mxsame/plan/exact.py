@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 from types import MappingProxyType
-from typing import Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, checked_windows, describe_windows
 
-_FORCED: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("mxsame_forced", default=None)
+
+class Built(NamedTuple):
+    """An operator that was planned within a :func:`force`, and the name of the strategy that it has."""
+
+    operator: str
+    strategy: str
 
 
-@functools.lru_cache(maxsize=None)
+class _Force(NamedTuple):
+    strategy: Optional[str] = None
+    built: Optional[List[Built]] = None
+
+
+_FORCED: contextvars.ContextVar[_Force] = contextvars.ContextVar("mxsame_forced", default=_Force())  # noqa: B039
+
+
+@validation.check_arguments
+@cached
 def strategies_for(operator: str) -> Tuple[str, ...]:
     """Returns the names of the strategies for an operator, in the order of the table.
 
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
     """
-    validation.check(operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
+    validation.check(
+        isinstance(operator, str) and operator in OPERATORS,
+        f"operator must be one of {', '.join(OPERATORS)}",
+        operator=operator,
+    )
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
+@validation.check_arguments
 @cached
 def exact_plans(
     windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None
@@ -56,12 +74,9 @@ def exact_plans(
     >>> list(exact_plans((Window(7, 3, 2),), "conv"))
     ['native']
     """
-    served = strategies_for(operator)
-    allowed = served if allowed is None else allowed
-    windows = checked_windows(windows)
+    allowed = _checked_allowed(allowed, operator)
+    windows = checked_windows(windows, operator)
     check_residues(windows)
-    fits = validation.is_sequence(allowed) and all(name in STRATEGIES for name in allowed)
-    validation.check(fits, f"allowed must be a sequence of names among {', '.join(STRATEGIES)}", allowed=allowed)
     if operator in POOLS and operator != AVG_WITH_PADDING:  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
@@ -82,6 +97,16 @@ def exact_plans(
     return MappingProxyType(plans)
 
 
+def _checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
+    """Returns names of strategies as a tuple; for None, all that serve the operator."""
+    served = strategies_for(operator)
+    if allowed is None:
+        return served
+    fits = isinstance(allowed, (list, tuple)) and all(isinstance(name, str) and name in STRATEGIES for name in allowed)
+    validation.check(fits, f"allowed must be a sequence of names among {', '.join(STRATEGIES)}", allowed=allowed)
+    return tuple(allowed)
+
+
 def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
     """Returns "native" if the axis needs nothing, else this strategy, else the first that does not need other axes."""
     if "native" in row or name not in row:
@@ -89,6 +114,7 @@ def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
     return row[name]
 
 
+@validation.check_arguments
 def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
     """Return the first of the exact plans, or the one of :func:`force`; `ValueError` if that is not exact.
 
@@ -98,12 +124,15 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     >>> first_plan([Window(7, 2, 2)], "max")
     Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
     """
-    allowed, strategy = strategies_for(operator) if allowed is None else tuple(allowed), forced()
+    allowed, (strategy, built) = _checked_allowed(allowed, operator), _FORCED.get()
     forces = strategy is not None and strategy in allowed
     tried = tuple(name for name in allowed if name in ("native", strategy)) if forces else allowed
     plans = exact_plans(windows, operator, tried)
     if plans:
-        return next(iter(plans.values()))
+        name, plan = next(iter(plans.items()))
+        if built is not None:
+            built.append(Built(operator, name))
+        return plan
     rule, given = "an input of dynamic shape with this padding and stride has no exact graph", describe_windows(windows)
     if not forces:
         raise validation.DynamicShapeError(f"{rule}; received {given}")
@@ -119,24 +148,32 @@ def forced() -> Optional[str]:
     ...     forced()
     'concat'
     """
-    return _FORCED.get()
+    return _FORCED.get().strategy
 
 
+@validation.check_arguments
 @contextlib.contextmanager
-def force(strategy: Optional[str]) -> Iterator[None]:
+def force(strategy: Optional[str]) -> Iterator[List[Built]]:
     """Build graphs by this strategy within the `with` block, for tests and experiments; None ends a force.
 
-    Operators that the strategy does not serve are not affected. Raises `ValueError` for a geometry for which it is not
-    exact.
+    Operators that the strategy does not serve, and those that need nothing but MXNet's own padding, are not affected:
+    the list that the block gets has the name of the strategy for each operator that is planned in it. What was built
+    under the same force before is not planned again.
 
-    >>> with force("slice"):
+    Raises `ValueError` for a geometry for which the strategy is not exact.
+
+    >>> with force("slice") as built:
     ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
+    ...     _ = first_plan([Window(225, 7, 2)], "conv")
     True
+    >>> built
+    [Built(operator='conv', strategy='slice'), Built(operator='conv', strategy='native')]
     """
     known = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
     validation.check(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
-    token = _FORCED.set(strategy)
+    built: List[Built] = []
+    token = _FORCED.set(_Force(strategy, None if strategy is None else built))
     try:
-        yield
+        yield built
     finally:
         _FORCED.reset(token)

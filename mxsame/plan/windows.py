@@ -5,6 +5,7 @@ Here a padding becomes pads. Nothing after this file resolves the name of a padd
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union, cast
@@ -20,7 +21,7 @@ Ints = Tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Axis:
-    """The geometry along one axis of an operator's data. `size` is None if it is dynamic."""
+    """The geometry along one axis of an operator's data, checked, and in one form. `size` is None if it is dynamic."""
 
     size: Optional[int]
     kernel_size: int
@@ -28,8 +29,13 @@ class _Axis:
     dilation: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("kernel_size", "stride", "dilation"):
-            validation.integer(name, getattr(self, name), 1)
+        for name in ("size", "kernel_size", "stride", "dilation"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                self._set(name, None if value is None and name == "size" else validation.integer(name, value, 1))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # the class is frozen
 
     @property
     def effective_kernel_size(self) -> int:
@@ -41,16 +47,26 @@ class _Axis:
 class Window(_Axis):
     """The geometry along one axis of a convolution or pooling operator: output j reads the elements from j*s - low on.
 
-    `padding` is "same", "keras-mxnet" or a (low, high) pair. `ceil_mode` pads the end until a partial last window is
-    whole (pooling with explicit pads).
+    `padding` is "same", "keras-mxnet" or a (low, high) pair, as which it keeps every other padding of
+    :func:`mxsame.padding.resolve_pads`. A negative pad is a number of elements that no window reads; there is no plan
+    for it. `ceil_mode` pads the end until a partial last window is whole (pooling with explicit pads).
 
     >>> window = Window(size=7, kernel_size=2, stride=2)
-    >>> window.pads(7), window.outputs(7)
-    ((0, 1), 4)
+    >>> window.pads(7), window.outputs(7), Window(7, 2, 2, padding="Valid").padding
+    ((0, 1), 4, (0, 0))
     """
 
     padding: Union[str, Tuple[int, int]] = "same"
     ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validation.flag("ceil_mode", self.ceil_mode)
+        if isinstance(self.padding, str) and self.padding.lower() in arithmetic.SIZE_DEPENDENT:
+            self._set("padding", self.padding.lower())
+        elif not _is_pair(self.padding):
+            pads = arithmetic.resolve_pads(1, self.kernel_size, self.stride, self.dilation, self.padding)
+            self._set("padding", pads)
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -114,21 +130,38 @@ class TransposedWindow(_Axis):
 
     crop: Tuple[int, int] = (0, 0)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fits = _is_pair(self.crop)
+        validation.check_type(fits, "crop must be a pair (start, end) of integers", crop=self.crop)
+
     def outputs(self, size: int) -> int:
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
         return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
 
 
+def _is_pair(value: Any) -> bool:
+    """Returns whether a value is a tuple of two plain ints."""
+    return type(value) is tuple and len(value) == 2 and type(value[0]) is type(value[1]) is int
+
+
 def cached(function: Function) -> Function:
     """Caches the function's values, for arguments that may be lists: a decorator."""
-    remembered = functools.lru_cache(maxsize=4096)(function)
+    remembered = functools.lru_cache(maxsize=4096, typed=True)(function)
+    entries = {int, str, type(None), list, tuple, Window, TransposedWindow}
 
-    def as_tuple(value: Any) -> Any:
-        return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
+    def as_key(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            return value
+        if not entries.issuperset(map(type, value)):  # True and 1.0 equal 1, and are refused
+            raise TypeError
+        return tuple(map(as_key, value))
 
     @functools.wraps(function)
     def wrapper(*args: Any, **more: Any) -> Any:
-        return remembered(*map(as_tuple, args), **{name: as_tuple(value) for name, value in more.items()})
+        with contextlib.suppress(TypeError):  # the function itself raises it again, or takes what cannot be a key
+            return remembered(*map(as_key, args), **{name: as_key(value) for name, value in more.items()})
+        return function(*args, **more)
 
     return cast(Function, wrapper)
 
@@ -137,6 +170,7 @@ AnyWindow = Union[Window, TransposedWindow]
 Windows = Tuple[AnyWindow, ...]
 
 
+@validation.check_arguments
 @cached
 def make_windows(
     size: Sizes,
@@ -149,34 +183,41 @@ def make_windows(
     ceil_mode: bool = False,
 ) -> Tuple[Window, ...]:
     """Returns a checked `Window` for each axis of a convolution or a pooling operator; `padding` is one of
-    `mxsame.validation`.
+    :func:`mxsame.ops.conv`, or of :func:`mxsame.ops.max_pool`.
 
     Raises `ValueError` if the padded input is shorter than the kernel, or if a window would read no element of data.
 
     >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
-    paddings = _paddings(padding, size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
+    rank = _count_axes(size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
+    if validation.flag("pool", pool):
+        padding = validation.pooling_padding(padding, kernel_size)
+    else:
+        padding = validation.padding(padding, rank, causal=True)
     windows = []
     arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
-    for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, paddings):
+    for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank)):
         arithmetic.effective_kernel_size(k, d)
         if n is not None:
             arithmetic.output_size(n, k, s, d, pads)  # an error reports the padding as it was given
-        if pads not in arithmetic.SIZE_DEPENDENT:
-            pads = arithmetic.resolve_pads(1, k, s, d, pads)
         windows.append(Window(n, k, s, d, pads, ceil_mode))
     check_static(tuple(windows), pool)
     return tuple(windows)
 
 
-def _paddings(padding: Any, **lengths: Any) -> Sequence[Any]:
-    """Returns the padding of each axis. Raises unless the lengths, and the padding if it is no word, have one entry per
-    axis."""
-    given = lengths if isinstance(padding, str) else {**lengths, "padding": padding}
+def _count_axes(**given: Any) -> int:
+    """Returns the number of axes, for each of which all arguments must have an entry."""
     fits = all(map(validation.is_sequence, given.values())) and len(set(map(len, given.values()))) == 1
     validation.check(fits, "all must have one entry per axis", **given)
-    return (padding,) * len(lengths["size"]) if isinstance(padding, str) else cast(Sequence[Any], padding)
+    rank = len(given["size"])
+    validation.check(rank in validation.LAYOUTS, "there must be 1, 2 or 3 axes", **given)
+    return rank
+
+
+def _of_each_axis(padding: validation.Padding, rank: int) -> Sequence[Any]:
+    """Returns the padding of each axis."""
+    return (padding,) * rank if isinstance(padding, str) else padding
 
 
 def make_pool_windows(
@@ -249,10 +290,12 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
             _check_no_window_is_empty(window)
 
 
-def checked_windows(windows: Any) -> Windows:
-    """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of windows."""
-    fits = validation.is_sequence(windows) and windows and all(isinstance(each, _Axis) for each in windows)
-    validation.check_type(fits, "windows must be a sequence of Window or TransposedWindow", windows=windows)
+def checked_windows(windows: Any, operator: str) -> Windows:
+    """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of the operator's windows."""
+    kind = TransposedWindow if operator == "transposed" else Window
+    fits = isinstance(windows, (list, tuple)) and windows and all(isinstance(each, kind) for each in windows)
+    rule = f"windows must be a sequence of Window or TransposedWindow, of {kind.__name__} for operator={operator!r}"
+    validation.check_type(fits, rule, windows=windows)
     return tuple(windows)
 
 
@@ -275,23 +318,24 @@ def _check_no_window_is_empty(window: Window) -> None:
         raise ValueError(f"{rule}; received {given}")
 
 
+@validation.check_arguments
 @cached
 def make_transposed_windows(
-    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints]
+    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints] = None
 ) -> Tuple[TransposedWindow, ...]:
-    """Returns a checked `TransposedWindow` for each axis; `padding` is one of `mxsame.validation`.
+    """Returns a checked `TransposedWindow` for each axis; `padding` is one of :func:`mxsame.ops.conv_transpose`.
 
     Raises `ValueError` as `mxsame.padding.transposed_crops` does, and if nothing is left of the output.
 
     >>> make_transposed_windows((4,), (3,), (2,), (1,), "same", None)
     (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
     """
-    extras = (None,) * len(size) if output_padding is None else output_padding
-    lengths = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
-    paddings = _paddings(padding, **lengths, output_padding=extras)
+    given = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
+    rank = _count_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
+    extras, padding = output_padding or (None,) * rank, validation.padding(padding, rank)
     windows = []
     arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
-    for n, k, s, d, pads, extra in zip(*lengths.values(), paddings, extras):
+    for n, k, s, d, pads, extra in zip(*given.values(), _of_each_axis(padding, rank), extras):
         crop = arithmetic.transposed_crops(k, s, d, pads, extra)
         if n is not None:
             arithmetic.transposed_output_size(n, k, s, d, pads, extra)  # refuses what leaves no output
