@@ -405,12 +405,13 @@ def test_command_prints_json(saved):
         (["FILE", "--shape", "3,32,48"], 1, "takes data of 4 axes, the batch first, and gets data of 3"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "no/such/folder/net"], 2, "does not exist"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must be another name"),
+        (["FILE", "--shape", "1,3,32,32", "--fix", "FOLDER"], 2, "/' must have a name, of what is written"),
         (["PARAMS", "--shape", "1,3,32,32"], 1, "params': it is not JSON"),
         (["KERAS", "--shape", "1,8,8,1"], 1, "digits.h5 -o model, and audit model-symbol.json"),
     ],
 )
 def test_command_refuses(saved, arguments, code, message):
     names = {"FILE": saved / "net-symbol.json", "PARAMS": saved / "net-0000.params", "ITSELF": saved / "net"}
-    names["KERAS"] = mxsame.sample("digits")
+    names.update(KERAS=mxsame.sample("digits"), FOLDER=f"{saved}/")
     result = invoke(*(names.get(argument, argument) for argument in arguments))
     assert result.exit_code == code and message in result.output

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import json
+import os
 import pickle
 import threading
 
@@ -357,6 +359,35 @@ def test_both_files_or_none(tmp_path):
     with pytest.raises(ValueError, match=r"path must be one that can be written: .*; received path="):
         mxsame.export(net, str(tmp_path / "net"))
     assert [path.name for path in tmp_path.iterdir()] == ["net-0000.params"]
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "sub/", "sub/.", "sub/..", "new/", "a\0b"])
+def test_a_folder_is_no_name_of_files(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    net = small_network_called()
+    deployed = mxsame.deploy(net, (1, 3, 8, 8))
+    writers = [deployed.export, functools.partial(mxsame.export, net)]
+    writers += [lambda path: mxsame.to_keras(net, path, (1, 3, 8, 8))]
+    for write in writers:
+        with pytest.raises(ValueError, match="path must be the name of a file to write, and not a folder"):
+            write(path)
+    assert os.listdir(tmp_path) == ["sub"] and not os.listdir("sub")
+
+
+def test_what_is_returned_was_written(tmp_path, monkeypatch):
+    """Through folders that are links, and files that are: a link there still leads to the file."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("deep", "deep/sub", "kept"):
+        os.mkdir(name)
+    os.symlink("deep/sub", "link")
+    os.symlink("../kept/weights", "deep/old-0000.params")
+    net = small_network_called()
+    for path, folder in (("net", "."), ("link/../old", "deep"), ("link/net", "deep/sub"), ("kept", ".")):
+        files = mxsame.export(net, path)
+        assert files == (f"{path}-symbol.json", f"{path}-0000.params") and all(map(os.path.isfile, files))
+        assert f"{os.path.basename(path)}-symbol.json" in os.listdir(folder)
+    assert os.path.islink("deep/old-0000.params") and os.listdir("kept") == ["weights"]
 
 
 # ---- what there is a static graph of, and no dynamic one -------------------------------------------------------------

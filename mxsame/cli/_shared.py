@@ -75,14 +75,21 @@ def print_table(lines: Sequence[Sequence[str]]) -> None:
 
 
 class Target(click.Path):
-    """A path to write to, in a folder that exists."""
+    """A path to write to, in a folder that exists; or such a folder, if `takes_folders`."""
+
+    def __init__(self, takes_folders: bool = False) -> None:
+        super().__init__()
+        self.takes_folders = takes_folders
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))
-        if not value or path.name in (".onnx", ".keras", ".h5"):
-            self.fail(f"{value!r} must have a name.", param, ctx)
-        if not path.resolve().parent.is_dir():
-            self.fail(f"the folder {str(path.parent)!r} does not exist.", param, ctx)
+        if value and self.takes_folders and path.is_dir():
+            return path
+        folder, name = os.path.split(value)
+        if folder and not os.path.isdir(folder):
+            self.fail(f"the folder {folder!r} does not exist.", param, ctx)
+        if name in ("", os.curdir, os.pardir, ".onnx", ".keras", ".h5"):
+            self.fail(f"{value!r} must have a name, of what is written.", param, ctx)
         return path
 
 

@@ -60,12 +60,14 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
 
 def fixed(symbol: Any, file: Path, out: Path) -> list[str]:
     """Writes the network's file, and copies of its parameter files, under another name; returns all paths."""
+    from mxsame.graphs.files import drafts_for
+
     prefix = file.name.replace("-symbol.json", "")
-    paths = [f"{out}-symbol.json"]
-    Path(paths[0]).write_text(symbol.tojson(), encoding="utf-8")
-    for path in sorted(file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params")):
-        copy = Path(f"{out}{path.name[len(prefix) :]}")
-        if copy.resolve() != path.resolve():
-            shutil.copyfile(path, copy)
-        paths.append(str(copy))
-    return paths
+    sources = sorted(file.parent.glob(f"{prefix}-[0-9][0-9][0-9][0-9].params"))
+    copies = {f"{out}{source.name[len(prefix) :]}": source for source in sources}
+    missing = {copy: source for copy, source in copies.items() if Path(copy).resolve() != source.resolve()}
+    with drafts_for(f"{out}-symbol.json", *missing) as (graph, *drafts):
+        Path(graph).write_text(symbol.tojson(), encoding="utf-8")
+        for source, draft in zip(missing.values(), drafts):
+            shutil.copyfile(source, draft)
+    return [f"{out}-symbol.json", *copies]

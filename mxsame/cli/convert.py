@@ -38,7 +38,7 @@ class ModelFile(click.Path):
 @click.option(
     "-o",
     "--output",
-    type=Target(),
+    type=Target(takes_folders=True),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
     "OUT ends in .onnx, write an ONNX file, which needs the package onnx.",

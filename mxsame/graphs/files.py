@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -77,12 +77,14 @@ def export(
 
 
 def check_path(path: Any) -> str:
-    """Returns the path of a file, as a string."""
-    validation.check_type(isinstance(path, (str, os.PathLike)), "path must be a string or a path", path=path)
-    path = os.fspath(path)
-    exists = os.path.isdir(os.path.dirname(os.path.abspath(path)))
-    validation.check(exists, "path must be in a folder that exists", path=path)
-    return str(path)
+    """Returns the path of a file, or the start of the paths of several, as a string."""
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    validation.check_type(isinstance(name, str), "path must be a string or a path", path=path)
+    folder, end = os.path.split(name)
+    rule = "path must be the name of a file to write, and not a folder"
+    validation.check(end not in ("", os.curdir, os.pardir) and "\0" not in name, rule, path=path)
+    validation.check(os.path.isdir(folder or os.curdir), "path must be in a folder that exists", path=path)
+    return str(name)
 
 
 def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: bool = True) -> tuple[str, str]:
@@ -92,11 +94,11 @@ def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: 
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
     arrays = {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
-    ends = "-symbol.json", f"-{epoch:04d}.params"
-    with draft_for(path) as draft:
-        symbol.save(draft + ends[0], remove_amp_cast)
-        save(draft + ends[1], arrays)
-    return path + ends[0], path + ends[1]
+    paths = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
+    with drafts_for(*paths) as (graph, values):
+        symbol.save(graph, remove_amp_cast)
+        save(values, arrays)
+    return paths
 
 
 def read_symbol(path: str) -> Any:
@@ -141,19 +143,35 @@ def _counts_of_outputs(read: dict) -> list:
 
 @contextlib.contextmanager
 def draft_for(path: str) -> Iterator[str]:
-    """Yields a name in a new folder next to `path`; what is written there goes to the folder of `path` at the end, if
-    nothing is raised.
+    """Yields a name in a new folder next to `path`, or next to the file that a link there leads to; what is written
+    in this folder goes to that of the file at the end, if nothing is raised.
 
     Raises `ValueError` if nothing can be written there."""
-    folder, name = os.path.split(os.path.realpath(path))
+    with drafts_for(path) as (draft,):
+        yield draft
+
+
+@contextlib.contextmanager
+def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
+    """Yields a name for each path, as :func:`draft_for` does: at the end all are written, or none."""
+    targets = [os.path.split(os.path.realpath(path)) for path in paths]
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-") as temporary:
-            yield os.path.join(temporary, name)
-            files = sorted(os.listdir(temporary), reverse=True)  # arrays of ONNX before the graph that names them
-            taken = next((file for file in files if os.path.isdir(os.path.join(folder, file))), None)
+        with contextlib.ExitStack() as stack:
+            folders = [
+                stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-")) for folder, _ in targets
+            ]
+            yield [os.path.join(temporary, name) for temporary, (_, name) in zip(folders, targets)]
+            # Arrays of ONNX before the graph that names them.
+            moves = [
+                (os.path.join(temporary, file), os.path.join(folder, file))
+                for temporary, (folder, _) in zip(folders, targets)
+                for file in sorted(os.listdir(temporary), reverse=True)
+            ]
+            taken = next((target for _, target in moves if os.path.isdir(target)), None)
             if taken is not None:
                 raise IsADirectoryError(f"{taken} is a folder")
-            for file in files:
-                os.replace(os.path.join(temporary, file), os.path.join(folder, file))
+            for draft, target in moves:
+                os.replace(draft, target)
     except OSError as error:
-        raise ValueError(f"path must be one that can be written: {error}; {validation.received(path=path)}") from error
+        received = validation.received(path=paths[0])
+        raise ValueError(f"path must be one that can be written: {error}; {received}") from error
