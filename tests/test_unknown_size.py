@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from running import assert_equal, from_files, initialized, outputs_without_mxsame, sequential
+from running import Own, assert_equal, from_files, initialized, outputs_without_mxsame, sequential
 
 import mxsame
 from mxsame._mxnet import mx
@@ -81,3 +81,57 @@ def test_a_grouped_transposed_convolution_of_unknown_channels(rank):
     weight = mx.nd.random.normal(shape=(4, 3, *more["kernel_size"]))
     (got,) = symbol.eval(data=data, weight=weight)
     assert_equal(got, mxsame.ops.conv_transpose(data, weight, **more).asnumpy())
+
+
+# ---- channels that the graph shows -----------------------------------------------------------------------------------
+
+
+def resized(factor):
+    """A net that makes its data smaller and larger by this factor, and concatenates both; then a depthwise layer."""
+
+    def forward(F, x, conv, layer):
+        x = conv(x)
+        small = F.Pooling(x, kernel=(factor, factor), stride=(factor, factor))
+        return layer(F.concat(x, F.UpSampling(small, scale=factor, sample_type="nearest"), dim=1))
+
+    return Own(forward, mxsame.nn.Conv2D(4, 3), mxsame.nn.DepthwiseConv2D(3, depth_multiplier=2))
+
+
+def cropped():
+    """Unpadded convolutions, and a crop of what goes around them: for sizes of 2 modulo 4 only."""
+
+    def forward(F, x, before, within, layer):
+        x = before(x)
+        inner = F.UpSampling(within(F.Pooling(x, kernel=(2, 2), stride=(2, 2))), scale=2, sample_type="nearest")
+        around = F.slice(x, begin=(None, None, 2, 2), end=(None, None, -2, -2))
+        return layer(F.concat(around, inner, dim=1))
+
+    return Own(forward, *(mxsame.nn.Conv2D(4, 3, padding="valid") for _ in range(2)), mxsame.nn.SeparableConv2D(5, 3))
+
+
+def conditional(**given):
+    """A vector that scales the channels of a picture."""
+
+    def forward(F, x, v, conv, dense, layer):
+        return layer(F.broadcast_mul(conv(x), F.reshape(dense(v), shape=(0, -1, 1, 1))))
+
+    return Own(forward, mxsame.nn.Conv2D(4, 3), gluon.nn.Dense(4, **given), mxsame.nn.DepthwiseConv2D(3))
+
+
+CHANNELS_SHOWN = {
+    "halves": (lambda: resized(2), [(2, 3, 8, 12)]),
+    "thirds": (lambda: resized(3), [(2, 3, 9, 6)]),
+    "cropped": (cropped, [(2, 3, 18, 14)]),
+    "vector": (conditional, [(2, 3, 8, 9), (2, 5)]),
+    "vector of known length": (lambda: conditional(in_units=5), [(2, 3, 8, 9), (2, 5)]),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS_SHOWN)
+def test_channels_that_a_graph_for_any_size_shows(name):
+    make, shapes = CHANNELS_SHOWN[name]
+    net, data = initialized(make(), 1), [mx.nd.random.normal(shape=shape) for shape in shapes]
+    net.hybridize()
+    hybridized = net(*data)
+    net.hybridize(False)
+    assert_equal(hybridized, net(*data).asnumpy())
