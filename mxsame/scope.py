@@ -124,6 +124,11 @@ def target_of(data: Any) -> Target:
     return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
 
 
+def is_in_subgraph() -> bool:
+    """Returns whether operators on Symbols become a part of the body of a loop or of a branch, a graph of its own."""
+    return mx.sym.var("any").attr("__subgraph_name__") is not None
+
+
 def as_kind(symbol: Any, other: Any) -> Any:
     """Returns the Symbol, as an mx.np one if the other is one."""
     return symbol.as_np_ndarray() if isinstance(other, mx.sym.numpy._Symbol) else symbol
@@ -165,7 +170,7 @@ def deferred_in_trace(function: Function) -> Function:
             return function(*args, **kwargs)
         variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")
         placeholder = Placeholder(variable, function, args, kwargs)
-        if not placeholder.symbols or variable.attr("__subgraph_name__"):
+        if not placeholder.symbols or is_in_subgraph():
             return function(*args, **kwargs)
         placeholders.append(placeholder)
         return as_kind(variable, placeholder.symbols[0])

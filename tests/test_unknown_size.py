@@ -83,6 +83,36 @@ def test_a_grouped_transposed_convolution_of_unknown_channels(rank):
     assert_equal(got, mxsame.ops.conv_transpose(data, weight, **more).asnumpy())
 
 
+LOOPS = {
+    "foreach": lambda F, x, *layers: F.contrib.foreach(lambda each, states: (chained(each, layers), states), x, [])[0],
+    "cond": lambda F, x, *layers: branched(F, F.reshape(x, shape=(-3, -2)), layers),
+}
+
+
+def branched(F, x, layers):
+    return F.contrib.cond(F.sum(x) > 0, lambda: chained(x, layers), lambda: chained(2 * x, layers))
+
+
+def chained(data, layers):
+    for layer in layers:
+        data = layer(data)
+    return data
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_the_body_of_a_loop(kind, tmp_path):
+    """MXNet does not infer the shape of lengthened data in a graph inside a graph."""
+    nn, shape = mxsame.nn, (2, 2, 3, 9, 8)
+    net = initialized(Own(LOOPS[kind], nn.MaxPool2D(3, 2), nn.Conv2D(4, 3, 2, in_channels=3), nn.LpPool2D(3, 2)), 1)
+    data = mx.nd.random.uniform(0.1, 1, shape=shape)
+    want = net(data).asnumpy()
+    assert_equal(from_files(net, tmp_path)(data), want, what="export")
+    assert_equal(mxsame.deploy(net, shape)(data), want, what="deploy")
+    for hybridize in (net.hybridize, lambda: mxsame.hybridize(net)):
+        hybridize()
+        assert_equal(net(data), want)
+
+
 # ---- channels that the graph shows -----------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from mxsame.plan.choice import Decision
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import AnyWindow, serialize_windows
-from mxsame.scope import NOTE, deferred_in_trace, scope
+from mxsame.scope import NOTE, deferred_in_trace, is_in_subgraph, scope
 from mxsame.tensors import operands
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
@@ -96,12 +96,15 @@ def choose_plan(
     inputs: Inputs, setting: Setting, refused: Sequence[str] = (), in_a_format: Sequence[str] = IN_A_FORMAT
 ) -> Plan:
     """Returns the fastest exact plan that uses no `refused` strategy, which is not exact, or does not run, on the
-    device. In a graph for another format nothing runs: the plan is the first of those `in_a_format`."""
+    device; nor, in the body of a loop, one that lengthens the data, whose shape MXNet does not infer there. In a graph
+    for another format nothing runs: the plan is the first of those `in_a_format`."""
     windows, work, target = setting.windows, setting.work, inputs.target
     if target.purpose == "format":
         return first_plan(windows, work.operator, in_a_format)
     unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
     possible = [name for name in strategies_for(work.operator) if name not in refused]
+    if inputs.in_graph and is_in_subgraph():
+        possible = [name for name in possible if not any(STRATEGIES[name].lengthens(each) for each in windows)]
     static = allowed = tuple(name for name in possible if STRATEGIES[name].needs not in unknown)
     if work.in_channels is None:  # a static shape has channels
         allowed = tuple(name for name in static if STRATEGIES[name].needs != CHANNELS)

@@ -343,6 +343,11 @@ class Strategy:
         """Returns whether it can run the operator."""
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
+    def lengthens(self, window: AnyWindow) -> bool:
+        """Returns whether the data gets as many elements before it as follow from its size."""
+        plan = self.plan(window)
+        return plan is not None and plan.lengthen is not None
+
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
         """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than
         its kernel."""
