@@ -9,7 +9,11 @@ from __future__ import annotations
 import pytest
 import running
 
+import mxsame
 from mxsame import processor
+from mxsame._mxnet import mx
+from mxsame.ops._conv import Convolution
+from mxsame.tensors import operands
 
 PREPARED = """
 import json
@@ -78,6 +82,18 @@ def test_graphs_are_cast_and_stay_exact_and_layers_called_one_by_one_leave_types
         assert int(convolutions) >= 3 and halves == "True" and float(difference) < 1e-5
     assert "received data.dtype='float16'" in out and "on the CPU, where MXNet has no float16 convolution" in out
     assert "must have the type of the parameters" not in out and "together" in out
+
+
+def test_what_ran_before_amp_is_planned_again(monkeypatch):
+    """A Deconvolution cannot be trained in amp's bfloat16, and its data are the same array before and after."""
+    data, weight, plans = mx.nd.ones((1, 16, 5)), mx.nd.ones((16, 16, 3)), []
+    monkeypatch.setattr(Convolution, "__call__", lambda self, F, data, *rest: plans.append(self.plan) or data)
+    monkeypatch.setattr(operands, "check_amp", lambda device: None)  # the processor may lack it
+    for dtype in (None, "bfloat16", None):
+        monkeypatch.setattr(operands, "amp_type", lambda dtype=dtype: dtype)
+        with mx.autograd.record():
+            mxsame.ops.conv_transpose(data, weight, strides=2)
+    assert [plan.dilates for plan in plans] == [False, True, False]
 
 
 BFLOAT16 = """

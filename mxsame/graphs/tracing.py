@@ -32,6 +32,16 @@ from mxsame.tensors import operands
 TURN = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
 LOOPS = {"_foreach", "_while_loop", "_cond"}
+PRODUCTS = {
+    "Convolution",
+    "Deconvolution",
+    "FullyConnected",
+    "RNN",
+    "dot",
+    "batch_dot",
+    "_linalg_gemm",
+    "_linalg_gemm2",
+}
 BYTES = 4  # of an element, mostly
 SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
@@ -351,6 +361,11 @@ class Call(NamedTuple):
         arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
         return (repr(self.structure), arrays, *self[2:])
 
+    def is_float16_on_cpu(self, parameters: Mapping[str, Any]) -> bool:
+        """Returns whether a net with these parameters computes in float16 on the CPU."""
+        dtypes = [float_dtype(parameters)] if parameters else [dtype for _, _, dtype in self.leaves]
+        return self.target.device == "cpu" and any(dtype == np.float16 for dtype in dtypes if dtype is not None)
+
     def named_shapes(self, net: Any) -> dict[str, tuple]:
         """Returns the shapes by the names that a graph gives its inputs."""
         return dict(zip(input_names(net, len(self.leaves)), self.shapes))
@@ -453,6 +468,8 @@ class NetGraph(Runner):
         symbol, shapes, parameters = group(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
+        if call.is_float16_on_cpu(parameters) and not PRODUCTS.isdisjoint(operators(symbol)):
+            validation.check_float_type("net", "float16", *operands.NO_FLOAT16)
         trains = call.target.purpose == "training"
         self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
