@@ -6,6 +6,7 @@ values: MXNet's convolutions pad both ends alike, and SAME puts the extra paddin
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,10 +18,18 @@ from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import WITH_WINDOWS, MergedOperator, has_windows, merge_pads, spatial
+from mxsame.scope import FORMAT, NOTE
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
 
 WRONG = ("shifted", "counts padding")
+NOT_COMPARED = "not compared"
+OLD = ("Convolution_v1", "Pooling_v1")  # computed as the operators without the number, except averages by "full"
+FUSED = "_sg_mkldnn_"  # what the names of oneDNN's fused operators start with
+OTHERS = (  # operators with windows that are never compared
+    *("_contrib_quantized_conv", "_contrib_quantized_pooling", "_contrib_DeformableConvolution"),
+    *("_contrib_ModulatedDeformableConvolution", *OLD),
+)
 RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
 OF_KERAS = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
 KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
@@ -52,8 +61,9 @@ class Layer:
 
     `status` is "same" (what SAME gives), "shifted" (the shape that SAME gives, from other elements), "counts padding"
     (an average over padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the
-    shape of SAME nor of VALID) or "unknown" (a kernel that the graph computes, flipped data, or another kind of
-    pooling). `accumulated` is what the shifts of all layers up to here come to, in pixels of the network's input.
+    shape of SAME nor of VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling)
+    or "not compared" (in the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is
+    what the shifts of all layers up to here come to, in pixels of the network's input.
     """
 
     name: str
@@ -77,8 +87,16 @@ class Audit:
         """The layers whose shapes are those of SAME, and whose values are not."""
         return tuple(layer for layer in self.layers if layer.status in WRONG)
 
+    @property
+    def not_compared(self) -> Tuple[Layer, ...]:
+        """The layers of which nothing is known."""
+        return tuple(layer for layer in self.layers if layer.status == NOT_COMPARED)
+
     def fixed_symbol(self) -> Any:
         """Returns the network with exact SAME instead of the wrong layers, for this input size, and its parameters.
+        What oneDNN has fused is separate in it.
+
+        Raises `ValueError` if a wrong layer is one of `mxsame.nn` that its graph for every size does not show.
 
         >>> from mxnet import gluon, sym
         >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
@@ -89,16 +107,18 @@ class Audit:
         """
         if not self.wrong:
             return self.symbol
-        graph = Graph.of(self.symbol, {}, self.shapes)
-        for layer in list(_compare_layers(graph, graph.output_shapes())):
-            if layer.status in WRONG:
-                inputs = dict(zip(("data", "weight", "bias"), layer.node.inputs))
-                _splice(graph, layer.last, layer.exact(), inputs)
+        graph = _read(self.symbol, self.shapes)
+        found = [layer for layer in _compare_layers(graph, graph.output_shapes()) if layer.status in WRONG]
+        rule = 'net must have padding="same", and count_include_pad=False, in its layers of mxsame.nn to be fixed'
+        validation.check(len(found) == len(self.wrong), rule, layers=[layer.name for layer in self.wrong])
+        for layer in found:
+            inputs = dict(zip(("data", "weight", "bias"), layer.node.inputs))
+            _splice(graph, layer.last, layer.exact(), inputs)
         for node in graph.nodes():
             if node.op == "null" and node.name in self.shapes:
                 lengths = (None, *self.shapes[node.name][1:])
                 _splice(graph, node, tensors.fix_lengths(mx.sym.var("data"), lengths), {"data": Output(node)})
-        return graph.symbol()
+        return tracing.in_mode(graph.symbol())
 
     def __str__(self) -> str:
         return "\n".join(_table(self))
@@ -110,7 +130,8 @@ def audit(net: Any, shape: Shapes) -> Audit:
 
     A layer is wrong if its output has the shape that SAME gives and each window starts elsewhere; so is an average
     that counts padding. Networks without such layers, and those of `mxsame.nn`, have none. Whether Keras's layer has
-    `padding="same"` is for you to know: after `ZeroPadding2D` and with "valid", symmetric padding is right.
+    `padding="same"` is for you to know: after `ZeroPadding2D` and with "valid", symmetric padding is right. Layers in
+    loops and branches, quantized and deformable ones are not compared; the report counts them.
 
     Parameters
     ----------
@@ -138,11 +159,8 @@ def audit(net: Any, shape: Shapes) -> Audit:
     >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in report.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
-    if isinstance(net, mx.gluon.HybridBlock) and not isinstance(shape, Mapping):
-        shape = tracing.inputs_of(net, shape, "shape", required=True).shapes
-    symbol = _symbol(net, shape)
-    shapes = _shapes(symbol, shape)
-    graph = Graph.of(symbol, {}, shapes)
+    symbol, built, shapes = _opened(net, shape)
+    graph = _read(built, shapes)
     with tracing.explain_errors(shape=shape):
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
@@ -154,7 +172,10 @@ def audit(net: Any, shape: Shapes) -> Audit:
     return Audit(
         symbol,
         shapes,
-        tuple(Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in layers),
+        (
+            *(Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in layers),
+            *(Layer(name, op, NOT_COMPARED, (), ()) for name, op in _others(graph)),
+        ),
         {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)},
     )
 
@@ -162,11 +183,30 @@ def audit(net: Any, shape: Shapes) -> Audit:
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def _symbol(net: Any, shape: Shapes) -> Any:
-    """Returns the Symbol of a net or of a file, or the one that is given."""
-    if isinstance(net, mx.gluon.HybridBlock):
+def _opened(net: Any, shape: Shapes) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
+    """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
+    which those of `mxsame.nn` only are in a graph for another format; and the shapes of the inputs that it has."""
+    if not isinstance(net, mx.gluon.HybridBlock):
+        symbol = _symbol(net)
+        return symbol, symbol, _shapes(symbol, shape)
+    if isinstance(shape, Mapping):
+        given, structure = shape, (True,) * len(shape)
         tracing.check_inputs(net, tuple(shape))
-        return tracing.group(net(*map(mx.sym.var, shape)))
+    else:
+        _, given, _ = inputs = tracing.inputs_of(net, shape, "shape", required=True)
+        structure = inputs.structure
+        tracing.check_inputs(net, structure)
+    symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
+    used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
+    shapes = _shapes(symbol, used or given)
+    with tracing.explain_errors(shape=shape):
+        trace = tracing.trace_net(net, structure, FORMAT)
+        built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
+    return symbol, built, shapes
+
+
+def _symbol(net: Any) -> Any:
+    """Returns the Symbol of a file, or the one that is given."""
     if isinstance(net, (str, os.PathLike)):
         path = os.fspath(net)
         try:
@@ -195,6 +235,31 @@ def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
     return {name: validation.per_axis("shape", value, len(value), 1) for name, value in given.items()}
 
 
+def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
+    """Returns the graph of a Symbol, with the operators that oneDNN has fused, and today's instead of MXNet's old
+    ones."""
+    graph = Graph.of(symbol, {}, shapes)
+    for node in graph.nodes():
+        if node.op in OLD and not (node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"):
+            node.op = node.op[: -len("_v1")]
+        elif node.op.startswith(FUSED) and not node.attr("quantized", False):
+            (body,) = node.more["subgraphs"]
+            inner = mx.sym.load_json(json.dumps(body))
+            _splice(graph, node, inner, dict(zip(inner.list_inputs(), node.inputs)), keep_names=True)
+    return graph
+
+
+def _others(graph: Graph) -> Iterable[Tuple[str, str]]:
+    """Yields the name and the operator of each convolution and pooling operator that is not compared."""
+    for node in graph.nodes():
+        if node.op in OTHERS:
+            yield node.name, node.op
+        for body in node.more.get("subgraphs", ()):
+            inner = _read(mx.sym.load_json(json.dumps(body)), {})
+            yield from ((each.name, each.op) for each in inner.nodes() if has_windows(each))
+            yield from _others(inner)
+
+
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
@@ -205,8 +270,10 @@ class _ComparedOperator:
         self.node, self.last, self.data = node, operator.last, operator.data
         self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
-        self.shape = shapes[operator.data]
+        self.shape, self.is_noted = shapes[operator.data], NOTE in node.attrs
         sizes = spatial(node, shapes[Output(operator.last)])
+        if self.is_noted:  # the slices after it are in the windows
+            sizes = tuple(window.outputs(window.size) for window in operator.windows)
         if self.is_transposed:
             self.output_padding, self.fits = _output_padding(operator.windows, sizes)
             self.axes = tuple(map(_transposed_axis, operator.windows, sizes, self.output_padding))
@@ -219,18 +286,24 @@ class _ComparedOperator:
     def status(self) -> str:
         """The status, as `Layer` has it."""
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
-        has_pads = any(self.node.attr("pad") or ())
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
-        if not known or -1 in entries(self.data.node.attr("step")):  # a slice that flips
+        flips = -1 in entries(self.data.node.attr("step"))
+        if not self.is_noted and (flips or not known):
             return "unknown"
+        pads = [pad for axis in self.axes for pad in axis.pads] if self.is_noted else self.node.attr("pad") or ()
         if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
             counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
-            return "counts padding" if counts and has_pads else "same"
+            return "counts padding" if counts and any(pad > 0 for pad in pads) else "same"
         if self.is_padded:
             return "explicit"
-        if not has_pads and (not self.is_transposed or all(sum(axis.pads) <= 0 for axis in self.axes)):
+        if all(map(self._is_valid, self.axes)):
             return "valid"
         return "shifted" if self.fits else "other"
+
+    def _is_valid(self, axis: Axis) -> bool:
+        """Returns whether nothing is padded, or of a transposed convolution cropped, along an axis."""
+        low, high = axis.pads
+        return low == 0 and high <= 0
 
     def exact(self) -> Any:
         """Returns the layer with SAME, as a Symbol of variables named data, weight and bias."""
@@ -252,7 +325,7 @@ class _ComparedOperator:
 def _axis(window: Any, outputs: int) -> Axis:
     """Returns an axis of a convolution or pooling operator with this number of outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
-    low, same = window.padding[0], padding.same_pads(*rule)
+    same, (low, _) = padding.same_pads(*rule), window.pads(window.size) if window.follows_size else window.padding
     high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
     return Axis(window.size, outputs, *rule[1:], (low, high), same, same[0] - low)
 
@@ -299,16 +372,16 @@ def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Comp
             yield next((layer for layer in layers if layer.fits), layers[0])
 
 
-def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output]) -> None:
+def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output], keep_names: bool = False) -> None:
     """Replaces the output of a node by that of `built`, a Symbol of variables with these names."""
     inner = Graph.of(built, {}, {})
     for number, new in enumerate(inner.nodes()):
-        new.name = new.name if new.op == "null" else f"{node.name}_{number}_{new.name}"
+        new.name = new.name if new.op == "null" or keep_names else f"{node.name}_{number}_{new.name}"
         new.inputs = [
             arguments[source.name] if source.op == "null" else Output(source, index) for source, index in new.inputs
         ]
     graph.replace({Output(node): inner.outputs[0]})
-    if node.op != "null":
+    if node.op != "null" and not keep_names:
         inner.outputs[0].node.name = node.name
 
 
@@ -356,7 +429,11 @@ ADVICE = (
 def _table(audit: Audit) -> Iterable[str]:
     """Yields a line for every wrong layer, the sum of all shifts, and what to do."""
     shapes = ", ".join(f"{name} {shape}" for name, shape in audit.shapes.items())
-    yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {len(audit.wrong)} not as Keras's SAME"
+    others = audit.not_compared
+    counted = f"{len(audit.wrong)} not as Keras's SAME" + (f", {len(others)} not compared" if others else "")
+    yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {counted}"
+    if others:
+        yield f"not compared: {', '.join(f'{layer.name} ({layer.operator})' for layer in others)}"
     if not audit.wrong:
         return
     rows: List[Tuple[str, ...]] = [COLUMNS]

@@ -39,11 +39,14 @@ class Target(NamedTuple):
     gradients : bool
         Whether gradients flow although the purpose is inference (saliency maps): oneDNN's max pooling keeps nothing
         for a backward pass then.
+    is_alone : bool
+        Whether there is no other graph for sizes that a graph for every size does not take.
     """
 
     purpose: Optional[str] = None
     device: Optional[str] = None
     gradients: bool = False
+    is_alone: bool = False
 
     @property
     def has_gradients(self) -> bool:

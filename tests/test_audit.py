@@ -12,13 +12,14 @@ import numpy as np
 import oracle
 import pytest
 from click.testing import CliRunner
-from running import difference, initialized, sequential, trained
+from running import Own, difference, initialized, sequential, trained
 
 import mxsame
 from mxsame import cli
 from mxsame._mxnet import mx
 from mxsame.auditing import Axis, audit
 
+quantize_net_v2 = mx.contrib.quantization.quantize_net_v2
 gluon = mx.gluon
 DATA = mx.sym.var("data")
 
@@ -121,6 +122,10 @@ def halves():
     return mx.sym.var("one", shape=(2, 2, 1, 3)), mx.sym.var("other", shape=(2, 2, 2, 3))
 
 
+def old(op, **given):
+    return getattr(mx.sym, op)(DATA, kernel=(3, 3), stride=(2, 2), **given)
+
+
 @pytest.mark.parametrize(
     ("symbol", "status", "shift"),
     [
@@ -141,8 +146,12 @@ def halves():
         (conv(DATA, weight=mx.sym.transpose(mx.sym.var("w"), (3, 2, 0, 1))), "shifted", (-1, -1)),
         (conv(DATA, weight=mx.sym.concat(*halves(), dim=2)), "unknown", (-1, -1)),
         (mx.sym.Pooling(DATA, kernel=(2, 2), pool_type="sum", stride=(2, 2)), "unknown", (0, 0)),
-        # the ceiling convention, which pads the end only
+        # the ceiling convention, which pads the end only; one that is neither SAME nor VALID
         (mx.sym.Pooling(DATA, kernel=(3, 3), stride=(2, 2), pooling_convention="full"), "same", (0, 0)),
+        (mx.sym.Pooling(DATA, kernel=(5, 5), stride=(4, 2), pooling_convention="full"), "other", (0, 1)),
+        # MXNet's old operators
+        (old("Convolution_v1", num_filter=2, pad=(1, 1)), "shifted", (-1, -1)),
+        (old("Pooling_v1", pool_type="max", pad=(1, 1)), "shifted", (-1, -1)),
         (average(pad=(1, 1)), "counts padding", (0, 0)),
         (average(pad=(1, 1), count_include_pad=None), "counts padding", (0, 0)),
         (average(mx.sym.pad(DATA, "constant", (0, 0, 0, 0, 1, 1, 1, 1))), "explicit", (0, 0)),
@@ -263,6 +272,71 @@ def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
             assert audit(net, shape).wrong == (), (kernel, strides, size)  # the graph for any size
 
 
+def test_layers_of_mxsame_are_what_they_were_built_as():
+    nn, built = mxsame.nn, ["same"] * 9 + ["valid", "shifted", "counts padding"]
+    net = sequential(nn.Conv2D(4, 3, 2), nn.Conv2D(4, 4), nn.DepthwiseConv2D(4, 2), nn.SeparableConv2D(4, (2, 4), 1))
+    net.add(nn.Conv2DTranspose(4, 4, 3), nn.MaxPool2D(3, 2), nn.AvgPool2D(3, 2), nn.LpPool2D(3, 1))
+    net.add(nn.Conv2D(4, 2, padding="valid"), nn.Conv2D(4, 3, 2, 1), nn.AvgPool2D(3, 2, count_include_pad=True))
+    report = audit(initialized(net), (1, 3, 22, 20))
+    assert [layer.status for layer in report.layers] == built
+    assert [axis.pads == axis.same for layer in report.layers[:9] for axis in layer.axes] == [True] * 18
+    with pytest.raises(ValueError, match=r'net must have padding="same", and count_include_pad=False, in its layers'):
+        report.fixed_symbol()
+
+
+def loops():
+    """A layer before a loop, and others in a loop within a branch."""
+    inner, conv2 = gluon.nn.MaxPool2D(3, 2, 1), gluon.nn.Conv2D(2, 3, 2, 1, in_channels=2)
+    body = lambda F, x: F.contrib.foreach(lambda each, states: (inner(each), states), x, [])[0]  # noqa: E731
+    branch = lambda F, x: F.contrib.cond(F.sum(x) > 0, lambda: body(F, x), lambda: body(F, 2 * x))  # noqa: E731
+    return initialized(Own(lambda F, x, *_: branch(F, F.expand_dims(conv2(x), axis=0)), inner, conv2))
+
+
+def fused():
+    """A Symbol in which oneDNN has fused a convolution, a batch norm and an activation."""
+    net = with_parameters(sequential(gluon.nn.Conv2D(2, 3, 2, 1), gluon.nn.BatchNorm(), gluon.nn.Activation("relu")))
+    arrays: list = [{"data": mx.nd.zeros((1, 3, 8, 9))}, {}]
+    for name, parameter in net.collect_params().items():
+        arrays["running" in name][name] = parameter.data()
+    return net(DATA).optimize_for("MKLDNN", *arrays), net
+
+
+def test_what_is_in_loops_or_quantized_is_counted():
+    report = audit(loops(), (1, 2, 8, 8))
+    assert [layer.status for layer in report.layers] == ["shifted", *["not compared"] * 2]
+    assert "3 convolutions and pooling operators on data (1, 2, 8, 8): 1 not as Keras's SAME, 2 not compared" in str(
+        report
+    )
+    assert [layer.operator for layer in report.not_compared] == ["Pooling"] * 2 and not report.layers[1].axes
+    _, net = fused()
+    quantized = quantize_net_v2(
+        net, data_shapes=[mx.io.DataDesc("data", (1, 3, 8, 8))], calib_mode="none", ctx=mx.cpu()
+    )
+    assert [layer.status for layer in audit(quantized, (1, 3, 8, 8)).layers] == ["not compared"]
+
+
+def test_what_onednn_has_fused_is_compared_and_fixed():
+    symbol, net = fused()
+    assert "_sg_mkldnn_conv" in symbol.tojson()
+    report, data = audit(symbol, (1, 3, 8, 9)), mx.nd.random.normal(shape=(1, 3, 8, 9))
+    assert [(layer.status, layer.accumulated) for layer in report.layers] == [("shifted", (-1, 0))]
+    got = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=net.collect_params())(data)
+    want = net[2](net[1](mxsame.nn.Conv2D(2, 3, 2, in_channels=3, params=net[0].params)(data)))
+    assert difference(got.asnumpy(), want.asnumpy()) < 1e-5
+
+
+def test_a_net_in_np_mode():
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        net = initialized(sequential(gluon.nn.Conv2D(2, 3, 2, 1), mxsame.nn.MaxPool2D(3, 2)))
+        data = mx.np.random.normal(size=(1, 3, 8, 9))
+        net(data)
+        report = audit(net, data.shape)
+        assert [layer.status for layer in report.layers] == ["shifted", "same"]
+        block = gluon.SymbolBlock(report.fixed_symbol(), mx.sym.var("data").as_np_ndarray(), net.collect_params())
+        want = net[1](mxsame.nn.Conv2D(2, 3, 2, in_channels=3, params=net[0].params)(data))
+        assert difference(block(data).asnumpy(), want.asnumpy()) < 1e-5
+
+
 def test_what_is_accumulated_is_what_a_ramp_shows():
     """Layers that read the first element of every window: the output of a ramp is where they read."""
     windows = ((3, 2), (5, 1), (7, 2), (3, 2))
@@ -292,6 +366,9 @@ def test_several_inputs_and_outputs():
     report = audit(symbol, {"one": (1, 2, 8, 8), "other": (1, 2, 9, 9)})
     assert [layer.status for layer in report.layers] == ["shifted", "same"]
     assert report.outputs == {"first_output": (-1.0, -1.0), "second_output": (0.0, 0.0)}
+    net = Own(lambda F, one, other: F.Pooling(one, kernel=(3, 3), stride=(2, 2), pad=(1, 1)))  # without the second
+    report = audit(net, [(1, 2, 8, 8), (1, 3)])
+    assert report.shapes == {"data0": (1, 2, 8, 8)} and [layer.status for layer in report.layers] == ["shifted"]
     with pytest.raises(ValueError, match=r"given for every input of the network.*second"):
         audit(symbol, {"one": (1, 2, 8, 8)})
     with pytest.raises(ValueError, match=r"of an input of the network; received name='third'"):

@@ -40,6 +40,27 @@ def test_a_file_for_any_size_takes_one_element(op, rank, tmp_path):
             assert_equal(net(data), pool(data).asnumpy(), what=f"{pool}, {size}")
 
 
+@pytest.mark.parametrize("op", ["MaxPool2D", "AvgPool2D"])
+def test_data_that_is_too_short_for_a_window_is_refused(op, tmp_path):
+    """A partial window counts only after a whole one, as in gluon.nn: in every way, whatever the graph is for."""
+    pool = getattr(mxsame.nn, op)(3, 2, padding="valid", ceil_mode=True)
+    loaded, long, short = from_files(pool, tmp_path), *(mx.nd.random.normal(shape=(1, 8, n, n)) for n in (4, 2))
+    hybridized = sequential(pool)
+    hybridized.hybridize()
+    for net in (hybridized, loaded):
+        assert_equal(net(long), pool(long).asnumpy())
+        with pytest.raises(mx.base.MXNetError, match=r"kernel size \(3\) exceeds input \(2 padded to 2\)"):
+            net(short).wait_to_read()
+    with pytest.raises(ValueError, match="at least as long as the kernel"):
+        pool(short)
+
+
+def test_shapes_are_inferred_for_any_batch():
+    pools = [mxsame.nn.MaxPool2D(3, 2), mxsame.nn.LpPool2D(3, 2), mxsame.nn.AvgPool2D(3, 2), mxsame.nn.MaxPool2D(5, 3)]
+    symbol = sequential(*pools)(mx.sym.var("data"))
+    assert symbol.infer_shape_partial(data=(0, 3, 64, 63))[1] == [(0, 3, 3, 3)]
+
+
 # ---- a whole network -------------------------------------------------------------------------------------------------
 
 

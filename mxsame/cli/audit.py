@@ -32,8 +32,8 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     mxsame audit net-symbol.json --shape 1,3,224,224
     mxsame audit net-symbol.json --shape 1,3,224,224 --fix exact
 
-    Exit codes: 0 if every layer is right or --fix has written the network, 1 if some are not or the file cannot be
-    read, 2 for wrong options.
+    Exit codes: 0 if every layer that is compared is right or --fix has written the network, 1 if some are not or the
+    file cannot be read, 2 for wrong options.
     """
     if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
         raise click.BadParameter(f"{str(fix)!r} must be another name than the network's own.", param_hint="--fix")

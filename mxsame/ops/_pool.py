@@ -12,7 +12,7 @@ from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import AVG_WITH_PADDING
-from mxsame.plan.windows import Windows, make_pool_windows
+from mxsame.plan.windows import Window, Windows, make_pool_windows
 from mxsame.tensors import operands
 from mxsame.validation import Shape
 
@@ -193,7 +193,7 @@ class PoolCall(NamedTuple):
         doubles = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         work = inputs.work(windows, operator, **_layouts(inputs, operator, doubles))
         setting = Setting(windows, work, inputs.spatial_axis, _fill(operator, windows))
-        plan = choose_plan(inputs, setting, _refused(inputs))
+        plan = choose_plan(inputs, setting, _refused(inputs, windows))
         more: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
         if operator == "lp":
             more["p_value"] = self.p_value
@@ -228,12 +228,14 @@ def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:
     return {"in_channels": inputs.graph_channels(), "in_blocks": in_blocks, "pairs": True, "blocks": blocks}
 
 
-def _refused(inputs: Inputs) -> Tuple[str, ...]:
-    """Returns the strategies that are not exact, or slow: files for any size take a length of 1, which windows of two
-    do not take with "full"."""
-    is_for_any_size = None in inputs.size
+def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
+    """Returns the strategies that are not exact, or slow: a graph without another one next to it takes a length of 1,
+    which windows of two do not take with "full"."""
+    is_for_any_size, target = None in inputs.size, inputs.target
     refused = () if _convolves(inputs, unknown_type=is_for_any_size) else ("pick",)
-    return (*refused, "full") if is_for_any_size and inputs.target.purpose == "file" else refused
+    follows_size = any(isinstance(window.padding, str) for window in windows if isinstance(window, Window))
+    is_alone = is_for_any_size and follows_size and (target.is_alone or target.purpose == "file")
+    return (*refused, "full") if is_alone else refused
 
 
 def _convolves(inputs: Inputs, unknown_type: bool) -> bool:

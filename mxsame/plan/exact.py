@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan
+from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan, takes_too_short
 from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, checked_windows, describe_windows
 
 
@@ -52,7 +52,8 @@ def exact_plans(
     """Return every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
 
     In all of them, an axis for which "native" is exact runs natively. An axis for which the strategy is not exact runs
-    by the first one that is. If all axes run natively, there is only "native".
+    by the first one that is. If all axes run natively, there is only "native". If some plans refuse data that is too
+    short for the windows, there are only these.
 
     Parameters
     ----------
@@ -94,7 +95,8 @@ def exact_plans(
             continue
         if all(chosen):
             plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
-    return MappingProxyType(plans)
+    fitting = {name: plan for name, plan in plans.items() if not any(map(takes_too_short, plan.axes, windows))}
+    return MappingProxyType(fitting or plans)
 
 
 def _checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:

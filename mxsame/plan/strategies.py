@@ -127,15 +127,30 @@ def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> O
 
 def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
     """Returns the number of outputs of MXNet's operator, by its own formula."""
-    extended = (plan.kernel_size - 1) * window.dilation + 1
-    added = sum(plan.concat) + sum(plan.pad_operator) + sum(one.growth for one in (plan.shift, plan.pick) if one)
-    added += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
-    span = size + added + 2 * plan.pad - extended
+    span = _operator_span(plan, window, size)
     return (-(-span // window.stride) if ceil else span // window.stride) + 1
 
 
+def _operator_span(plan: AxisPlan, window: Window, size: int) -> int:
+    """Returns by how much the padded data of MXNet's operator is longer than its kernel."""
+    extended = (plan.kernel_size - 1) * window.dilation + 1
+    added = sum(plan.concat) + sum(plan.pad_operator) + sum(one.growth for one in (plan.shift, plan.pick) if one)
+    added += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
+    return size + added + 2 * plan.pad - extended
+
+
+def takes_too_short(plan: AxisPlan, window: AnyWindow) -> bool:
+    """Returns whether MXNet runs a plan for every size on data that is shorter than the rule of explicit pads allows,
+    n + low + high >= ke, as it may with ceil_mode."""
+    if not isinstance(window, Window) or window.size is not None or not isinstance(window.padding, tuple):
+        return False
+    longest = window.effective_kernel_size - sum(window.padding) - 1
+    return longest >= 1 and _operator_span(plan, window, longest) >= 0
+
+
 def _full(window: Window) -> Optional[AxisPlan]:
-    """Use Pooling's "full" convention, which counts a partial window at the end. The operator needs k <= n + 2*pad.
+    """Use Pooling's "full" convention, which counts a partial window at the end. The operator needs k <= n + 2*pad,
+    which is the rule of explicit pads, too.
 
     Windows of 2, the most common of all, do not serve a dynamic size of 1, which the operator refuses: all that would
     serve it is slower for every size.
@@ -146,7 +161,9 @@ def _full(window: Window) -> Optional[AxisPlan]:
     low = pads[0][0]
     if any(pad[0] != low for pad in pads):
         return _lengthened(window, window.stride, ceil=True)
-    least = 2 if window.kernel_size == 2 and window.follows_size else 1
+    least = 2 if window.kernel_size == 2 else 1
+    if isinstance(window.padding, tuple):
+        least = max(window.effective_kernel_size - sum(window.padding), 1)
     shortest = (least if window.size is None else window.size) + 2 * low
     if window.kernel_size > shortest:
         return None

@@ -75,8 +75,11 @@ class MergedOperator(NamedTuple):
 
 def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[MergedOperator]:
     """Yields an operator with the pads before it, then with one more slice after it at a time, as long as slices follow
-    that crop spatial axes only. No other operator uses the arrays between them."""
+    that crop spatial axes only. No other operator uses the arrays between them. One with a note has these in it."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0]])
+    if NOTE in node.attrs:
+        yield MergedOperator(windows_of(node, size), data, (node,))
+        return
     own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
     merged = MergedOperator(own, data, (node,))
     merged = _with_pad_before(node, merged, shapes, users) or merged
