@@ -203,7 +203,13 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
     rule = f"padding must have one entry per spatial axis, {num_spatial_dims} here, each an int or a (low, high) pair"
     if num_spatial_dims == 1 and len(value) == 2 and not any(map(is_sequence, value)):
         rule += f" (a 1-D pair is written padding=(({_short(value[0])}, {_short(value[1])}),))"
+    if len(value) == num_spatial_dims + 2 and all(map(is_sequence, value)):
+        rule += " (without those of the batch and the channels, which TensorFlow's list has, too)"
+    elif len(value) == 2 * num_spatial_dims and not any(map(is_sequence, value)):
+        rule += " (two numbers for an axis are a pair of their own)"
     check(len(value) == num_spatial_dims, rule, padding=value)
+    rule = "padding must be a word for all axes, or numbers for each"
+    check_type(not any(isinstance(entry, str) for entry in value), rule, padding=value)
     return tuple(pads_of_axis(f"padding[{axis}]", entry) for axis, entry in enumerate(value))
 
 

@@ -196,6 +196,12 @@ CONTRADICTIONS = [
     (lambda: ops.max_pool(D1, 2, padding="Causal"), "1-D convolutions only"),
     (lambda: ops.conv(D1, W1, padding=(1, 2)), r"written padding=\(\(1, 2\),\)"),
     (lambda: ops.conv(D1, W1, padding=(10**5000, 1)), "one entry per spatial axis"),
+    (
+        lambda: ops.conv(D, W, padding=[[0, 0], [1, 0], [0, 1], [0, 0]]),
+        "each an int .* .without those of the batch and",
+    ),
+    (lambda: ops.max_pool(D, 3, padding=(0, 1, 0, 1)), "each an int .* .two numbers for an axis are a pair"),
+    (lambda: ops.conv(D, W, padding=("same", "valid")), "padding must be a word for all axes, or numbers for each"),
     (lambda: ops.conv(D1, W1, padding=((1, 2), (3, 4))), "one entry per spatial axis, 1 here, each"),
     # transposed
     (lambda: ops.conv_transpose(D, T, output_padding=1), "output_padding must be less than the stride"),

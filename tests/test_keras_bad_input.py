@@ -98,6 +98,10 @@ MORE = [
     (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode must be one of "max"'),
     (lambda: ops.conv_transpose(X, TRANSPOSED, 2, "same", 2), "output_padding must be less than the stride"),
     (
+        lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))),
+        "padding must be one of same, valid, as in Keras, which takes no pads here",
+    ),
+    (
         lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 5, 10, 8)),
         r"output_shape\[3\] must agree with the output channels of kernel, 5; received output_shape\[3\]=8",
     ),

@@ -140,7 +140,7 @@ class KerasCall:
         """Returns the maximum or the mean over windows; `pool_mode` is "max" or "avg"."""
         function = {"max": ops.max_pool, "avg": ops.avg_pool}[validation.one_of("pool_mode", pool_mode, ("max", "avg"))]
         pool_size = validation.per_axis("pool_size", pool_size, self.rank, 1)
-        padding = validation.one_of("padding", padding, SAME_OR_VALID)
+        padding = _padding(padding, SAME_OR_VALID)
         return self._run(function, pool_size=pool_size, strides=strides, padding=padding)
 
     def _run(self, function: Any, *weights: Any, **arguments: Any) -> Any:
@@ -154,7 +154,7 @@ class KerasCall:
         """Returns how the kernel moves, under the names of `mxsame.ops`."""
         return {
             "strides": validation.per_axis("strides", strides, self.rank, 1),
-            "padding": validation.one_of("padding", padding, paddings),
+            "padding": _padding(padding, paddings),
             "dilation": validation.per_axis("dilation_rate", dilation_rate, self.rank, 1),
         }
 
@@ -236,3 +236,10 @@ class KerasCall:
             data_shape.append(data_shape.pop(1))
         self.data = tensors.fix_lengths(self.data, data_shape)
         return arithmetic.split_crops(crops)
+
+
+def _padding(padding: Any, words: Sequence[str]) -> str:
+    """Returns the word of a padding in lower case; Keras has no other ones."""
+    rule = f"padding must be one of {', '.join(words)}, as in Keras, which takes no pads here: pad the array before"
+    validation.check_type(not validation.is_sequence(padding), rule, padding=padding)
+    return validation.one_of("padding", padding, words)
