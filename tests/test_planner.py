@@ -10,8 +10,9 @@ import random
 import pytest
 
 from mxsame import processor
-from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force
-from mxsame.planner import Decision, Workload, choose, estimate
+from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force, gpu_costs
+from mxsame.plan.costs import TypicalLayer
+from mxsame.planner import Decision, GpuCosts, Workload, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
@@ -26,6 +27,10 @@ def nothing_remembered():
 
 def square(size, kernel_size, stride=1, rank=2):
     return (Window(size, kernel_size, stride),) * rank
+
+
+def transposed(size, kernel_size, stride, crop, rank=2):
+    return (TransposedWindow(size, kernel_size, stride, 1, crop),) * rank
 
 
 def chosen(windows, work):
@@ -54,7 +59,7 @@ def test_a_choice_is_exact_and_estimates_grow_with_the_batch(operator):
         plans = exact_plans(windows, operator).values()
         for work in works(operator):
             plan = choose(windows, work)
-            if rank == 3 and sum(plan.axes[0].pad_operator):  # shallow data
+            if rank == 3 and sum(plan.axes[0].pad_operator) and work.device == "cpu":  # shallow data
                 own = dataclasses.replace(plan.axes[0], pad=plan.axes[0].pad_operator[0], pad_operator=(0, 0))
                 plan = dataclasses.replace(plan, axes=(own, *plan.axes[1:]))
             assert plan in plans
@@ -76,7 +81,6 @@ FASTEST = [
     (square(None, 4, 2), Workload("conv", None, 192, 192), {"shift", "concat"}),  # and so is a slice
     (square(56, 3, 2), Workload("conv", 8, 128, 128, purpose="training"), {"concat"}),
     (square(60, 3, 2), Workload("conv", 8, 64, 64, groups=64, purpose="training"), {"concat"}),
-    (square(56, 3, 2), Workload("conv", 8, 128, 128, device="gpu"), {"kernel"}),  # nothing was measured there
     ((Window(92, 3, 2), Window(71, 3, 2)), Workload("conv", 8, 64, 64, groups=64, purpose="training"), {"kernel"}),
 ]
 
@@ -84,6 +88,104 @@ FASTEST = [
 @pytest.mark.parametrize(("windows", "work", "strategies"), FASTEST)
 def test_the_estimate_chooses_what_is_the_fastest_by_far(windows, work, strategies):
     assert chosen(windows, work) in strategies
+
+
+def on_gpu(operator, in_channels, channels=None, last=False, batch=32, **more):
+    return Workload(operator, batch, in_channels, channels or in_channels, device="gpu", channels_last=last, **more)
+
+
+TRAINED = {"purpose": "training"}
+GPU = {  # by the rule without which another strategy is chosen
+    "the pad operator is a faster copy than a crop": (square(112, 3, 2), on_gpu("conv", 64, 128), "pad"),
+    "a crop of few outputs is faster than a pad": (square(56, 3, 2), on_gpu("conv", 144, groups=144), "slice"),
+    "pooling pads and counts partial windows for nothing": (square(112, 3, 2), on_gpu("max", 64), "full"),
+    "a maximum without partial windows is padded": (square(56, 2, 1), on_gpu("max", 64), "pad"),
+    "two reversals are less than fifty small operators": (square(None, 3, 2), on_gpu("avg", 64), "flip"),
+    "flip, any size": (square(None, 3, 2), on_gpu("conv", 64, 128), "flip"),
+    "pad, any size": (square(None, 4, 2), on_gpu("conv", 64, 128), "pad"),
+    "flip, three axes": (square(None, 3, 2, rank=3), on_gpu("conv", 16, 32), "flip"),
+    "shift, one axis": (square(None, 8, 4, rank=1), on_gpu("conv", 64), "shift"),
+    "the gradient of a pad costs more than its share": (square(112, 3, 2), on_gpu("conv", 64, 112, **TRAINED), "slice"),
+    "forward it does not": (square(112, 3, 2), on_gpu("conv", 64, 112), "pad"),
+    "the gradient of a picture's weight": (square(64, 7, 4), on_gpu("conv", 4, 8, **TRAINED), "pad"),
+    "not a picture": (square(64, 7, 4), on_gpu("conv", 8, 16, **TRAINED), "slice"),
+    "a transposed convolution with empty tiles": (((32, 5, 2, (1, 2)),), on_gpu("transposed", 64, 32), "dilate"),
+    "a transposed convolution with full tiles": (((32, 5, 2, (1, 2)),), on_gpu("transposed", 64, 320), "slice"),
+    "no pad with channels last": (square(28, 3, 2), on_gpu("conv", 256, 512, last=True), "slice"),
+    "a crop with channels last is slow": (square(112, 3, 2), on_gpu("conv", 64, 128, last=True), "kernel"),
+    "a picture is concatenated": (square(224, 7, 2), on_gpu("conv", 3, 64, last=True), "concat"),
+    "a layout that is not known": (square(224, 7, 2), on_gpu("conv", 3, 64, last=None), "concat"),
+    "whose training was not measured": (square(224, 7, 2), on_gpu("conv", 3, 64, last=None, **TRAINED), "pad"),
+    "for what cannot have channels last": (square(None, 5, 2), on_gpu("conv", 3, 64, last=None), "flip"),
+    "a longer kernel is not for nothing": (square(28, 3, 2), on_gpu("conv", 8, batch=1, purpose="deployment"), "slice"),
+}
+
+
+@pytest.mark.parametrize("rule", GPU)
+def test_on_a_gpu_the_estimate_chooses_by_what_was_measured_there(rule):
+    windows, work, strategy = GPU[rule]
+    windows = transposed(*windows[0]) if work.operator == "transposed" else windows
+    assert chosen(windows, work) == strategy
+
+
+SMALL, LARGER, CUBE = square(8, 3, 2), square(9, 5, 2), square(8, 3, 2, rank=3)
+CONV = on_gpu("conv", 16, 32, batch=2)
+IN, OUT, WEIGHTS = 2 * 16 * 8 * 8, 2 * 32 * 4 * 4, 32 * 16 * 3 * 3  # elements
+DEPTHWISE = on_gpu("conv", 16, groups=16, batch=2)
+UP = transposed(8, 5, 2, (1, 2))
+COUNTED = [  # constants that are not zero, and what is counted with them
+    ("pad", SMALL, CONV, {"pad": 1}, IN),
+    ("pad", square(8, 3, 2, rank=1), CONV, {"pad": 1}, 3 * 2 * 16 * 8),
+    ("pad", SMALL, CONV, {"operator": 1}, 2),
+    ("slice", SMALL, CONV, {"operator": 1}, 2),
+    ("slice", SMALL, CONV, {"crop": 1}, OUT),
+    ("slice", SMALL, dataclasses.replace(CONV, channels_last=True), {"crop": 1, "crop_last": 2}, 2 * OUT),
+    ("concat", SMALL, CONV, {"concat": 1}, 2 * IN),
+    ("concat", SMALL, CONV, {"operator": 1}, 1 + 2 * 4),
+    ("flip", SMALL, CONV, {"crop": 1}, IN + OUT),
+    ("gather", SMALL, CONV, {"gather": 1}, 2 * IN),
+    ("gather", SMALL, CONV, {"operator": 1}, 1 + 2 * 30),
+    ("kernel", SMALL, CONV, {"concat": 1}, 2 * WEIGHTS),
+    ("kernel", SMALL, CONV, {"longer": 1}, 1),
+    ("kernel", SMALL, dataclasses.replace(CONV, purpose="deployment"), {"concat": 1, "operator": 1}, 1),
+    ("pad", SMALL, CONV, {"dense": 1, "longer": 1}, 2 * 16 * 32 * 16 * 9),
+    ("pad", SMALL, dataclasses.replace(CONV, channels_last=True), {"dense": 1, "dense_last": 2}, 294912),
+    ("slice", SMALL, CONV, {"dense": 1}, 2 * 16 * 32 * 25 * 9),
+    ("kernel", SMALL, CONV, {"dense": 1, "even": 3}, 2 * 16 * 32 * 16 * 16),
+    ("kernel", square(8, 5, 2), CONV, {"dense": 1, "even": 3}, 3 * 2 * 16 * 32 * 16 * 36),
+    ("pad", square(8, 6, 1), CONV, {"dense": 1, "even": 3}, 2 * 16 * 32 * 64 * 36),
+    ("pad", SMALL, on_gpu("conv", 4, 32, batch=2), {"dense": 1}, 4 * 2 * 4 * 32 * 16 * 9),
+    ("pad", SMALL, DEPTHWISE, {"depthwise": 1, "depthwise_slow": 5}, 2 * 16 * 16 * 9),
+    ("pad", CUBE, DEPTHWISE, {"depthwise": 1, "depthwise_slow": 5}, 5 * 2 * 16 * 64 * 27),
+    ("shift", square(None, 3, 2), CONV, {"depthwise": 1}, 2 * 16 * 56 * 56 * 3 * 3),
+    ("shift", square(None, 3, 2), CONV, {"operator": 1}, 1 + 8 + 2 * 15),
+    ("slice", UP, on_gpu("transposed", 16, 32, batch=2), {"dense": 1}, 10 * 2 * 16 * 32 * 64 * 25),
+    ("slice", UP, on_gpu("transposed", 16, 640, batch=2), {"dense": 1}, 2 * 16 * 640 * 64 * 25),
+    ("dilate", UP, on_gpu("transposed", 16, 32, batch=2), {"dense": 1}, 4 * 2 * 16 * 32 * 64 * 25),
+    ("dilate", UP, on_gpu("transposed", 16, 32, batch=2), {"concat": 1}, 3 * (2 + 4) * IN),
+    ("slice", SMALL, on_gpu("avg", 16, batch=2), {"pooling": 1}, 2 * 16 * 25 * 9),
+    ("pick", SMALL, on_gpu("avg", 16, batch=2), {"pooling": 1}, 2 * 16 * 64 * 9),
+    ("pad", SMALL, on_gpu("avg", 16, batch=2), {"operator": 1}, 2 + (2 + 5)),
+    ("pad", SMALL, on_gpu("max", 16, batch=2), {"operator": 1}, 2),
+    ("pad", square(8, 2, 1), on_gpu("avg", 16, batch=2), {"operator": 1}, 2),
+    ("full", square(None, 3, 2), on_gpu("max", 16, batch=2), {"operator": 1}, 1 + 2 * 27 + 1),
+    ("pad", square(None, 4, 2), CONV, {"operator": 1}, 2),
+    ("slice", square(None, 4, 2), CONV, {"operator": 1}, 1 + 5),
+    ("slice", square(None, 4, 2), CONV, {"crop": 1}, 2 * 2 * 32 * 28 * 28),
+    ("pad", SMALL, dataclasses.replace(CONV, **TRAINED), {"pad_back": 1}, IN),
+    ("slice", SMALL, dataclasses.replace(CONV, **TRAINED), {"crop_back": 1}, OUT),
+    ("slice", SMALL, dataclasses.replace(CONV, **TRAINED), {"picture_back": 1}, 0),
+    ("slice", SMALL, on_gpu("conv", 4, 32, batch=2, **TRAINED), {"picture_back": 1}, OUT),
+    ("concat", SMALL, dataclasses.replace(CONV, **TRAINED), {"concat_back": 1, "operator": 1}, 2 * IN + 2 * 9),
+    ("pad", SMALL, dataclasses.replace(CONV, **TRAINED), {"dense": 1}, 3 * 2 * 16 * 32 * 16 * 9),
+]
+
+
+@pytest.mark.parametrize(("strategy", "windows", "work", "constants", "count"), COUNTED)
+def test_what_is_counted_for_a_gpu(strategy, windows, work, constants, count):
+    zeros = dict.fromkeys((field.name for field in dataclasses.fields(GpuCosts)), 0)
+    plan, layer = exact_plans(windows, work.operator).get(strategy), TypicalLayer(windows, work)
+    assert gpu_costs.estimate(plan, layer, GpuCosts(**{**zeros, "even": 1, **constants})) == count
 
 
 def test_a_maximum_is_picked_only_if_nothing_else_is_exact_or_nearly_as_fast():
@@ -105,10 +207,6 @@ def test_deployment_gets_longer_weights_for_nothing():
     plan = exact_plans(windows, "conv")["kernel"]
     assert estimate(plan, windows, deployed) < 0.7 * estimate(plan, windows, work)
     assert chosen(windows, deployed) == "kernel"
-
-
-def transposed(size, kernel_size, stride, crop, rank=2):
-    return (TransposedWindow(size, kernel_size, stride, 1, crop),) * rank
 
 
 def test_transposed_convolutions_are_planned_as_all_others():

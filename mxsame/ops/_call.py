@@ -13,7 +13,7 @@ The way of the argument `padding` of :func:`mxsame.ops.conv`, for arrays that it
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -98,7 +98,8 @@ def choose_plan(
     """Returns the fastest exact plan that uses no `refused` strategy, which is not exact, or does not run, on the
     device; nor, in the body of a loop, one that lengthens the data, whose shape MXNet does not infer there. In a graph
     for another format nothing runs: the plan is the first of those `in_a_format`."""
-    windows, work, target = setting.windows, setting.work, inputs.target
+    windows, target = setting.windows, inputs.target
+    work = replace(setting.work, channels_last=inputs.keeps_layout)
     if target.purpose == "format":
         return first_plan(windows, work.operator, in_a_format)
     unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
@@ -113,6 +114,7 @@ def choose_plan(
     plan = choice.choose(windows, work, static if inputs.keeps_layout else allowed, target.is_for_both)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
+        work = replace(work, channels_last=inputs.native_layout)  # of data of static shape
         decisions.append(Decision(windows, work, static, plan, inputs.channels_last))
     return plan
 

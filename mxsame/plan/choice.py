@@ -22,7 +22,7 @@ The estimate includes four properties of MXNet:
   a depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
   multiples of 8 (two axes) or 16 (one axis).
 
-On a GPU nothing was measured: there it is a longer kernel, which copies no data, or else the first of the table.
+On a GPU the estimate is another sum, of other counts and constants: :mod:`mxsame.plan.gpu_costs`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import onednn_blocks, processor, validation
+from mxsame.plan import gpu_costs
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import TypicalLayer, Workload
 from mxsame.plan.exact import exact_plans, first_plan, forced
@@ -145,7 +146,8 @@ def candidates(
 
     def competes(name: str, plan: Plan) -> bool:
         gathers = any(axis.gather for axis in plan.axes)
-        return STRATEGIES[name].competes and not (is_static and (gathers or _makes_nan(plan, work)))
+        fits = work.device in STRATEGIES[name].competes and (STRATEGIES[name].channels_last or not work.channels_last)
+        return fits and not (is_static and (gathers or _makes_nan(plan, work)))
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
     return {name: choose_layout(plans[name], windows, work) for name in competing or plans}
@@ -158,20 +160,35 @@ def _makes_nan(plan: Plan, work: Workload) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _estimated_fastest(windows: Windows, work: Workload, allowed: Optional[Tuple[str, ...]], is_for_both: bool) -> Plan:
-    """Returns the candidate with the smallest estimate. On a GPU, where nothing was measured, it is a longer kernel if
-    that is one, else the first."""
+    """Returns the candidate with the smallest estimate, or product of estimates for all that it is for."""
     plans = candidates(windows, work, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
-    if work.device == "gpu":
-        return plans.get("kernel", next(iter(plans.values())))
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
+    if _may_have_both_layouts(windows, work):
+        works = [replace(each, channels_last=last) for each in works for last in (False, True)]
 
-    def cost(plan: Plan) -> float:
-        penalty = WORTH_NAN if _makes_nan(plan, work) else 1
-        return math.prod(estimate(plan, windows, each) * penalty for each in works)
+    def cost(name: str) -> float:
+        penalty = WORTH_NAN if _makes_nan(plans[name], work) else 1
+        costs = (estimate(_in_layout(name, plans, each), windows, each) for each in works)
+        return math.prod(cost * penalty for cost in costs)
 
-    return min(plans.values(), key=cost)
+    return plans[min(plans, key=cost)]
+
+
+def _may_have_both_layouts(windows: Windows, work: Workload) -> bool:
+    """Returns whether the layout of the data is not known, and there are operators and figures for both: on a GPU for
+    images of static shape, in inference."""
+    is_unknown = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
+    is_static = all(window.size is not None for window in windows)
+    return is_unknown and is_static and len(windows) == 2 and work.groups == 1
+
+
+def _in_layout(name: str, plans: Mapping[str, Plan], work: Workload) -> Plan:
+    """Returns the plan that runs if this one is asked for: for data with channels last, one whose strategy serves
+    them."""
+    fitting = (each for each in (name, *plans) if STRATEGIES[each].channels_last or not work.channels_last)
+    return plans[next(fitting, name)]
 
 
 # -- convolutions of shallow data
@@ -253,7 +270,7 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
 
 @validation.check_arguments
 def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
-    """Estimate the nanoseconds of an operator on the CPU with a plan, to compare plans for the same windows.
+    """Estimate the nanoseconds of an operator with a plan on its device, to compare plans for the same windows.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
@@ -268,6 +285,8 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     windows = _checked(windows, work)
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     layer, steps = TypicalLayer(windows, work), plan.steps
+    if work.device == "gpu":
+        return gpu_costs.estimate(plan, layer)
     nanoseconds = _operator_cost(plan, layer) + sum(step.cost(layer) for step in steps)
     if layer.input_in_blocks and any(step.reorders for step in steps):
         nanoseconds += layer.costs.reorder * layer.inputs

@@ -1,7 +1,8 @@
 """What costs are estimated from: constants that were measured on the CPU, in nanoseconds, and a typical layer.
 
 Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) and MXNet's
-operator between them (`mxsame.plan.choice`) have their own costs, for the same `TypicalLayer`.
+operator between them (`mxsame.plan.choice`) have their own costs, for the same `TypicalLayer`. Those of a GPU are in
+`mxsame.plan.gpu_costs`.
 """
 
 from __future__ import annotations
@@ -77,6 +78,9 @@ class Workload:
         The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
     pairs, blocks : bool
         Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
+    channels_last : bool, optional
+        Whether MXNet's operator is given data with channels last, as it can be on a GPU. None is unknown: then a plan
+        is chosen for both.
 
     Examples
     --------
@@ -95,6 +99,7 @@ class Workload:
     in_blocks: bool = False
     pairs: bool = False
     blocks: bool = False
+    channels_last: Optional[bool] = None
 
     def __post_init__(self) -> None:
         validation.check_type(isinstance(self.operator, str), "operator must be a string", operator=self.operator)

@@ -330,8 +330,9 @@ class Strategy:
         Of a pooling operator.
     together : bool
         Whether all axes must run by it.
-    competes : bool
-        Whether the planner may choose it for its speed. Otherwise it runs only if forced, or if no other is exact.
+    competes : tuple of str
+        The devices on which the planner may choose it for its speed. Elsewhere it runs only if forced, or if no other
+        is exact.
     draft : callable, optional
         Window, low, high -> a plan that is tried before `axis`: it is used if it is exact for every size, which is
         checked.
@@ -352,7 +353,7 @@ class Strategy:
     channels_last: bool = False
     convention: str = "valid"
     together: bool = False
-    competes: bool = True
+    competes: Tuple[str, ...] = ("cpu", "gpu")
     draft: Optional[Draft] = None
     crops: bool = True
 
@@ -387,11 +388,11 @@ _TABLE = (  # without costs, the first that is exact is chosen
     Strategy("slice", None, _EVERY, _transposed_slice, channels_last=True, draft=_slice),
     Strategy("concat", _lengthened, _EVERY, channels_last=True, draft=_concat),
     Strategy("kernel", None, ("conv",), _transposed_kernel, WEIGHT, channels_last=True, draft=_kernel),
-    Strategy("pad", None, _EVERY, competes=False, draft=_pad),
+    Strategy("pad", None, _EVERY, competes=("gpu",), draft=_pad),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),
     Strategy("gather", _gather, _EVERY),
-    Strategy("dilate", transposed=_transposed_dilate, together=True, competes=False),
+    Strategy("dilate", transposed=_transposed_dilate, together=True, competes=("gpu",)),
 )
 STRATEGIES: Dict[str, Strategy] = {strategy.name: strategy for strategy in _TABLE}

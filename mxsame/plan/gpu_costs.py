@@ -1,0 +1,233 @@
+"""What a plan costs on a GPU: constants that each have a meaning, and what a plan moves and computes, counted.
+
+The estimate is a sum of counts, each multiplied by a constant of :class:`GpuCosts`, in nanoseconds. Plans are only
+ranked, so what all plans of a layer have in common does not matter. cuDNN's own padding costs nothing, and no operator
+has blocks of channels.
+
+The constants were fitted to the tables `benchmarks/results/gpu-*.json`, 250 times of plans of layers on one NVIDIA H200
+(cuDNN 8.9.6), by `python -m benchmarks gpu --fit`. Channels first were measured in float32, and channels last in
+float16; the figures do not show which of both makes a difference, so the constants are those of the layout. Fitted
+without a layer, or without all layers of its kind, they still choose plans for it that take 1.00 to 1.04 times, or 1.00
+to 1.08 times, as long as the fastest (geometric means of the four tables). The exception is a transposed convolution,
+whose tile follows from one layer.
+
+The rules, each with its reason:
+
+* A copy takes as long as MXNet's own kernel for it. The pad operator works through elements twice as fast as a slice,
+  which computes the position of each element along every axis, and takes longer with channels last. A concatenation is
+  one copy for each axis.
+* Each operator takes its time even if it moves nothing. So plans that compute pads in the graph, by thirty or more
+  small operators, are slow for every layer.
+* A longer kernel has more multiplications, and is not one of the kernels for which cuDNN, or MXNet's depthwise
+  convolution, has code of its own; if it is even and longer than 4, each multiplication takes longer.
+* Few channels leave tiles of cuDNN's matrix products partly empty: those of the data, and in a transposed convolution,
+  which has larger tiles, those of the output.
+* In training, copies are made backward, too. The gradient of the weight for a picture, which has few channels, is
+  several times slower if outputs are cropped.
+* MXNet's pad operator pads no spatial axes of data with channels last, so these are cropped or concatenated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Mapping, Type
+
+from mxsame.plan import steps
+from mxsame.plan.axis_plan import AxisPlan
+from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, MOVE_OPERATORS, TypicalLayer
+from mxsame.plan.strategies import Plan
+from mxsame.plan.windows import AnyWindow, TransposedWindow
+
+TILE = 16  # input channels that fill cuDNN's tiles of a convolution
+TRANSPOSED_TILE = 320  # output channels that fill those of a transposed convolution
+LONGEST_EVEN = 4  # even kernel for which cuDNN is as fast as for odd ones
+PICTURE = 4  # the most channels of a picture
+
+PRODUCTS = ("dense", "dense_last", "depthwise", "depthwise_slow")  # names of constants
+Counts = Mapping[str, float]  # by the name of a constant
+
+
+@dataclass(frozen=True)
+class GpuCosts:
+    """Nanoseconds: per operator, per element that is copied, per multiplication and addition.
+
+    >>> GPU_COSTS.pad < GPU_COSTS.crop < GPU_COSTS.gather
+    True
+    """
+
+    operator: float = 7.5e3  #: for each operator
+    pad: float = 0.003  #: MXNet's pad operator
+    pad_back: float = 0.004  #: its backward pass
+    crop: float = 0.007  #: a part of an array, or the array reversed
+    crop_back: float = 0.0065  #: its backward pass
+    crop_last: float = 0.015  #: the same with channels last
+    picture_back: float = 0.064  #: in addition, backward, for a convolution of a picture
+    concat: float = 0.005  #: concatenate a few elements to an axis
+    concat_back: float = 0.01  #: its backward pass
+    gather: float = 0.018  #: transpose, copy rows, transpose back
+    dense: float = 2.7e-5  #: per multiplication of a convolution
+    dense_last: float = 1.7e-5  #: the same with channels last
+    depthwise: float = 0.001  #: per multiplication of a depthwise convolution along two axes, by MXNet's own kernel
+    depthwise_slow: float = 0.18  #: the same along one or three axes, by cuDNN
+    pooling: float = 0.0002  #: per element of a pooling window
+    longer: float = 2e4  #: for an operator whose kernel zeros make longer
+    even: float = 1.2  #: how much longer a multiplication takes with an even kernel longer than `LONGEST_EVEN`
+
+
+GPU_COSTS = GpuCosts()
+
+
+def estimate(plan: Plan, layer: TypicalLayer, costs: GpuCosts = GPU_COSTS) -> float:
+    """Estimate the nanoseconds of an operator on a GPU with a plan, to compare plans for the same windows.
+
+    >>> from mxsame.plan import Window
+    >>> from mxsame.plan.costs import Workload
+    >>> layer = TypicalLayer([Window(56, 5, 2)], Workload("conv", 32, 64, 128, device="gpu"))
+    >>> padded, longer = Plan((AxisPlan(5, pad_operator=(1, 2)),)), Plan((AxisPlan(6, zeros=(1, 0), pad=2),))
+    >>> estimate(padded, layer) < estimate(longer, layer)
+    True
+    """
+    every = [_computed(plan, layer, costs), *(MOVES[type(step)](step, layer) for step in plan.steps)]
+    if plan.fills and layer.work.operator == "avg" and any(window.kernel_size > 2 for window in layer.windows):
+        # It is divided by the same average of ones, which are a thin array.
+        operators = sum(counts.get("operator", 0) for counts in every)
+        every.append({"operator": operators + DIVISOR_OPERATORS, "pad": 2 * layer.results})
+    return sum(_time(counts, layer, costs) for counts in every)
+
+
+def _time(counts: Counts, layer: TypicalLayer, costs: GpuCosts) -> float:
+    """Returns the nanoseconds of counts, in training those of the backward pass as well."""
+    forward = sum(getattr(costs, name, 0.0) * count for name, count in counts.items())
+    if not layer.training:
+        return forward
+    backward = sum(_backward(name, costs) * count for name, count in counts.items())
+    return forward + backward
+
+
+def _backward(name: str, costs: GpuCosts) -> float:
+    """Returns the constant of the backward pass: its own, else that of the forward pass, for multiplications twice,
+    since the data and the weight have gradients."""
+    same = getattr(costs, name, 0.0) * (2 if name in PRODUCTS else 1)
+    return float(getattr(costs, f"{name}_back", same))
+
+
+# -- what the steps move
+
+DIVISOR_OPERATORS = 5
+LENGTHEN_OPERATORS, DILATE_OPERATORS, CONCAT_OPERATORS = 12, 6, 4  # for each axis
+
+
+def _crop(elements: float, layer: TypicalLayer) -> Counts:
+    """Returns the counts of a slice of so many elements."""
+    is_picture = layer.work.operator == "conv" and layer.in_channels <= PICTURE
+    name = "crop_last" if layer.work.channels_last else "crop"
+    return {"operator": 1, name: elements, "picture": elements * is_picture}
+
+
+def _flip(step: steps.Flip, layer: TypicalLayer) -> Counts:
+    return {"operator": 4, "crop": layer.inputs + layer.results}
+
+
+def _dilate(step: steps.Dilate, layer: TypicalLayer) -> Counts:
+    """Each axis in turn gets zeros next to its elements, is concatenated with them, and cropped."""
+    grown, copied = float(layer.inputs), 0.0
+    for stride in step.values.values():
+        grown *= stride
+        copied += 3 * grown
+    return {"operator": DILATE_OPERATORS * len(step.axes), "concat": copied}
+
+
+def _concat(step: steps.Concat, layer: TypicalLayer) -> Counts:
+    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.inputs}
+
+
+def _lengthen(step: steps.Lengthen, layer: TypicalLayer) -> Counts:
+    each = LOW_OPERATORS + AXIS_OPERATORS + LENGTHEN_OPERATORS
+    return {"operator": each * len(step.axes), "concat": len(step.axes) * layer.inputs}
+
+
+def _pad(step: steps.Pad, layer: TypicalLayer) -> Counts:
+    """Data of one axis gets another for a while, by copies."""
+    copies = 3 if layer.rank == 1 else 1
+    return {"operator": copies, "pad": copies * layer.inputs}
+
+
+def _gather(step: steps.Gather, layer: TypicalLayer) -> Counts:
+    return {"operator": steps.GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.inputs}
+
+
+def _moving(step: Any, layer: TypicalLayer, elements: float) -> Counts:
+    """Returns the counts of a depthwise convolution that moves elements."""
+    products = elements * math.prod(one.length for one in step.values.values())
+    operators = MOVE_OPERATORS + (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
+    return {"operator": operators, _depthwise(layer): products}
+
+
+def _depthwise(layer: TypicalLayer) -> str:
+    """Returns the constant of a depthwise convolution: MXNet has its own kernel for two axes."""
+    return "depthwise" if layer.rank < 3 else "depthwise_slow"
+
+
+def _zeros(step: steps.Zeros, layer: TypicalLayer) -> Counts:
+    """Nothing if the longer kernel is computed beforehand."""
+    if layer.work.purpose == "deployment":
+        return {}
+    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.weights}
+
+
+def _cropped(step: steps.Crop, layer: TypicalLayer) -> Counts:
+    """A crop to a length that follows from the size has the operators that compute it, and copies once more."""
+    is_dynamic = any(end is None for _, end in step.values.values())
+    is_static = any(map(any, step.values.values()))
+    counts = dict(_crop((is_static + is_dynamic) * layer.results, layer))
+    counts["operator"] = is_static + 4 * is_dynamic
+    return counts
+
+
+MOVES: Dict[Type[steps.Step[Any]], Callable[[Any, TypicalLayer], Counts]] = {
+    steps.Flip: _flip,
+    steps.Dilate: _dilate,
+    steps.Concat: _concat,
+    steps.Lengthen: _lengthen,
+    steps.Pad: _pad,
+    steps.Gather: _gather,
+    steps.Shift: lambda step, layer: _moving(step, layer, layer.inputs),
+    steps.Zeros: _zeros,
+    steps.Crop: _cropped,
+    steps.Pick: lambda step, layer: _moving(step, layer, layer.results),
+}
+
+
+# -- what MXNet's operator computes
+
+
+def _computed(plan: Plan, layer: TypicalLayer, costs: GpuCosts) -> Counts:
+    """Returns the counts of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
+    work, kernel = layer.work, math.prod(axis.kernel_size for axis in plan.axes)
+    positions: int = math.prod(map(_positions, plan.axes, layer.windows, layer.size, layer.outputs))
+    if not layer.convolves:
+        return {"operator": 1, "pooling": layer.batch * layer.in_channels * positions * kernel}
+    share = max(layer.in_channels // work.groups, 1)
+    products: float = layer.batch * layer.channels * share * positions * kernel
+    counts = {"operator": 1, "longer": any(any(axis.zeros) for axis in plan.axes)}
+    if share == 1 and work.groups > 1:
+        return {**counts, _depthwise(layer): products}
+    if any(_is_long_and_even(axis) for axis in plan.axes):
+        products *= costs.even
+    if work.operator == "transposed" and not plan.dilates:
+        products *= max(TRANSPOSED_TILE / (layer.channels // work.groups), 1)
+    return {**counts, "dense_last" if work.channels_last else "dense": products * max(TILE / share, 1)}
+
+
+def _is_long_and_even(axis: AxisPlan) -> bool:
+    """Returns whether zeros make a kernel one for which cuDNN has no fast algorithm."""
+    return any(axis.zeros) and axis.kernel_size % 2 == 0 and axis.kernel_size > LONGEST_EVEN
+
+
+def _positions(axis: AxisPlan, window: AnyWindow, size: int, outputs: int) -> int:
+    """Returns how many positions the kernel has along an axis. In a transposed convolution it has one for each element
+    of the data."""
+    if isinstance(window, TransposedWindow):
+        return outputs if axis.dilate else size
+    return size if axis.pick else outputs + axis.crop[0] + axis.static_end
