@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import oracle
@@ -17,8 +19,9 @@ from emulation import on_cpu
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.graphs import tracing
-from mxsame.plan import force
+from mxsame.graphs import deploy, tracing
+from mxsame.plan import arrays, force
+from mxsame.port import activations, recurrent
 from mxsame.rewriting import constants, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.scope import Target, building
@@ -141,6 +144,78 @@ def test_they_would_run():
     done = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 10
+
+
+# ---- passes ----------------------------------------------------------------------------------------------------------
+
+
+def of_everything(F, x, kernel, wide, alpha, gamma, beta, mean, variance):
+    """Operators that have a pass for oneDNN each."""
+    x = F.Convolution(x, kernel, kernel=(3, 3), num_filter=24, no_bias=True)
+    x = F.BatchNorm(x, gamma, beta, mean, variance)
+    x = activations.relu(F, x, max_value=6.0)
+    x = F.Convolution(F.concat(x, x, dim=1), wide, kernel=(1, 1), num_filter=264, no_bias=True)
+    parts = [F.slice(x, begin=(None, begin), end=(None, begin + 24)) for begin in (4, 28)]
+    x = F.clip(F.LeakyReLU(F.concat(*parts, dim=1), alpha, act_type="prelu"), -1, 2)
+    x, _ = F.contrib.foreach(lambda row, state: (row + state, state), x, F.sum(x, axis=0))
+    return F.softmax(x, axis=-1), arrays.copy_weight(F, kernel) * 2
+
+
+OF_EVERYTHING = {"kernel": (24, 16, 3, 3), "wide": (264, 48, 1, 1), "alpha": (48,)}
+NORM = dict.fromkeys(("gamma", "beta", "mean", "variance"), (24,))
+
+
+def graph_for(device, purpose):
+    net = running.initialized(running.Own(of_everything, **OF_EVERYTHING, **NORM))
+    trace = tracing.trace_net(net, (True,), Target(purpose, device))
+    return tracing.group(trace.lower([mx.sym.var("data", dtype="float32")], [(2, 16, 8, 8)]).outputs)
+
+
+RELU6 = {"inference": ["clip"], "training": ["_minimum_scalar", "Activation"]}  # the gradients differ at the bounds
+PRELU = {"inference": ["LeakyReLU"]}  # in training its slope would have a wrong gradient, on all devices
+PRELU["training"] = ["relu", "_minimum_scalar", "Reshape", "Reshape", "broadcast_mul", "reshape_like", "elemwise_add"]
+BY_ONEDNN = {"slice_axis", "_maximum_scalar", "size_array", "take", "BlockGrad"}  # copies, clips, waits
+
+
+@pytest.mark.parametrize("purpose", ["inference", "training"])
+def test_a_graph_for_a_gpu_has_none_of_the_cpus_passes(purpose):
+    want = ["Convolution", "BatchNorm", *RELU6[purpose], "Concat", "Convolution", "slice", "slice", "Concat"]
+    want += [*PRELU[purpose], "clip", "sum", "_foreach", "softmax", "_mul_scalar"]
+    assert running.operators(graph_for("gpu", purpose)) == want
+    assert set(running.operators(graph_for("cpu", purpose))) >= BY_ONEDNN
+
+
+def test_a_copy_that_is_an_output_stays_an_operator():
+    net = running.Own(lambda F, x: (arrays.copy_to_plain(F, x), arrays.copy_to_plain(F, x) * 2))
+    trace = tracing.trace_net(net, (True,), Target("inference", "gpu"))
+    (copied, double) = trace.lower([mx.sym.var("data")], [(2, 3)]).outputs
+    assert running.operators(copied) == ["slice_axis"] and running.operators(double) == ["_mul_scalar"]
+
+
+def test_an_array_on_a_gpu_is_not_copied():
+    array = SimpleNamespace(ctx=mx.gpu(0))
+    assert arrays.copy_to_plain(None, array) is array
+
+
+def test_a_loop_for_a_gpu_has_no_copies_in_its_body():
+    """The gates of an LSTM with convolutions, whose units are no multiple of 4, for any number of steps."""
+    i2h, h2h = (partial(mxsame.nn.Conv2D, 12, 3, in_channels=channels) for channels in (2, 3))
+    net = running.initialized(recurrent.ConvLSTM(i2h, h2h, recurrent.Options()))
+
+    def graph(device):
+        trace = tracing.trace_net(net, (True,), Target("training", device))
+        return tracing.group(trace.lower([mx.sym.var("data")], [(2, 5, 2, 6, 6)]).outputs).tojson()
+
+    assert arrays.COPY in graph("cpu") and arrays.COPY not in graph("gpu")
+
+
+def test_a_file_from_a_gpu_has_the_copies_that_a_cpu_needs(monkeypatch, tmp_path):
+    monkeypatch.setattr(deploy, "_is_cpu", lambda context: False)
+    net = running.Own(lambda F, x: F.slice(x, begin=(None, 4), end=(None, 9)))
+    deployed = mxsame.deploy(net, (2, 16, 3, 3))
+    assert running.operators(deployed.graph) == ["slice"]
+    symbol, _ = deployed.export(str(tmp_path / "net"))
+    assert running.operators(mx.sym.load(symbol))[-2:] == ["slice_axis", "slice"]
 
 
 # ---- deployed graphs with channels last ------------------------------------------------------------------------------

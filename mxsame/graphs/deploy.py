@@ -13,7 +13,7 @@ import numpy as np
 from mxsame import processor, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import files, tracing
-from mxsame.rewriting import bfloat16, simplify
+from mxsame.rewriting import bfloat16, prepare, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, protect
 from mxsame.scope import Target
@@ -102,8 +102,9 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
         dtypes = {name: graph.accepted_dtypes(name, candidates) for name in inputs.shapes}
         fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         simplify(graph, fuses)
-        copy_before_softmax(graph)
-        if own == SINGLE:
+        if on_cpu:
+            copy_before_softmax(graph)
+        if own == SINGLE:  # also for a GPU, where barriers are in place: its file may run on a CPU
             protect(graph)
         fused_dtype = (dtype or own.name) if fuses else None
         return Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fused_dtype)
@@ -271,8 +272,10 @@ class Deployed(mx.gluon.SymbolBlock):
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
-        outputs = self.compose([tracing.variable(name) for name in self.signature.shapes])
-        return files.write(tracing.group(outputs), self.collect_params(), path, epoch, remove_amp_cast)
+        whole = tracing.group(self.compose([tracing.variable(name) for name in self.signature.shapes]))
+        if not any(map(_is_cpu, tracing.contexts(self.params))):  # the file may run on a CPU
+            whole = tracing.in_mode(prepare(whole.as_nd_ndarray(), self.signature.shapes, Target("file")))
+        return files.write(whole, self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:
         """Returns what a copy, or a pickled net, is made of."""

@@ -64,7 +64,10 @@ def copy_to_blocks(F: Any, pictures: Any, channels: int) -> Any:
 def copy_to_plain(F: Any, array: Any) -> Any:
     """Returns a copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient
     in one: before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and
-    before `softmax` (:func:`mxsame.rewriting.onednn.copy_before_softmax`)."""
+    before `softmax` (:func:`mxsame.rewriting.onednn.copy_before_softmax`). An array on a GPU is returned as it is, and
+    graphs for a GPU lose their copies (:func:`mxsame.rewriting.canonical.drop_copies`)."""
+    if getattr(getattr(array, "ctx", None), "device_type", "cpu") == "gpu":
+        return array
     return F.slice_axis(array, axis=0, begin=0, end=None, **{COPY: True})
 
 

@@ -384,8 +384,11 @@ class ConvLSTM(Stepwise):
 
         def plain(array: Any) -> Any:
             """Returns what has a plain gradient, or the process ends in those of `squeeze` and `slice`; and plain
-            gates, or it ends in `slice` if a part is no multiple of 4 channels, within a block of 8."""
-            return copy_to_plain(F, array) if self.units % 4 or target_of(array).has_gradients else array
+            gates, or it ends in `slice` if a part is no multiple of 4 channels, within a block of 8. oneDNN's, so not
+            on a GPU."""
+            target = target_of(array)
+            copies = target.device != "gpu" and (self.units % 4 or target.has_gradients)
+            return copy_to_plain(F, array) if copies else array
 
         def step(x: Any, states: State) -> State:
             if is_one:

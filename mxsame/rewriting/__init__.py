@@ -18,15 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare", "simplify"]
 
+CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU"}  # some of them
+
 
 def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     """Returns the graph of a net, for inputs of these shapes, without what MXNet would run wrongly or slowly."""
     trains = target.purpose == "training"
-    speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
     has_gradients = trains or target.gradients
+    graph = Graph.of(symbol, {}, shapes)
+    if target.device == "gpu":
+        is_changed = any(node.op in CHANGED_FOR_GPU or node.kind == "minimum_scalar" for node in graph.nodes())
+        return _prepare_for_gpu(graph, has_gradients) if is_changed else symbol
+    speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
     changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
-    graph = Graph.of(symbol, {}, shapes)
     if not any(node.op in changed or onednn.divides_blocks(node) for node in graph.nodes()):
         return symbol  # inference of types and shapes, and writing a graph, take time
     onednn.copy_before_softmax(graph)
@@ -34,9 +39,21 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     if target.purpose != "format":
         onednn.wait_before_loops(graph)
     if has_gradients:
-        training.mend_gradients(graph)
+        training.mend_blocked_gradients(graph)
+        training.mend_prelu(graph)
     if speeds_up:
         training.speed_up(graph, trains)
+    return graph.symbol()
+
+
+def _prepare_for_gpu(graph: Graph, has_gradients: bool) -> Symbol:
+    """Returns the graph for a GPU, where nothing is in oneDNN's layouts: copies out of these are not needed, before
+    softmax, slices or gradients, and neither are waits before loops."""
+    canonical.drop_copies(graph)
+    if has_gradients:
+        training.mend_prelu(graph)
+    else:  # the gradient of a clip is another one at its bounds
+        canonical.write_relus_as_clips(graph)
     return graph.symbol()
 
 

@@ -47,6 +47,12 @@ def takes_all(node: Node) -> bool:
     return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
 
+def drop_copies(graph: Graph) -> None:
+    """Drop copies that MXNet needs for oneDNN only. An output of the graph stays an operator's own."""
+    copies = (node for node in graph.nodes() if takes_all(node) or node.is_needed)
+    graph.replace({Output(node): node.inputs[0] for node in copies if Output(node) not in graph.outputs})
+
+
 def _divides_by_1(node: Node) -> bool:
     """Returns whether it only makes floats of integers."""
     return node.op == tensors.TO_FLOATS and float(node.attr("scalar")) == 1
@@ -66,20 +72,24 @@ def canonicalize(graph: Graph) -> None:
 
 
 def write_clips(graph: Graph) -> None:
-    """Write a ReLU of a minimum, which trains faster, as `clip`, which runtimes fuse; and a scaled clip as a clip of
-    scaled data, whose scale can be folded."""
+    """Write a ReLU of a minimum as `clip`, and a scaled clip as a clip of scaled data, whose scale can be folded."""
+    write_relus_as_clips(graph)
     dtypes, users = graph.dtypes(), graph.users()
     for node in users:
-        if "relu" in (node.kind, node.attr("act_type")):
-            inner = node.inputs[0].node
-            if inner.kind == "minimum_scalar" and float(inner.attr("scalar")) >= 0:
-                node.become("clip", inner.inputs[0], a_min=0, a_max=inner.attrs["scalar"])
         clip = node.inputs[0].node if node.kind == "multiply_scalar" else node
         if clip is not node and clip.kind == "clip" and len(users[clip]) == 1:
             scale, types = float(node.attr("scalar")), {dtypes.get(Output(each)) for each in (node, clip)}
             if 0 < scale < np.inf and types == {np.float32}:
                 bounds = {name: repr(float(np.float32(scale * clip.attr(name)))) for name in ("a_min", "a_max")}
                 node.op, node.attrs, clip.op, clip.attrs = "clip", bounds, node.op, node.attrs
+
+
+def write_relus_as_clips(graph: Graph) -> None:
+    """Write a ReLU of a minimum, which trains faster, as `clip`: one operator, which runtimes fuse."""
+    for node in graph.nodes():
+        inner = node.inputs[0].node if "relu" in (node.kind, node.attr("act_type")) else node
+        if inner.kind == "minimum_scalar" and inner is not node and float(inner.attr("scalar")) >= 0:
+            node.become("clip", inner.inputs[0], a_min=0, a_max=inner.attrs["scalar"])
 
 
 def separate_outputs(graph: Graph) -> None:

@@ -42,11 +42,8 @@ def speed_up(graph: Graph, trains: bool) -> None:
             change(graph, shapes)
 
 
-def mend_gradients(graph: Graph) -> None:
-    """Change operators whose gradients MXNet 1.9.1 has wrong in graphs.
-
-    The gradient of PReLU's slope is computed from that of the output, after the gradient of the data, which may be in
-    the same memory. So PReLU becomes relu(x) + alpha * min(x, 0).
+def mend_blocked_gradients(graph: Graph) -> None:
+    """Put copies where MXNet 1.9.1 fails on gradients in oneDNN's blocks.
 
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
     within a block, MXNet fails or ends the process. The gradient of a copy is in the plain layout.
@@ -63,12 +60,17 @@ def mend_gradients(graph: Graph) -> None:
         if is_divided and len(known[0]) == 4:  # oneDNN's own
             replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     for node in nodes:
-        if node.op == "LeakyReLU" and node.attr("act_type") == "prelu":
-            replacements[Output(node)] = _prelu(*node.inputs)
         if node.op == "BatchNorm" and node.attr("axis", 1) == 1 and _convolved_axes(node) in (1, 3):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_data")
             replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     graph.replace(replacements)
+
+
+def mend_prelu(graph: Graph) -> None:
+    """Write PReLU as relu(x) + alpha * min(x, 0). MXNet 1.9.1 computes the gradient of its slope, on all devices, from
+    the gradient of the output, after that of the data, which may be in the same memory."""
+    nodes = (node for node in graph.nodes() if node.op == "LeakyReLU" and node.attr("act_type") == "prelu")
+    graph.replace({Output(node): _prelu(*node.inputs) for node in nodes})
 
 
 def _convolved_axes(node: Node) -> int:
