@@ -15,6 +15,8 @@ import benchmarks.calls
 import benchmarks.convert
 import benchmarks.costs
 import benchmarks.exporters
+import benchmarks.gpu
+import benchmarks.gpu_fit
 import benchmarks.layers
 import benchmarks.memory
 import benchmarks.onnx
@@ -26,7 +28,7 @@ import benchmarks.targets
 import benchmarks.threads
 from benchmarks import networks as nets, results
 from benchmarks.architectures import NETWORKS
-from mxsame.planner import COSTS
+from mxsame.planner import COSTS, GPU_COSTS
 
 Task = Tuple[str, Callable[[], List[dict]]]  # a name, which --match chooses by, and what gives its rows
 
@@ -69,8 +71,8 @@ def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
     return decorate
 
 
-def measure(name: str, title: str, tasks: List[Task], path: Path, rounds: int) -> None:
-    """Measures task by task, and writes the table after each; then prints and draws it.
+def measure(name: str, title: str, tasks: List[Task], path: Path, rounds: int, **more: Any) -> None:
+    """Measures task by task, and writes the table after each, with `more` that it holds; then prints and draws it.
 
     A task that fails is named in the file under "failures", and the program ends with 1 after all others.
     """
@@ -83,7 +85,7 @@ def measure(name: str, title: str, tasks: List[Task], path: Path, rounds: int) -
         except Exception as error:
             failures.append({"name": task, "why": f"{type(error).__name__}: {error}"[:2000]})
             traceback.print_exc()
-        result = results.save(path, name, title, rows, settings={"rounds": rounds}, failures=failures)
+        result = results.save(path, name, title, rows, settings={"rounds": rounds}, failures=failures, **more)
     results.show(result)
     click.echo(path)
     if rows and find_spec("matplotlib"):
@@ -227,6 +229,50 @@ def costs(rounds: int, out: Optional[Path]) -> None:
     lines = [[row["name"], *(f"{x:.3g}" for x in (row["measured"], row["has"]))] for row in rows]
     results.print_table("Costs, in nanoseconds", ["", "measured here", "the planner's"], lines)
     click.echo(path)
+
+
+@main.command()
+@MATCH
+@ROUNDS
+@OUT
+@click.option("--fit", is_flag=True, help="Fit the planner's constants to the files of this command, without a GPU.")
+def gpu(match: str, rounds: int, out: Optional[Path], fit: bool) -> None:
+    """Layers on a GPU: every exact plan, explicit and symmetric padding; a file for each GPU, gpu-NAME.json."""
+    if fit:
+        show_fit(out)
+        return
+    try:
+        benchmarks.gpu.check_gpu()
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from None
+    facts = benchmarks.gpu.facts()
+    chosen = [
+        (name, functools.partial(lambda mode, layer: [benchmarks.gpu.measure(mode, layer, rounds=rounds)], mode, layer))
+        for mode, layer in benchmarks.gpu.tasks()
+        for name in [f"{layer.name}: {mode.title}"]
+        if match in name
+    ]
+    if not chosen:
+        raise click.UsageError(f"no name contains {match!r}.")
+    path = out or results.FOLDER / f"gpu-{facts['gpu'].lower().replace(' ', '-')}.json"
+    measure("gpu", f"Layers on an {facts['gpu']}", chosen, path, rounds, provenance={**results.provenance(), **facts})
+
+
+def show_fit(path: Optional[Path]) -> None:
+    """Prints constants fitted to a file, by default to all of the results' folder, beside those that the planner has;
+    and what the planner's choices cost with them, also for layers that were left out."""
+    paths = [path] if path else sorted(results.FOLDER.glob("gpu-*.json"))
+    if not paths:
+        raise click.ClickException("no file is there to fit to: python -m benchmarks gpu")
+    rows, fit = [row for each in paths for row in results.load(each)["rows"]], benchmarks.gpu_fit
+    points = fit.points(rows)
+    fitted, has = asdict(fit.fit(points)), asdict(GPU_COSTS)
+    lines = [[name, f"{value:.2g}", f"{has[name]:.2g}"] for name, value in fitted.items()]
+    results.print_table("Costs on a GPU, in nanoseconds", ["", "fitted", "the planner's"], lines)
+    head = ["compared with the fastest exact plan", "geometric mean", "worst"]
+    results.print_table("The planner", head, fit.summary(fit.losses(GPU_COSTS, points)))
+    for name, group in fit.LEFT_OUT.items():
+        results.print_table(f"Fitted without {name}", head, fit.summary(fit.left_out(group, points)))
 
 
 @main.command()

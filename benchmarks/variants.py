@@ -42,6 +42,8 @@ class Layer:
     stride: Union[int, Tuple[int, ...]]
     batch: int = 8
     dilation: Union[int, Tuple[int, ...]] = 1
+    dtype: str = "float32"
+    channels_last: bool = False  # on a GPU
 
     @property
     def rank(self) -> int:
@@ -49,7 +51,8 @@ class Layer:
 
     @property
     def shape(self) -> Tuple[int, ...]:
-        return (self.batch, self.in_channels, *self.size)
+        inner = (*self.size, self.in_channels) if self.channels_last else (self.in_channels, *self.size)
+        return (self.batch, *inner)
 
     @property
     def windows(self) -> List[Window]:
@@ -112,8 +115,13 @@ def block(layer: Layer, module: Any, **more: Any) -> Any:
         if layer.kind != "depthwise" or module is not nn:
             arguments = (layer.channels, *arguments)
             more["groups"] = layer.in_channels if layer.kind == "depthwise" else 1
+    if layer.channels_last:
+        more["layout"] = {1: "NWC", 2: "NHWC", 3: "NDHWC"}[layer.rank]
     made = getattr(module, (ours if module is nn else theirs).format(layer.rank))(*arguments, **more)
+    mx.random.seed(0)  # all variants have the same weights
     made.initialize()
+    if layer.dtype != "float32":
+        made.cast(layer.dtype)
     return made
 
 
@@ -149,7 +157,10 @@ def symmetric_crop(kernel_size: int, stride: int = 1, dilation: int = 1) -> Tupl
 
 def explicit(layer: Layer) -> Optional[Any]:
     """What timm and most ports do: the pad operator with TensorFlow's amounts, then VALID. Exact, except for averages,
-    in which the padding counts. A transposed convolution: VALID, then a slice; None if that cannot give all outputs."""
+    in which the padding counts. A transposed convolution: VALID, then a slice; None if that cannot give all outputs.
+    None with channels last, too, which the pad operator does not take."""
+    if layer.channels_last:
+        return None
     whole = block(layer, mx.gluon.nn, padding=(0,) * layer.rank)
     if layer.kind != "transposed":
         return hybridized(Recipe(whole, layer.pads, LOWEST if layer.kind == "max" else 0))
@@ -167,7 +178,7 @@ def hybridized(net: Any) -> Any:
 
 
 def inputs(layer: Layer, train: bool) -> Any:
-    data = mx.nd.array(np.random.RandomState(0).standard_normal(layer.shape))
+    data = mx.nd.array(np.random.RandomState(0).standard_normal(layer.shape), dtype=layer.dtype)
     if train:
         data.attach_grad()
     return data
@@ -210,10 +221,10 @@ def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str,
 
 def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
     """The operators, attributes and edges of the graph that is built of a block, without names."""
-    purpose = None  # a graph of dynamic shape is for both
+    target = Target()  # a graph of dynamic shape is for both, on any device
     if static:
-        purpose = "training" if train else "inference"
-    with building(Target(purpose)):
+        target = Target("training" if train else "inference", target.where)
+    with building(target):
         graph = block(mx.sym.var("data", shape=layer.shape if static else None))
     nodes = json.loads(graph.tojson())["nodes"]
     return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)

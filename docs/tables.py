@@ -416,6 +416,38 @@ def planner() -> str:
     return markdown(head, lines)
 
 
+def gpu() -> str:
+    """Of each GPU, by the recorded times of all plans: those that the planner chooses now, and others."""
+    from benchmarks import gpu as records
+
+    texts = []
+    for path in sorted((ROOT / "benchmarks" / "results").glob("gpu-*.json")):
+        result = load(path)
+        head = [
+            "compared with symmetric padding",
+            "layers",
+            "the planner's plan",
+            "the fastest exact plan",
+            "explicit padding",
+            "the planner's plan / the fastest",
+        ]
+        lines = []
+        for mode, rows in by_mode(result["rows"]).items():
+            symmetric = [row["figures"][records.SYMMETRIC]["median"] for row in rows]
+            columns = [
+                [ratio(row, records.choice(row)) for row in rows],
+                [records.fastest(row) / baseline for row, baseline in zip(rows, symmetric)],
+                ratios(rows, records.EXPLICIT),
+                list(map(records.loss, rows)),
+            ]
+            lines.append([mode, str(len(rows)), *map(mean_and_worst, columns)])
+        made = result["provenance"]
+        versions = f"driver {made['driver']}, cuDNN {made['cudnn']}, MXNet {made['mxnet']} ({made['commit']})"
+        note = f" {result['settings']['note']}." if "note" in result["settings"] else ""
+        texts.append(f"{markdown(head, lines)}\n\nMeasured on {made['date']}: {made['gpu']}, {versions}.{note}")
+    return "\n\n".join(texts)
+
+
 def sampled() -> str:
     """The planner's choice for layers drawn at random."""
     modes = by_mode([*benchmark("sampled")["rows"], *benchmark("sampled-train")["rows"]])
@@ -525,6 +557,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "planner": planner,
     "sampled": sampled,
+    "gpu": gpu,
     "convert": convert,
     "applications": applications_summary,
     "applications-keras2": lambda: applications("applications-keras2"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -16,10 +17,25 @@ from mxsame._mxnet import mx
 
 pytest.importorskip("benchmarks", reason="the folder benchmarks is not part of a source distribution")
 
-from benchmarks import exporters, layers, memory, names, networks, onnx, peers, planner, results, sampled, targets
+from benchmarks import (
+    exporters,
+    gpu,
+    gpu_fit,
+    layers,
+    memory,
+    names,
+    networks,
+    onnx,
+    peers,
+    planner,
+    results,
+    sampled,
+    targets,
+)
 from benchmarks.__main__ import main
 from benchmarks.architectures import NETWORKS, named
-from mxsame.planner import Costs
+from benchmarks.variants import Layer
+from mxsame.planner import GPU_COSTS, Costs
 
 
 def small(network, batch=2):
@@ -147,6 +163,48 @@ def test_every_constant_of_the_estimate_is_measured(tmp_path):
 
 
 # -- memory, sizes, files of Keras models, ONNX
+
+
+# -- GPUs
+
+
+def gpu_rows():
+    return [row for path in results.FOLDER.glob("gpu-*.json") for row in results.load(path)["rows"]]
+
+
+def test_without_a_gpu_nothing_is_measured_on_one():
+    result = CliRunner().invoke(main, ["gpu"])
+    assert result.exit_code == 1 and "a GPU is needed that MXNet can use" in result.output
+
+
+@pytest.mark.parametrize("mode", gpu.MODES, ids=lambda mode: mode.title)
+def test_the_planner_chooses_what_was_the_fastest_on_a_gpu(mode):
+    """By the times that were recorded: on average, and nowhere much worse."""
+    losses = [gpu.loss(row) for row in gpu_rows() if row["mode"] == mode.title]
+    assert len(losses) > 8 and results.geometric_mean(losses) < 1.02 and max(losses) < 1.1
+
+
+def test_constants_of_a_gpu_are_fitted_to_its_times():
+    """Those that its times were made with are found again, nearly."""
+    points = [point for point in gpu_fit.points(gpu_rows()) if point.row["mode"] == gpu.Mode().title]
+    made = dataclasses.replace(GPU_COSTS, pad=0.006, operator=4e3)
+    exact = [point._replace(measured=point.measured * math.exp(point.error(made))) for point in points]
+    assert gpu_fit.error(made, exact) < 1e-9 < gpu_fit.error(GPU_COSTS, exact)
+    fitted = gpu_fit.fit(exact)
+    assert fitted.pad == pytest.approx(0.006, rel=0.1) and fitted.operator == pytest.approx(4e3, rel=0.1)
+
+
+@pytest.mark.parametrize("mode", gpu.MODES[:3:2], ids=lambda mode: mode.title)
+def test_a_layer_on_a_gpu_is_timed_by_each_plan(mode, monkeypatch):
+    """On the CPU instead: every plan that a choice needs is there, and a plan with other values is refused."""
+    monkeypatch.setattr(mx, "gpu", mx.cpu)
+    layer = Layer("conv 2-3 k3 s2, 8x8", "conv", 2, (8, 8), 3, 3, 2, batch=1)
+    row = gpu.measure(mode, layer, rounds=1, turn=0)
+    assert set(row["figures"]) >= {"symmetric", "explicit pad", "planner", gpu.choice(row), *row["planned"]}
+    assert gpu.loss(row) >= 1 and all(math.isfinite(point.error(GPU_COSTS)) for point in gpu_fit.points([row]))
+    wrong = {"planner": lambda: mx.nd.ones(2), "pad": lambda: mx.nd.array([1, 1.01])}
+    with pytest.raises(RuntimeError, match="pad must give what the planner's plan gives"):
+        gpu._check_values(wrong, gpu.TOLERANCE["float32"])
 
 
 def test_memory_is_measured_in_a_process_of_its_own():

@@ -6,10 +6,10 @@ has blocks of channels.
 
 The constants were fitted to the tables `benchmarks/results/gpu-*.json`, 250 times of plans of layers on one NVIDIA H200
 (cuDNN 8.9.6), by `python -m benchmarks gpu --fit`. Channels first were measured in float32, and channels last in
-float16; the figures do not show which of both makes a difference, so the constants are those of the layout. Fitted
-without a layer, or without all layers of its kind, they still choose plans for it that take 1.00 to 1.04 times, or 1.00
-to 1.08 times, as long as the fastest (geometric means of the four tables). The exception is a transposed convolution,
-whose tile follows from one layer.
+float16; the figures do not show which of both makes a difference, so the constants are those of the layout. With them
+the plans that are chosen take 1.00 to 1.01 times as long as the fastest exact ones, as geometric means of the four
+tables; with constants that were fitted without the layer 1.03 to 1.06 times, and without all layers of its kind 1.03 to
+1.07 times. `TRANSPOSED_TILE` follows from one layer.
 
 The rules, each with its reason:
 
