@@ -180,12 +180,12 @@ def timed_plans(row: dict) -> Dict[str, Plan]:
 
 
 def choice(row: dict) -> str:
-    """Returns the strategy of the plan that the planner has now for a row; where MXNet's own padding is exact, the
-    planner as it was timed."""
+    """Returns the strategy of the plan, of those that were timed, that the planner has now for a row; where MXNet's own
+    padding is exact, the planner as it was timed."""
     timed_here, (windows, work) = timed_plans(row), geometry(row)
     if not timed_here:
         return PLANNER
-    plan = choose(windows, work)
+    plan = choose(windows, work, ["native", *timed_here])
     return next(name for name, each in timed_here.items() if each.axes == plan.axes)
 
 

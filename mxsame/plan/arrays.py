@@ -26,18 +26,20 @@ def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: st
     return F.concat(*before, array, *after, dim=axis)
 
 
-def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero") -> Any:
-    """Returns the data padded by MXNet's pad operator, which takes four or five axes: a single spatial axis gets
-    another."""
+def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero", first: int = SPATIAL) -> Any:
+    """Returns the data padded by MXNet's pad operator, which takes four or five axes and leaves the first two as they
+    are: a single spatial axis gets another, and images with channels last (`first` is 1) get one before the batch."""
     if not any(map(any, pads)):
         return data
-    flat = len(pads) == 1
-    if flat:
-        data, pads = F.expand_dims(data, axis=-1), [*pads, (0, 0)]
+    back: Tuple[int, ...] = ()
+    if first < SPATIAL:
+        data, pads, back = F.expand_dims(data, axis=0), [*pads, (0, 0)], (-3, -2)
+    elif len(pads) == 1:
+        data, pads, back = F.expand_dims(data, axis=-1), [*pads, (0, 0)], (0, 0, 0)
     widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
     mode = {"zero": {"mode": "constant", "constant_value": 0}, "edge": {"mode": "edge"}}[fill]
     data = F.pad(data, pad_width=widths, **mode)
-    return F.reshape(data, shape=(0, 0, 0)) if flat else data
+    return F.reshape(data, shape=back) if back else data
 
 
 def pair_channels(F: Any, data: Any, copies: bool) -> Any:

@@ -165,13 +165,15 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Optional[Tuple
     if len(plans) == 1:
         return next(iter(plans.values()))
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
-    if _may_have_both_layouts(windows, work):
+    has_both_layouts = _may_have_both_layouts(windows, work)
+    if has_both_layouts:
         works = [replace(each, channels_last=last) for each in works for last in (False, True)]
 
     def cost(name: str) -> float:
         penalty = WORTH_NAN if _makes_nan(plans[name], work) else 1
-        costs = (estimate(_in_layout(name, plans, each), windows, each) for each in works)
-        return math.prod(cost * penalty for cost in costs)
+        last = _measured_with_channels_last(name, plans) if has_both_layouts else name
+        runs = (plans[last if each.channels_last else name] for each in works)
+        return math.prod(estimate(plan, windows, each) * penalty for plan, each in zip(runs, works))
 
     return plans[min(plans, key=cost)]
 
@@ -184,11 +186,9 @@ def _may_have_both_layouts(windows: Windows, work: Workload) -> bool:
     return is_unknown and is_static and len(windows) == 2 and work.groups == 1
 
 
-def _in_layout(name: str, plans: Mapping[str, Plan], work: Workload) -> Plan:
-    """Returns the plan that runs if this one is asked for: for data with channels last, one whose strategy serves
-    them."""
-    fitting = (each for each in (name, *plans) if STRATEGIES[each].channels_last or not work.channels_last)
-    return plans[next(fitting, name)]
+def _measured_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
+    """Returns the strategy, or if it was not measured with channels last, the first that was."""
+    return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_LAST), name)
 
 
 # -- convolutions of shallow data

@@ -194,7 +194,8 @@ class Pad(Step[Pair]):
     fills = reorders = True
 
     def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        return arrays.pad(F, data, [plan.pad_operator for plan in self.plans.values()], setting.fill)
+        pads = [plan.pad_operator for plan in self.plans.values()]
+        return arrays.pad(F, data, pads, setting.fill, setting.spatial_axis)
 
     def cost(self, layer: TypicalLayer) -> float:
         return layer.costs.gather * layer.inputs + layer.costs.operator

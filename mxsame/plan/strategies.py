@@ -388,7 +388,7 @@ _TABLE = (  # without costs, the first that is exact is chosen
     Strategy("slice", None, _EVERY, _transposed_slice, channels_last=True, draft=_slice),
     Strategy("concat", _lengthened, _EVERY, channels_last=True, draft=_concat),
     Strategy("kernel", None, ("conv",), _transposed_kernel, WEIGHT, channels_last=True, draft=_kernel),
-    Strategy("pad", None, _EVERY, competes=("gpu",), draft=_pad),
+    Strategy("pad", None, _EVERY, channels_last=True, competes=("gpu",), draft=_pad),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),
