@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
@@ -14,7 +14,7 @@ from mxsame.export_keras.files import save
 from mxsame.export_keras.writer import Writer
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Serves, Shapes, batch_axes
-from mxsame.exporting.walk import Source, graph_of
+from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.port.network import Network
 from mxsame.port.parameters import Placed, arrays_of
@@ -57,7 +57,7 @@ def to_keras(
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
         The model is for this size and any batch. Where recurrent layers take (T, N, C) and states (layers, N, H), the
         model takes, and gives, the batch first. An array must have floats.
-    layout : "NHWC" or "NCHW"
+    layout : "NHWC" or "NCHW", or one of their relatives
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
         the only one for which Keras's convolutions run on a CPU. A net that takes channels last keeps its order.
@@ -103,7 +103,8 @@ def to_keras(
     path = files.check_path(path)
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
     check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
-    is_first = validation.layout(layout, 2) == "NCHW"
+    validation.rank_of_layout(layout)
+    is_first = layout.startswith("NC")
     is_as_read = _is_as_read(net, path)  # with the inputs that the model declares
     types = {str(dtype) for dtype in (source.dtype, *(() if is_as_read else source.types.values()))}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
@@ -153,29 +154,29 @@ def _from_graph(source: Source, is_h5: bool, is_first: bool) -> Made:
     shapes = Shapes(graph, Serves(batch=True, size=False, batches=batches))
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: batch_first(len(shape), batches[name]) for name, shape in shapes.inputs.items()}
-    writer = Writer(graph, shapes, orders, trained, is_h5)
-    values = _written(writer)
+    values, writer = _written(source, Writer(graph, shapes, orders, trained, is_h5))
     last = {} if is_first else writer.needs_last
     if last:
         orders.update(last)
-        writer = Writer(graph, shapes, orders, trained, is_h5)
-        values = _written(writer)
+        values, writer = _written(source, Writer(graph, shapes, orders, trained, is_h5))
     outputs = [writer.arranged(x, _order(x, bool(last))) for x in values]
     draft = writer.draft
     draft.finish([x.tensor for x in outputs])
-    used = {layer.name for layer in draft.model.layers} & {tensor.layer for tensor in draft.model.inputs}
-    check(len(used) == len(shapes.inputs), "net must use the values of all of its inputs", used=sorted(used))
+    used = {layer.name for layer in draft.model.layers}
+    unused = [name for name, tensor in zip(shapes.inputs, draft.model.inputs) if tensor.layer not in used]
+    check(not unused, "net must use the values of all of its inputs", unused=unused)
     output_orders = [x.order for x in outputs]
     return Made(draft.model, draft.arrays, draft.shapes, shapes.inputs, [*orders.values()], output_orders)
 
 
-def _written(writer: Writer) -> List[Value]:
+def _written(source: Source, writer: Writer) -> Tuple[List[Value], Writer]:
     """The values of the outputs, all nodes written."""
+    writer.advice = advice_for(source.net)
     lower(writer)
     values = writer.write_all()
     rule = "net must have outputs that depend on its inputs; received one of constants"
     check(all(isinstance(x, Value) for x in values), rule)
-    return values
+    return values, writer
 
 
 def _order(x: Value, is_last: bool) -> Order:

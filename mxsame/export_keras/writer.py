@@ -53,7 +53,7 @@ class Writer(Walk):
         Whether the file has layers only, and no operators.
     """
 
-    format = "Keras"
+    function, format = "to_keras", "Keras"
 
     def __init__(self, graph: Graph, shapes: Shapes, orders: Mapping[str, Order], trained: Set[str], is_h5: bool):
         super().__init__(graph, shapes, ROWS)

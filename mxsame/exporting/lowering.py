@@ -240,4 +240,4 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
 def _formula(w: Walk, node: Node, *xs: Any) -> Any:
     if node.op == "SoftmaxOutput" and ndim_of(w, node) == 2:
         node.attrs["preserve_shape"] = "True"  # which is the same then
-    return FORMULAS[node.op](node, *xs)
+    return FORMULAS[node.kind](node, *xs)

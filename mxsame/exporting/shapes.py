@@ -9,6 +9,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tupl
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.validation import check
 
 
 class Length(NamedTuple):
@@ -29,12 +30,14 @@ MOST_INPUTS = 6  # of which each may have its batch on another axis
 
 class Serves(NamedTuple):
     """What a file serves: any batch or not, any size or not. `declared` are shapes of the inputs, with None for lengths
-    that may differ, of a net that has such; `batches` are the axes of inputs whose batch is not the first."""
+    that may differ, of a net that has such; `batches` are the axes of inputs whose batch is not the first; `way_out` is
+    what a message adds."""
 
     batch: bool
     size: bool
     declared: Sequence[tuple] = ()
     batches: Mapping[str, int] = {}
+    way_out: str = ""
 
 
 class Shapes:
@@ -45,6 +48,7 @@ class Shapes:
 
     def __init__(self, graph: Graph, serves: Serves):
         self.others = _others(graph, serves)
+        self.batches = serves.batches
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
         self.infer(graph)
 
@@ -59,16 +63,17 @@ class Shapes:
             self._all[new] = self._all[old]
 
     def __getitem__(self, output: Output) -> Shape:
-        if output not in self._all:
-            raise ValueError(f"the shape of {output.node.name} ({output.node.op}) must follow from that of the data")
+        rule = f"the shape of {output.node.name} ({output.node.op}) must follow from that of the data"
+        check(output in self._all, rule)
         return self._all[output]
 
 
 def batch_axes(graph: Graph) -> Dict[str, int]:
-    """The axis of each input that is the batch: the first, or the second if only so all that recurrent layers take has
-    more sequences, and not more steps."""
-    recurrent = [node.inputs[0] for node in graph.nodes() if node.op == "RNN"]
-    if recurrent and len(graph.inputs) <= MOST_INPUTS:
+    """The axis of each input that is the batch: the first, or the second if only so all that recurrent layers take, and
+    the zeros that cells start with, have more sequences, and not more steps."""
+    follows = {node.inputs[0]: 1 for node in graph.nodes() if node.op == "RNN"}
+    follows.update((Output(node), axis) for node, axis in zeros_of_batches(graph).items())
+    if follows and len(graph.inputs) <= MOST_INPUTS:
         before = graph.output_shapes()
         for axes in itertools.product((0, 1), repeat=len(graph.inputs)):
             longer = {name: _longer(shape, axis) for (name, shape), axis in zip(graph.inputs.items(), axes)}
@@ -76,9 +81,16 @@ def batch_axes(graph: Graph) -> Dict[str, int]:
                 after = graph.output_shapes(longer)
             except mx.base.MXNetError:
                 continue
-            if all(after.get(source) == _longer(before[source], 1) for source in recurrent):
+            if all(after.get(source) == _longer(before.get(source, ()), axis) for source, axis in follows.items()):
                 return dict(zip(graph.inputs, axes))
     return dict.fromkeys(graph.inputs, 0)
+
+
+def zeros_of_batches(graph: Graph) -> Dict[Node, int]:
+    """The operators that give zeros of which one length, that of this axis, follows from other arrays."""
+    unknown = -1 if mx.util.is_np_shape() else 0
+    zeros = {node: node.attr("shape") for node in graph.nodes() if node.op in ("_zeros", "_npi_zeros")}
+    return {node: shape.index(unknown) for node, shape in zeros.items() if shape.count(unknown) == 1}
 
 
 def _longer(shape: tuple, axis: int) -> tuple:
@@ -109,12 +121,12 @@ def _others(graph: Graph, serves: Serves) -> Dict[str, tuple]:
             _check_fits(graph, inputs)
         except ValueError as error:
             if not serves.size:
-                raise ValueError(f"net must take any batch; received dynamic_batch=True: {error}") from None
+                raise ValueError(f"net must take any batch, but {error}{serves.way_out}") from None
             reasons[order] = f"{order}, {error}"
         else:
             return inputs
     rule = "net must take data of every size, and no layer may fix one"
-    raise ValueError(f"{rule}; received dynamic_size=True: {'; '.join(reasons.values())}")
+    raise ValueError(f"{rule}: {'; '.join(reasons.values())}{serves.way_out}")
 
 
 def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:

@@ -7,6 +7,7 @@ the node's output, or a list of such. An attribute that it does not read must ha
 from __future__ import annotations
 
 import math
+import traceback
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.attributes import Attributes
-from mxsame.exporting.shapes import Shape, Shapes
+from mxsame.exporting.shapes import Length, Shape, Shapes, batch_axes, zeros_of_batches
 from mxsame.graphs import tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.plan.windows import AnyWindow, check_static
@@ -23,6 +24,7 @@ from mxsame.progress import report
 from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
+from mxsame.rewriting.operators import subgraph
 from mxsame.rewriting.windows import has_windows, is_channels_first, note_windows, windows_of
 from mxsame.scope import FORMAT, NOTE
 from mxsame.validation import check
@@ -31,7 +33,13 @@ from mxsame.validation import check
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
 LONGEST = 6  # nodes of a path in a message
 MOST_SHOWN = 12  # reasons in a message
-WITHOUT_LOOP = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
+LOOPS = "; its steps must be operators of the graph, one after the other, as `unroll` of a recurrent cell writes them"
+LOOPS_OF_KERAS = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
+
+
+def advice_for(net: Any, **more: str) -> Dict[str, str]:
+    """What helps with operators of some kinds in a net; a network of Keras has `declared_shapes`."""
+    return {LOOP: LOOPS_OF_KERAS if hasattr(net, "declared_shapes") else LOOPS, **more}
 
 
 class Source(NamedTuple):
@@ -68,6 +76,7 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> G
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)
     _forget_zero_states(graph, source.dtype)
+    _make_zeros_of_inputs(graph)
     note_windows(graph, any_size)
     return graph
 
@@ -81,6 +90,32 @@ def _forget_zero_states(graph: Graph, dtype: Any) -> None:
             if source.node.op == "zeros_like":
                 attrs = {"shape": str((-1 if mx.util.is_np_shape() else 0,) * 3), "dtype": str(dtype)}
                 node.inputs[position] = Output(Node("_zeros", f"{node.name}_state", attrs=attrs))
+
+
+def _make_zeros_of_inputs(graph: Graph) -> None:
+    """Let zeros whose batch follows from other arrays, as cells start with, be made of an input of the same batch."""
+    zeros = zeros_of_batches(graph)
+    batches = batch_axes(graph) if zeros else {}
+    variable = next((node for node in graph.nodes() if node.op == "null" and node.name in batches), None)
+    replaced = {}
+    for node, axis in zeros.items() if variable else ():
+        shape, batch = node.attr("shape"), batches[variable.name]
+        others = [other for other in range(len(shape)) if other != axis]
+        with mx.util.np_array(False):
+            x = mx.sym.var("x")
+            end = [None if each == batch else 1 for each in range(len(graph.inputs[variable.name]))]
+            one = mx.sym.zeros_like(mx.sym.slice(x, begin=[0] * len(end), end=end))
+            ones = mx.sym.reshape(one, shape=[-1 if each == axis else 1 for each in range(len(shape))])
+            filled = mx.sym.broadcast_axis(ones, axis=others, size=[shape[each] for each in others])
+        replaced[Output(node)] = subgraph(filled, x=Output(variable))
+    graph.replace(replaced)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an error is a rule that was checked, and not one of Python, NumPy or MXNet."""
+    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
+    module = frame.f_globals.get("__name__", "")
+    return isinstance(error, ValueError) and module.startswith(("mxsame.validation", "mxsame.plan", "mxsame.padding"))
 
 
 class Row(NamedTuple):
@@ -108,9 +143,11 @@ class Rows(Dict[str, Row]):
 
 
 class Walk:
-    """Writes a graph. A format has a class with its name, and its ways to write a `variable` and a `stand_in`."""
+    """Writes a graph. A format has a class with its name, and its ways to write a `variable` and a `stand_in`.
 
-    format = ""  # in messages
+    `advice` is what helps with operators of some kinds, and with lengths that are dynamic, in messages."""
+
+    function, format = "", ""  # in messages
     nothing: Any = None  # what represents an input that is not given
 
     def __init__(self, graph: Graph, shapes: Shapes, rows: Rows):
@@ -119,7 +156,10 @@ class Walk:
         self._dtypes: Dict[Output, Any] = {}
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # that is being written
+        self.advice: Dict[str, str] = {}
         self.refusals: List[str] = []
+        self._missing: Dict[str, None] = {}  # operators without a row
+        self._cause: Optional[Exception] = None
 
     def variable(self, node: Node) -> Any:
         """What represents an input of the graph, or a parameter."""
@@ -152,27 +192,40 @@ class Walk:
             else:
                 self._write(node)
         outputs = [self.written(output) for output in self.graph.outputs]
-        shown, more = self.refusals[:MOST_SHOWN], len(self.refusals) - MOST_SHOWN
-        reasons = "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
-        check(not reasons, f"net must have operators that {self.format} has exactly: {reasons}")
+        if self.refusals:
+            raise ValueError(self._message()) from self._cause
         return outputs
+
+    def _message(self) -> str:
+        """All reasons; those that follow from operators without a row come after these."""
+        shown, more = self.refusals[:MOST_SHOWN], len(self.refusals) - MOST_SHOWN
+        count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
+        rule = f"net must have operators that {self.format} has exactly: "
+        if self._missing:
+            rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}\n"
+        return rule + "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
 
     def _write(self, node: Node) -> None:
         if node.kind not in self.rows:
-            self.refuse(node, f"received {self.path_to(node)}{WITHOUT_LOOP * (node.op == LOOP)}")
+            self._missing[node.op] = None
+            self.refuse(node, f"received {self.path_to(node)}{self.advice.get(node.op, '')}")
             return
         self.node = node
         for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
             self._written[Output(node, index)] = each
 
     def by(self, row: Row, node: Node, *inputs: Any) -> List[Any]:
-        """What a row gives for the outputs of a node; nothing if it is refused."""
+        """What a row gives for the outputs of a node; nothing if it is refused. An error that is no refusal is one of
+        arguments that nobody has thought of."""
         node.attrs = attributes = Attributes(node)
         try:
             result = row.write(self, node, *inputs)
             attributes.check_all_read(node, row.unread)
-        except (ValueError, ArithmeticError) as error:
-            self.refuse(node, f"{error}; in {self.path_to(node)}")
+        except Exception as error:
+            is_refusal = _is_refusal(error)
+            self._cause = self._cause or (None if is_refusal else error)
+            reason = str(error) if is_refusal else "an operator must have arguments that its conversion reads"
+            self.refuse(node, f"{reason}; in {self.path_to(node)}")
             return []
         return result if isinstance(result, list) else [result]
 
@@ -207,8 +260,13 @@ class Walk:
         """The lengths of these axes of an output, or of all, which must be static; `what` it is, for the message."""
         shape = self.shape(output)
         lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
-        check(all(length.is_static for length in lengths), f"{what} must be static")
+        self.check_static(lengths, f"{what} must be static")
         return tuple(length.traced for length in lengths)
+
+    def check_static(self, lengths: Sequence[Length], rule: str, **values: Any) -> None:
+        """Raise `ValueError` of the rule, and of what makes lengths static, if one is dynamic."""
+        is_static = all(length.is_static for length in lengths)
+        check(is_static, rule + self.advice.get("dynamic", ""), **values)
 
     def dtype(self, output: Output) -> np.dtype:
         """The type of an output."""
@@ -318,8 +376,8 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
     if node.op == "Pooling":
         check_static(tuple(windows), pool=True)
     if node.op == "Deconvolution" and NOTE not in node.attrs:
-        fits = not any(node.attr("target_shape") or ()) or all(length.is_static for length in lengths)
-        check(fits, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
+        if any(node.attr("target_shape")):
+            w.check_static(lengths, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
         wrong = any(window.dilation > 1 < window.stride for window in windows)
         check(not wrong, "a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, List, Mapping, Optional, Sequence
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.comparing import Sampled
-from mxsame.exporting.shapes import Serves, Shapes
-from mxsame.exporting.walk import Source, graph_of
+from mxsame.exporting.shapes import Serves, Shapes, batch_axes
+from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
@@ -22,6 +23,7 @@ from mxsame.scope import Target
 
 __all__ = ["export_onnx"]
 
+DYNAMIC = ("dynamic_batch", "dynamic_size")
 OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
 
 
@@ -122,6 +124,7 @@ def export_onnx(
     path, inputs = files.check_path(path), source.inputs
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
+    way_out = ": give " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, dynamic))
     fold = validation.flag("fold", fold)
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
     declared = getattr(net, "declared_shapes", ())
@@ -135,11 +138,12 @@ def export_onnx(
         graph = graph_of(source, dynamic_size)
         if fold:
             simplify(graph, fuses=False)
-        inferred = Shapes(graph, Serves(*dynamic, declared))
+        inferred = Shapes(graph, Serves(*dynamic, declared, batch_axes(graph), way_out))
         if dynamic_size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
+    writer.advice = advice_for(net, dynamic=way_out)
     model = writer.model()
     with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")

@@ -31,7 +31,7 @@ class Writer(Walk):
         Of the inputs.
     """
 
-    format, nothing = "ONNX", ""
+    function, format, nothing = "export_onnx", "ONNX", ""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class Writer(Walk):
         """The graph as an `onnx.ModelProto`."""
         lower(self)
         self._rename(self.write_all(), self._outputs)
-        inputs = [self._described(name, self.shapes.inputs[x], self._types[x]) for x, name in self._inputs.items()]
+        inputs = [
+            self._described(name, self.shapes.inputs[x], self._types[x], self.shapes.batches.get(x, 0))
+            for x, name in self._inputs.items()
+        ]
         named = zip(self._outputs, self.graph.outputs)
         outputs = [self._described(name, self.shape(output), self.dtype(output)) for name, output in named]
         helper, used = self._onnx.helper, self._drop_unused()
@@ -72,11 +75,11 @@ class Writer(Walk):
         about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
         return helper.make_model(graph, opset_imports=opsets, **about)
 
-    def _described(self, name: str, shape: Shape, dtype: Any) -> Any:
+    def _described(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
         """The description of an input or an output, whose dynamic lengths have names; equal ones share a name."""
         lengths, names = [], self._lengths
         for axis, length in enumerate(shape):
-            default = "N" if axis == 0 and "N" not in names.values() else f"{name}_{axis}"
+            default = "N" if axis == batch and "N" not in names.values() else f"{name}_{axis}"
             lengths.append(length.traced if length.is_static else names.setdefault(length, default))
         return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
 
@@ -194,7 +197,8 @@ class Writer(Walk):
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
             lengths.append(length.traced if length.is_static else 0 if same else -1)
-        check(lengths.count(-1) <= 1, "no more than one dynamic length must change", lengths=lengths)
+        rule = "no more than one dynamic length must change"
+        check(lengths.count(-1) <= 1, rule + self.advice.get("dynamic", ""), lengths=lengths)
         return self.add("Reshape", name, self.integers(lengths))
 
     def resized(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
-import re
 from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -15,6 +13,7 @@ import numpy as np
 from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
+from mxsame.rewriting import attributes
 from mxsame.scope import RECURRENT_NOTE
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ KINDS = {op: kind for kind, ops in OTHERS.items() for op in ops}
 for _kind, _names in ARITHMETIC.items():
     for _form, _ops in FORMS.items():
         KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})
-FLAGS = {"true": True, "false": False}
 
 
 @dataclass(eq=False)
@@ -72,14 +70,8 @@ class Node:
         return COPY in self.attrs
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Returns an attribute's value, or the default if it is None or missing."""
-        text = self.attrs.get(name, "None")
-        if text in FLAGS:
-            return FLAGS[text]
-        try:
-            value = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", text))  # (3L, 3L) is from Python 2
-        except (ValueError, SyntaxError):  # a word
-            return text
+        """Returns an attribute's value, by default MXNet's, and this default if that is None."""
+        value = attributes.value_of(self.op, name, self.attrs.get(name))
         return default if value is None else value
 
     def activates_by(self, function: str) -> bool:

@@ -167,7 +167,7 @@ def _is_mean(node: Optional[Node]) -> bool:
     """Returns whether it is global average pooling of images."""
     if node is None or node.op != "Pooling" or not node.attr("global_pool", False):
         return False
-    return node.attr("pool_type") == "avg" and len(node.attr("kernel", (1, 1))) == 2
+    return node.attr("pool_type") == "avg" and len(node.attr("kernel") or (1, 1)) == 2
 
 
 def _is_from_means_of(data: Output, logits: Output) -> bool:

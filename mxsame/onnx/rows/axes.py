@@ -90,7 +90,8 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
         return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
-    check(like and node.attr("lhs_axes") is None, "the lengths that are broadcast must be static")
+    if not like or node.attr("lhs_axes") is not None:
+        w.check_static(shape, "the lengths that are broadcast must be static")
     return w.add("Expand", x, w.add("Shape", *like))
 
 

@@ -125,8 +125,8 @@ def _signed_lp(w: Writer, node: Node, x: str, order: int, windows: Sequence[Wind
 def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequence[Window]) -> str:
     """Corrects averages of a partial last window: MXNet counts the padding in it, and not the elements after the
     padding."""
-    fits = all(window.size is not None for window in windows)
-    check(fits, "padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes")
+    rule = "padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes"
+    w.check_static(w.shape(node.inputs[0])[2:], rule)
     scale = rescaled_averages(windows, counts_padding=True)
     return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
@@ -155,7 +155,7 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
         return w.resized(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
     rule = "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
     rule += "align_corners is True"
-    check(all(length.is_static for length in target), rule, scales=factors, align_corners=aligned)
+    w.check_static(target, rule, scales=factors, align_corners=aligned)
     batch = w.sliced(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
     return w.resized(x, sizes=sizes, **attrs)
