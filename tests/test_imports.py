@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "_gluon": {"_mxnet"},
     "scope": {"validation", "_mxnet"},
     "tensors": {"validation", "onednn_blocks", "processor", "_mxnet", "scope"},
-    "rewriting": {"_mxnet", "onednn_blocks", "processor", "padding", "plan", "scope", "tensors"},
+    "rewriting": {"_mxnet", "onednn_blocks", "processor", "padding", "plan", "scope", "tensors", "validation"},
     "ops": CORE,
     "graphs": CORE | {"rewriting", "threads"},
     "nn": CORE | {"graphs", "ops"},

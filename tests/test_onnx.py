@@ -168,14 +168,14 @@ def test_a_layer_that_cannot_be_dynamic_is_named(path):
         net = sequential(mxsame.nn.Conv2D(4, 3, layout="NHWC"), gluon.Dense(3, prefix="dense0_"), shape=(2, 8, 9, 3))
         mxsame.export_onnx(net, path, (2, 8, 9, 3), dynamic_size=True)
     net = sequential(mxsame.nn.Conv2D(4, 3), gluon.Dense(3, prefix="classes_"))
-    with pytest.raises(ValueError, match=r"no layer may fix one; received dynamic_size=True: .*classes_fwd"):
+    with pytest.raises(ValueError, match=r"no layer may fix one: .*classes_fwd.*: give dynamic_batch=False or dynamic_size=False"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
 
 
 def test_a_batch_that_is_part_of_the_graph(path):
     net = Own(lambda F, x: F.reshape(x, shape=(2, 12)) * 2)
-    with pytest.raises(ValueError, match=r"net must take any batch; received dynamic_batch=True: .*reshape"):
+    with pytest.raises(ValueError, match=r"net must take any batch, but .*reshape.*: give dynamic_batch=False"):
         mxsame.export_onnx(net, path, (2, 3, 4))
     check(net, path, random(2, 3, 4), dynamic_batch=False)
 
@@ -235,7 +235,7 @@ def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
     """MXNet's graphs of `sort` need an axis."""
 
     net = Own(lambda F, x: F.sort(x))
-    with pytest.raises(ValueError, match=r"net must run on data of this shape; .*axis"):
+    with pytest.raises(ValueError, match=r"net must run on data of this shape; .*MXNet refuses"):
         mxsame.export_onnx(net, path, (2, 4))
     assert not list(path.parent.iterdir())
 
@@ -362,11 +362,12 @@ def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):
 
 def test_unknown_operators_are_named_with_the_way_to_them(path):
     net = Own(lambda F, x: F.gamma(F.contrib.fft(F.relu(x))))
-    message = r"exactly: received .* _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)\n.* gamma, .*"
+    message = r"export_onnx has no conversion for 2 operators: _contrib_fft, gamma\n"
+    message += r"received .* _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)\n.* gamma, .*"
     with pytest.raises(ValueError, match=f"{message}$"):
         mxsame.export_onnx(net, path, (2, 8))
     loop = Own(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
-    with pytest.raises(ValueError, match=r"the operator _foreach, .*\); a Keras model has no such loop if its input"):
+    with pytest.raises(ValueError, match=r"the operator _foreach, .*\); its steps must be operators of the graph"):
         mxsame.export_onnx(loop, path, (2, 8))
 
 
@@ -421,7 +422,8 @@ RECURRENT = {"LSTM": rnn.LSTM, "GRU": rnn.GRU, "RNN": functools.partial(rnn.RNN,
 def test_recurrent_layers(kind, layers, both_ways, layout, fold, path):
     """States that start at 0 are left out of the file, and any batch is served."""
     layer = RECURRENT[kind](5, layers, bidirectional=both_ways, layout=layout, input_size=3)
-    check(sequential(layer, shape=(2, 6, 3)), path, random(4, 6, 3), shapes=[(2, 6, 3)], fold=fold)
+    data = random(4, 6, 3) if layout == "NTC" else random(2, 5, 3)
+    check(sequential(layer, shape=(2, 6, 3)), path, data, shapes=[(2, 6, 3)], fold=fold)
     model = onnx.load(str(path))
     assert operators(path)[kind] == layers and "Concat" not in operators(path)
     assert {len(array.dims) for array in model.graph.initializer} <= {1, 2, 3} and len(model.graph.input) == 1

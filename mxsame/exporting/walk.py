@@ -92,9 +92,15 @@ def _forget_zero_states(graph: Graph, dtype: Any) -> None:
                 node.inputs[position] = Output(Node("_zeros", f"{node.name}_state", attrs=attrs))
 
 
+def _are_states(users: Sequence[User]) -> bool:
+    """Whether only recurrent layers use an array, whose states of zeros need not be given."""
+    return all(user is not None and user.op == "RNN" for user, _ in users)
+
+
 def _make_zeros_of_inputs(graph: Graph) -> None:
     """Let zeros whose batch follows from other arrays, as cells start with, be made of an input of the same batch."""
-    zeros = zeros_of_batches(graph)
+    users = graph.users()
+    zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not _are_states(users[node])}
     batches = batch_axes(graph) if zeros else {}
     variable = next((node for node in graph.nodes() if node.op == "null" and node.name in batches), None)
     replaced = {}
@@ -185,7 +191,7 @@ class Walk:
                 continue  # refused
             if node.op == "null":
                 self._written[Output(node)] = self.variable(node)
-            elif node.op == "_zeros" and all(user is not None and user.op == "RNN" for user, _ in self.users[node]):
+            elif node.op == "_zeros" and _are_states(self.users[node]):
                 self._written[Output(node)] = self.nothing  # states that are not given are 0
             elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
@@ -309,8 +315,10 @@ def axis_of(w: Walk, node: Node) -> int:
 
 
 def bounds_of(node: Node) -> Tuple[float, float]:
-    """The bounds of a clip. Where the lower one is above the other, MXNet gives either, and others another one."""
-    low, high = (float(node.attr(name, bound)) for name, bound in (("a_min", -math.inf), ("a_max", math.inf)))
+    """The bounds of a clip, which have single precision. Where the lower one is above the other, MXNet gives either,
+    and others another one."""
+    bounds = (node.attr("a_min", -math.inf), node.attr("a_max", math.inf))
+    low, high = (float(np.float32(bound)) for bound in bounds)
     check(low <= high, "a_min must be at most a_max", a_min=low, a_max=high)
     return low, high
 

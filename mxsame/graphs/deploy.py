@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import traceback
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence
@@ -305,14 +307,22 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     try:
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs
-    except (AttributeError, NotImplementedError) as error:  # of Symbols, which lack it, or of a Block without a graph
-        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols"
-        raise TypeError(f"{rule}; received {error}") from error
+    except (AttributeError, NotImplementedError, mx.base.NotImplementedForSymbol) as error:
+        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
+        raise TypeError(f"{rule}; received {_place_of(error)}") from error
     parameters = net.collect_params()
     context = tracing.contexts(parameters)[0]
     graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context, casts=False)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return graph, tracing.regroup(outputs, itertools.repeat(True))
+
+
+def _place_of(error: Exception) -> str:
+    """Returns the line that led to an error, the last one that is neither MXNet's nor of this package."""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame[0].f_globals.get("__name__", "").startswith(("mxnet.", "mxsame."))]
+    frame, line = own[-1] if own else (error.__traceback__.tb_frame, 0)  # type: ignore[union-attr]
+    return f"{frame.f_code.co_name} of {os.path.basename(frame.f_code.co_filename)}, line {line}"
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:

@@ -43,6 +43,10 @@ PRODUCTS = {
     "_linalg_gemm2",
 }
 BYTES = 4  # of an element, mostly
+SHAPES_IN_ERRORS = (  # what an operator needs, and what it gets
+    (r"inferred shape=([\[(].*?[\])])", r"Provided = ([\[(].*?[\])])"),
+    (r"expected (\[.*?\])", r"got (\[.*?\])"),
+)
 SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
 
@@ -167,8 +171,9 @@ def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
-def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None) -> Trace:
-    """Returns the net run on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`."""
+def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None, run: Any = None) -> Trace:
+    """Returns the net run on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is what runs
+    it, if it is called already."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
@@ -177,22 +182,40 @@ def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bo
         tensors.update_variable(parameter)
     placeholders: list[Placeholder] = []
     with building(target, placeholders):
-        outputs = net.forward(*args)
+        outputs = (run or (net if _completes_calls(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # which are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
     return Trace(inputs, placeholders, outputs, variables, target)
 
 
+def _completes_calls(net: Any) -> bool:
+    """Returns whether a net's `__call__` names its arguments, as those of Gluon's recurrent layers, which add states."""
+    kinds = {each.kind for each in inspect.signature(type(net).__call__).parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL not in kinds
+
+
+def _signature(net: Any) -> inspect.Signature:
+    """Returns the arguments that a net is called with, without the parameters that Gluon passes."""
+    if _completes_calls(net):
+        return inspect.signature(net.__call__)
+    _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
+    own = _gluon.own_parameters(net)
+    return inspect.Signature([each for each in arguments if each.name not in own])
+
+
 def check_inputs(net: Any, args: Any) -> None:
-    """Raises unless `hybrid_forward` takes so many inputs, in addition to the parameters that Gluon passes."""
-    try:
-        inspect.signature(net.hybrid_forward).bind(mx.sym, *args, **_gluon.own_parameters(net))
-        if isinstance(net, mx.gluon.SymbolBlock) and len(flatten(args)) != len(_gluon.graph_inputs(net)):
-            raise TypeError(f"its graph has {len(_gluon.graph_inputs(net))}")
-    except TypeError as error:
-        rule = "net must be given all of its inputs and no more, one array or shape each"
-        raise TypeError(f"{rule}; received {len(args)}: {error}") from None
+    """Raises unless a net takes so many inputs, in addition to the parameters that Gluon passes."""
+    names = list(_signature(net).parameters)
+    with contextlib.suppress(TypeError):
+        _signature(net).bind(*args)
+        if not isinstance(net, mx.gluon.SymbolBlock):
+            return
+        names = [each.name for each in _gluon.graph_inputs(net)]
+        if len(flatten(args)) == len(names):
+            return
+    rule = "net must be given all of its inputs and no more, one array or shape each"
+    raise TypeError(f"{rule}; received {len(args)} for {', '.join(names)}")
 
 
 def check_call(net: Any, args: tuple) -> None:
@@ -277,10 +300,9 @@ def _count_of_inputs(net: Any) -> int:
     """Returns how many arrays `hybrid_forward` must be given, in addition to the parameters; some nets know it."""
     if hasattr(net, "declared_shapes"):
         return len(net.declared_shapes)
-    _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
-    parameters = _gluon.own_parameters(net)
-    needed = (each for each in arguments if each.kind == each.POSITIONAL_OR_KEYWORD and each.default is each.empty)
-    return max(sum(each.name not in parameters for each in needed), 1)
+    arguments = _signature(net).parameters.values()
+    needed = [each for each in arguments if each.kind == each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
+    return max(len(needed), 1)
 
 
 def input_names(net: Any, count: int) -> list[str]:
@@ -296,16 +318,24 @@ def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None, stype: 
 
 
 def reason(error: Exception) -> str:
-    """Returns why MXNet refuses something: the last line of its message, or the shape in the name of an operator."""
-    fixed = re.search(rf"{tensors.FIXED}(\w+)", str(error))
+    """Returns why MXNet refuses something: the operator, and the shapes that it needs and gets, as far as its message
+    has them; or the shape in the name of an operator. Of another error, its last line."""
+    text = str(error)
+    fixed = re.search(rf"{tensors.FIXED}(\w+)", text)
     if fixed:
         return f"a part of it takes data of the shape ({', '.join(fixed[1].split('_'))}) only"
-    axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", str(error))
+    axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", text)
     if axes:
         return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    source = "MXNet reports: " if isinstance(error, mx.base.MXNetError) else ""
-    return source + (lines[-1][:200] if lines else "nothing")
+    if not isinstance(error, mx.base.MXNetError):
+        return (text.strip().splitlines() or ["nothing"])[-1].strip()[:200]
+    names = re.findall(r"Error in operator ([^\s:]+):", text)
+    for needed, got in SHAPES_IN_ERRORS:
+        shapes = [re.search(pattern, text) for pattern in (needed, got)]
+        if names and all(shapes):
+            needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "?") for each in shapes if each)
+            return f"{names[-1]} takes an array of the shape {needs} there, and gets {gets}"
+    return f"MXNet refuses the operator {names[-1]}" if names else "MXNet refuses it"
 
 
 @contextlib.contextmanager
@@ -317,7 +347,8 @@ def explain_errors(**given: Any) -> Iterator[None]:
     except mx.base.MXNetError as error:
         if NO_KERNEL in str(error):
             raise
-        rule = "net must run on data of this shape"
+        is_of_types = re.search(r"data type|dtype|in_type", str(error))
+        rule = "net must have types that its operators take" if is_of_types else "net must run on data of this shape"
         raise ValueError(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
 
 
@@ -373,7 +404,7 @@ class Call(NamedTuple):
     def trace(self, net: Any) -> Trace:
         """Returns the trace of a net for arrays like these."""
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
-        return trace_net(net, self.structure, self.target, is_np)
+        return trace_net(net, self.structure, self.target, is_np, net.forward)
 
     def lower(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
         """Returns the graph for these sizes, or for any size."""

@@ -30,13 +30,14 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
         is_changed = any(node.op in CHANGED_FOR_GPU or node.kind == "minimum_scalar" for node in graph.nodes())
         return _prepare_for_gpu(graph, has_gradients) if is_changed else symbol
     speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
-    changed = {*onednn.SOFTMAX, onednn.LOOP}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
+    changed = {*onednn.SOFTMAX, *onednn.LOOPS}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
     if not any(node.op in changed or onednn.divides_blocks(node) for node in graph.nodes()):
         return symbol  # inference of types and shapes, and writing a graph, take time
     onednn.copy_before_softmax(graph)
     onednn.copy_before_slices(graph)
     if target.purpose != "format":
+        onednn.protect_bodies(graph, trains)
         onednn.wait_before_loops(graph)
     if has_gradients:
         training.mend_blocked_gradients(graph)

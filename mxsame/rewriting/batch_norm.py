@@ -31,12 +31,12 @@ SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in OPERANDS for for
 
 
 class Affine(NamedTuple):
-    """scale * data + shift, by channels along an axis."""
+    """scale * data + shift, by channels along an axis, which is None for two scalars."""
 
     data: Output
     scale: Any  # a number for each channel, or a scalar
     shift: Any
-    axis: int
+    axis: Optional[int] = None
 
 
 # -- into layers
@@ -50,7 +50,7 @@ def fold(graph: Graph) -> None:
     with np.errstate(all="ignore"):  # values that are not finite are not folded
         for node in users:
             affine = _as_affine(graph, node, shapes)
-            layer, axis = (None, 0) if affine is None else _linear_before(users, shapes, folded, affine)
+            layer, axis = (None, None) if affine is None else _linear_before(users, shapes, folded, affine)
             if affine and layer and _fold_into(graph, layer, affine, axis == _channel_axis(layer, shapes)):
                 folded[Output(node)] = affine.data
     graph.replace(folded)
@@ -58,7 +58,7 @@ def fold(graph: Graph) -> None:
 
 def _linear_before(
     users: Users, shapes: Shapes, folded: Dict[Output, Output], affine: Affine
-) -> Tuple[Optional[Node], int]:
+) -> Tuple[Optional[Node], Optional[int]]:
     """Returns the linear layer before transposes, slices and what is `folded`, if each of them is used once, and the
     position of the axis in the layer's output. The layer is None if there is no such layer."""
     data, axis = affine.data, affine.axis
@@ -70,10 +70,9 @@ def _linear_before(
             data = folded[data]
             continue
         moved = sinking.movement(node, shapes)
-        before = None if moved is None else moved.before(axis)
-        if before is None:
+        if moved is None or axis in moved.sliced:
             break
-        data, axis = node.inputs[0], before
+        data, axis = node.inputs[0], None if axis is None else moved.axes[axis]
     return None, axis
 
 
@@ -125,7 +124,7 @@ def _as_affine(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     if node.kind in SCALARS:
         kind, second = SCALARS[node.kind]
         result = OPERANDS[kind](np.float64(node.attr("scalar")), second)
-        return None if result is None else Affine(node.inputs[0], result[0], result[1], 1)
+        return None if result is None else Affine(node.inputs[0], *result)
     if node not in shapes:
         return None
     if node.kind == "batch_norm":
@@ -145,7 +144,7 @@ def _arithmetic(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     if len(long) > 1:
         return None
     result = OPERANDS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
-    return None if result is None else Affine(data, result[0], result[1], long[0] if long else 1)
+    return None if result is None else Affine(data, *result, long[0] if long else None)
 
 
 def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
@@ -181,7 +180,7 @@ def convolve(graph: Graph) -> None:
             replaced.update(_split_bias(graph, node, shapes, users))
         elif affine is None:
             _convolve_data(graph, node, shapes, users)
-        elif affine.axis == 1 and (node.kind == "batch_norm" or _is_in_blocks(affine.data, shapes)):
+        elif affine.axis in (1, None) and (node.kind == "batch_norm" or _is_in_blocks(affine.data, shapes)):
             scale, shift = (np.broadcast_to(each, shapes[node][1]).astype(np.float32) for each in affine[1:3])
             if not np.isfinite([scale, shift]).all() or _has_far_mean(graph, node, affine.scale):
                 continue
@@ -219,8 +218,8 @@ def _convolve_data(graph: Graph, node: Node, shapes: Shapes, users: Users) -> No
         # In place, the ReLU would need a copy of the output that the others use.
         if data.node.op == "Convolution" and len(users[data.node]) > 1:
             node.inputs[0] = _convolution(graph, f"{node.name}_data", data, ones, 0 * ones)
-    elif node.kind == "subtract" and all(shapes.get(source.node) == shapes[node] for source in node.inputs):
-        if _fold_into_convolution(graph, Affine(node.inputs[1], np.float64(-1), np.float64(0), 1), users):
+    elif node.kind == "subtract" and graph.have_one_shape(node.inputs):
+        if _fold_into_convolution(graph, Affine(node.inputs[1], np.float64(-1), np.float64(0)), users):
             node.op = "elemwise_add"
     elif node.op == "LeakyReLU" and node.attr("act_type") == "prelu":
         slope = graph.value(node.inputs[1])

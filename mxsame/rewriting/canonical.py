@@ -85,10 +85,12 @@ def write_clips(graph: Graph) -> None:
 
 
 def write_relus_as_clips(graph: Graph) -> None:
-    """Write a ReLU of a minimum, which trains faster, as `clip`: one operator, which runtimes fuse."""
+    """Write a ReLU of a minimum, which trains faster, as `clip`: one operator, which runtimes fuse. Its bounds have
+    single precision."""
     for node in graph.nodes():
         inner = node.inputs[0].node if "relu" in (node.kind, node.attr("act_type")) else node
-        if inner.kind == "minimum_scalar" and inner is not node and float(inner.attr("scalar")) >= 0:
+        bound = inner.attr("scalar") if inner.kind == "minimum_scalar" and inner is not node else -1
+        if bound >= 0 and (np.float32(bound) == bound or graph.dtypes().get(Output(node)) is np.float32):
             node.become("clip", inner.inputs[0], a_min=0, a_max=inner.attrs["scalar"])
 
 

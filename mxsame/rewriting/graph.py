@@ -78,6 +78,15 @@ class Node:
         """Returns whether it is an `Activation` by this function."""
         return self.op == "Activation" and self.attr("act_type") == function
 
+    @property
+    def bodies(self) -> List[Graph]:
+        """The graphs inside a loop or a condition."""
+        return [Graph.of(mx.sym.load_json(json.dumps(body)), {}, {}) for body in self.more.get("subgraphs", ())]
+
+    @bodies.setter
+    def bodies(self, bodies: Sequence[Graph]) -> None:
+        self.more["subgraphs"] = [json.loads(body.symbol().tojson()) for body in bodies]
+
     def become(self, op: str, /, *inputs: Output, **attrs: Any) -> None:
         """Make it another operator, whose output all users of this one get."""
         self.op, self.inputs, self.attrs = op, list(inputs), {key: str(value) for key, value in attrs.items()}
@@ -140,6 +149,14 @@ def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
     given = (entries(node.attr(name)) for name in ("begin", "end", "step"))
     begin, end, step = (each + [None] * (len(shape) - len(each)) for each in given)
     return [part[slice(*ends)] for part, ends in zip(whole, zip(begin, end, step))]
+
+
+def keeps_batch(node: Node) -> bool:
+    """Returns whether a slice takes the first axis as it is, of any length."""
+    if node.op == "slice_axis":
+        return node.attr("axis") != 0 or (node.attr("begin") == 0 and node.attr("end") is None)
+    ends = [next(iter(entries(node.attr(name))), None) for name in ("begin", "end", "step")]
+    return ends[0] in (None, 0) and ends[1] is None and ends[2] in (None, 1)
 
 
 def operators(symbol: Symbol) -> Set[str]:
@@ -281,6 +298,17 @@ class Graph:
         """Returns the shape of each of these outputs, which has lengths of 0, or is None, where MXNet cannot tell."""
         inferred = tensors.infer_shapes(self.symbol(outputs), self.inputs) if outputs else None
         return dict(zip(outputs, inferred or itertools.repeat(None)))
+
+    def have_one_shape(self, outputs: Sequence[Output]) -> bool:
+        """Returns whether some outputs have one shape, whatever the batches are: a batch of 1 does not show whether an
+        array is broadcast to another one. Each input may have a batch of its own, if MXNet takes that."""
+        symbol = self.symbol(outputs)
+        for single in (None, *self.inputs):
+            given = {name: (1 if name == single else 2, *shape[1:]) for name, shape in self.inputs.items()}
+            shapes = tensors.infer_shapes(symbol, given)
+            if shapes and not (all(map(_is_complete, shapes)) and len(set(shapes)) == 1):
+                return False
+        return True
 
     def dtypes(self) -> Dict[Output, Any]:
         """Returns the type of every output that is used; none if an input may have several types."""

@@ -15,6 +15,7 @@ from mxsame._mxnet import mx
 from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, factors, operator
 from mxsame.rewriting.operators import copy_to_plain, depthwise, full, subgraph
+from mxsame.validation import check
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
@@ -25,7 +26,8 @@ NO_CHAIN = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice
 GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.float32
 LONGEST = 7  # kernel of a depthwise convolution for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")
-SLICE, LOOP, OF_ANY_SHAPE = "slice", "_foreach", {"_while_loop", "_cond", "_contrib_boolean_mask"}
+SLICE, LOOP = "slice", "_foreach"
+LOOPS, OF_ANY_SHAPE = (LOOP, "_while_loop", "_cond"), {"_while_loop", "_cond", "_contrib_boolean_mask"}
 # Operators that write the plain layout. A convolution does not, or only in 3-D; all others may keep that of their data.
 PLAIN = {
     *("Deconvolution", "FullyConnected", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
@@ -249,6 +251,26 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
 
 
 # -- loops
+
+
+def protect_bodies(graph: Graph, trains: bool) -> None:
+    """Put a copy after each batch norm that is an output of the body of a loop or of a branch: the output of one in
+    oneDNN's blocks ends the process.
+
+    Raises `ValueError` for a batch norm in a body that is trained, whose gradient MXNet 1.9.1 refuses."""
+    for node in graph.nodes():
+        bodies = node.bodies if node.op in LOOPS else []
+        for body in bodies:
+            protect_bodies(body, trains)
+            norms = [each for each in body.nodes() if each.kind == "batch_norm"]
+            rule = "batch norms in loops and branches must be trained without a graph: call net.hybridize(False)"
+            check(not (norms and trains), rule, operators=[each.name for each in norms])
+            body.outputs = [
+                copy_to_plain(output, f"{output.node.name}_copy") if output.node in norms else output
+                for output in body.outputs
+            ]
+        if bodies:
+            node.bodies = bodies
 
 
 def wait_before_loops(graph: Graph) -> None:

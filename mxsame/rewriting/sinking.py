@@ -26,12 +26,8 @@ RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 class Movement(NamedTuple):
     """A transpose by `axes`, or a slice along the axes `sliced`, which moves none."""
 
-    axes: Tuple[int, ...]
+    axes: Tuple[int, ...]  # for each axis, its position in the data
     sliced: Tuple[int, ...] = ()
-
-    def before(self, axis: int) -> Optional[int]:
-        """Returns the position of an axis in the data, None for one that is sliced."""
-        return None if axis in self.sliced else self.axes[axis]
 
 
 def movement(node: Node, shapes: Shapes) -> Optional[Movement]:
@@ -82,7 +78,7 @@ def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
     move = moves.pop() if len(moves) == 1 else None
     if move is None or node not in shapes or not _is_elementwise(node):
         return False
-    if node.op == "LeakyReLU" and len(node.inputs) > 1 and move.before(1) != 1:
+    if node.op == "LeakyReLU" and len(node.inputs) > 1 and move.axes[1:2] != (1,):
         return False
     others = {user.node for source in arrays for user in users[source.node]}
     return all(other and (other.op == "transpose" or _is_elementwise(other)) for other in others)

@@ -48,7 +48,8 @@ def mend_blocked_gradients(graph: Graph) -> None:
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
     within a block, MXNet fails or ends the process. The gradient of a copy is in the plain layout.
 
-    A batch norm after a 1-D or 3-D convolution fails if its data or its gradient is in blocks."""
+    A batch norm after a 1-D or 3-D convolution, or over another axis than the channels, fails if its data or its
+    gradient is in blocks."""
     nodes = graph.nodes()
     joined = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
     shapes = graph.shapes_of([part for node in joined for part in node.inputs])
@@ -60,7 +61,8 @@ def mend_blocked_gradients(graph: Graph) -> None:
         if is_divided and len(known[0]) == 4:  # oneDNN's own
             replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     for node in nodes:
-        if node.op == "BatchNorm" and node.attr("axis", 1) == 1 and _convolved_axes(node) in (1, 3):
+        convolved = _convolved_axes(node) if node.op == "BatchNorm" else 0
+        if convolved in (1, 3) or (convolved and node.attr("axis") != 1):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_data")
             replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     graph.replace(replacements)

@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 from mxsame.padding import high_pad
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import AnyWindow, serialize_windows
-from mxsame.rewriting.graph import Graph, Node, Output, Users, entries, slice_ranges
+from mxsame.rewriting.graph import Graph, Node, Output, Users, entries, keeps_batch, slice_ranges
 from mxsame.scope import NOTE
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
@@ -89,7 +89,7 @@ def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[Merge
         if after is None or NOTE in after.attrs or Output(after) not in shapes:
             return
         parts = slice_ranges(after, shape)
-        if parts is None or any(part.step != 1 for part in parts):
+        if parts is None or any(part.step != 1 for part in parts) or not keeps_batch(after):
             return
         crops = [(part.start, length - part.stop) for part, length in zip(parts, shape)]
         along = spatial(node, crops)

@@ -8,7 +8,7 @@ from mxsame.export_keras.draft import Value, count_of
 from mxsame.export_keras.rows.elements import affine, bounded
 from mxsame.export_keras.writer import Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranking_of
-from mxsame.rewriting.graph import Node, Output, entries, slice_ranges
+from mxsame.rewriting.graph import Node, Output, entries, keeps_batch, slice_ranges
 from mxsame.validation import check, one_of
 
 Pairs = Sequence[Tuple[int, int]]
@@ -81,6 +81,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
 
 @writes("slice")
 def _slice(w: Writer, node: Node, x: Value) -> Value:
+    check(keeps_batch(node) or x.order[0] != 0, "the batch must stay as it is")
     lengths = [n.traced for n in w.shape(node.inputs[0])]
     parts = slice_ranges(node, lengths) or []
     x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])

@@ -28,9 +28,9 @@ def function(w: Writer, name: str, x: Value) -> Value:
     return w.operator(OPERATORS[name], x) if name in OPERATORS else activated(w, LAYERS[name], x)
 
 
-def activated(w: Writer, name: str, x: Value) -> Value:
+def activated(w: Writer, name: str, x: Value, part: str = "") -> Value:
     """Apply an `activation` of Keras."""
-    return w.layer("Activation", {"activation": name}, x)
+    return w.layer("Activation", {"activation": name}, x, part=part)
 
 
 def affine(w: Writer, x: Value, scale: Any = 1.0, offset: Any = 0.0, part: str = "") -> Value:
@@ -75,8 +75,13 @@ def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None
         shared = [axis for axis in range(1, x.rank) if axis != channel or count == 1]
         weights = {"alpha": alpha._replace(array=alpha.array.reshape(full))}
         return w.layer("PReLU", {"shared_axes": shared}, x, weights=weights)
+    slope = node.attr("slope")
+    if kind == "leaky" and slope < 0:  # which Keras 3 refuses
+        below = activated(w, "relu", affine(w, x, -1.0, part="negative"), part="below")
+        above = activated(w, "relu", x, part="above")
+        return w.layer("Subtract", {}, above, affine(w, below, slope, part="slope"))
     name, key = ("ELU", "alpha") if kind == "elu" else ("LeakyReLU", "alpha" if w.is_h5 else "negative_slope")
-    return w.layer(name, {key: float(node.attr("slope"))}, x)
+    return w.layer(name, {key: slope}, x)
 
 
 @writes("clip")
