@@ -17,7 +17,7 @@ from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Arrays, Sampled
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
-from mxsame.port.description import Model, Tensor, leaves
+from mxsame.port.description import leaves
 from mxsame.validation import check
 
 CANNOT_LOAD = 3  # the exit code of `SCRIPT` where no Keras is installed that loads such files
@@ -51,20 +51,8 @@ def compare(file: str, made: Made, source: Source) -> str:
         back = [np.argsort(order) for order in made.output_orders]
         return [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
 
-    data = [_indices(made.model, tensor, made.shapes[name]) for tensor, name in zip(made.model.inputs, made.shapes)]
-    comparing.compare(source, Sampled(made.shapes, data), "Keras, or else mxsame.from_keras,", run)
+    comparing.compare(source, Sampled(made.shapes, [None] * len(made.shapes)), "Keras, or else mxsame.from_keras,", run)
     return by
-
-
-def _indices(model: Model, tensor: Tensor, shape: Any) -> Optional[np.ndarray]:
-    """Random rows for an input that an Embedding takes, bounded by a layer before it or not; or numbers for an input
-    that becomes ones, those before the first and after the last among them."""
-    bounds = [Tensor(layer.name) for layer in model.layers if layer.class_name == "ReLU" and layer.takes(tensor)]
-    entries = next(filter(None, map(model.entries, [tensor, *bounds])), None)
-    hot = (layer for layer in model.layers if layer.class_name == "OneHot" and layer.takes(tensor))
-    ones = (layer.config["num_classes"] for layer in hot)
-    low, high = (0, entries) if entries else (-1, 1 + max(ones, default=-1))
-    return np.random.default_rng(0).integers(low, high, size=[n.traced for n in shape]) if high else None
 
 
 def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:

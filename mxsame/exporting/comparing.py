@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from mxsame.exporting.shapes import Shape, reshape_that_loses
 from mxsame.exporting.walk import MOVES, Source
 from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
-from mxsame.rewriting.graph import Node
+from mxsame.rewriting.graph import Graph, Node
 from mxsame.scope import Target
 from mxsame.tensors.difference import difference, largest
 
@@ -25,13 +26,24 @@ LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a 
 
 OF_SIGMOIDS = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
 
+KEEPS = ("identity", "Cast", "clip", "floor", "round", "broadcast_axis", "repeat", "tile")  # kinds that pass indices on
+INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -> the input that has them, their range
+    "Embedding": (0, lambda node, data: (0, node.attr("input_dim"))),
+    "one_hot": (0, lambda node, data: (-1, node.attr("depth") + 1)),  # those that are none give no 1
+    "take": (1, lambda node, data: (0, data[node.attr("axis")])),
+    "pick": (1, lambda node, data: (0, data[node.attr("axis", -1)])),
+    "gather_nd": (1, lambda node, data: (0, min(data))),
+    **{name: (1, lambda node, data: (1, data[node.attr("axis")] + 1)) for name in ("SequenceMask", "SequenceLast")},
+    "SequenceReverse": (1, lambda node, data: (1, data[0] + 1)),
+}
+
 Arrays = List[np.ndarray]
 Run = Callable[[List[Arrays]], Iterable[Arrays]]
 
 
 class Sampled(NamedTuple):
     """What a net and its file are run on: the shapes of the inputs, which may be dynamic; an array for each input, or
-    None for uniform numbers; and by how much outputs may differ, by default what follows from the type."""
+    None for random numbers; and by how much outputs may differ, by default what follows from the type."""
 
     shapes: Mapping[str, Shape]
     data: Sequence[Optional[np.ndarray]]
@@ -56,12 +68,13 @@ def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: st
     sample_shapes = _sample_shapes(shapes)
     for number, sizes in enumerate(sample_shapes):
         report("running the net with MXNet", number, len(sample_shapes))
-        sample = source._replace(inputs=source.inputs._replace(shapes=sizes))
-        random = np.random.default_rng(0)
-        arrays = {name: _data(random, sizes[name], array, source.types[name]) for name, array in zip(sizes, data)}
-        expected = _by_mxnet(sample, arrays, follows_type, may_refuse=number > 0)
-        if expected is not None:
-            samples.append((sample, arrays, expected))
+        sample, arrays = source._replace(inputs=source.inputs._replace(shapes=sizes)), {}
+        with _unless_refused(may=number > 0):
+            graph = _graph_of(sample)
+            arrays, ranges, random = {}, index_ranges(graph), np.random.default_rng(0)
+            for (name, shape), given in zip(sizes.items(), data):
+                arrays[name] = _data(random, shape, given, source.types[name], ranges.get(name))
+            samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
     report(f"comparing with {runtime}", 0, len(samples))
     all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
     for number, ((sample, arrays, expected), got) in enumerate(zip(samples, all_outputs)):
@@ -69,8 +82,9 @@ def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: st
         reason = _first_difference(got, expected, itertools.repeat(least))
         if reason is not None and follows_type:
             sample = sample._replace(dtype=np.dtype("float64"))
-            exact = _by_mxnet(sample, arrays, follows_type, may_refuse=True)
-            reason = reason if exact is None else _first_difference(got, exact, map(_rounding, expected, exact))
+            with _unless_refused(may=True):
+                exact = _outputs(_graph_of(sample), sample, arrays, follows_type)
+                reason = _first_difference(got, exact, map(_rounding, expected, exact))
         rule = f"the outputs of the file must equal those of the net, and {runtime} computes another {reason}"
         given = {} if tolerance is None else {"tolerance": tolerance}
         received = validation.received(input_shapes=sample.inputs.shapes, **given)
@@ -84,33 +98,62 @@ def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
     return [dict(zip(shapes, each)) for each in distinct]
 
 
-def _data(random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any) -> np.ndarray:
-    """What was given, repeated for a larger shape; or numbers between -1 and 1, integers from 1 to 9, others for each
-    input. A division of integers by 0 ends the process."""
-    low, high = (-1, 1) if np.dtype(dtype).kind == "f" else (1, 10)
-    array = random.uniform(low, high, shape) if given is None else np.resize(given, shape)
-    return array.astype(dtype)
+def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
+    """Of each input that has indices, or lengths of sequences, the first and the one after the last of them."""
+    shapes, ranges = graph.output_shapes(), {}
+    for node in graph.nodes():
+        position, range_of = INDICES.get(node.op, (0, None))
+        source = node.inputs[position] if range_of and position < len(node.inputs) else None
+        while source is not None and source.node.inputs and (source.node.kind in MOVES or source.node.kind in KEEPS):
+            source = source.node.inputs[0]
+        data = shapes.get(node.inputs[0]) if source is not None else None
+        if range_of and source is not None and source.node.name in graph.inputs and data is not None:
+            low, high = range_of(node, data)
+            before = ranges.get(source.node.name, (low, high))
+            ranges[source.node.name] = max(low, before[0]), min(high, before[1])
+    return ranges
 
 
-def _by_mxnet(
-    source: Source, arrays: Mapping[str, np.ndarray], has_floors: bool, may_refuse: bool
-) -> Optional[List[Expected]]:
-    """The net's outputs, in float32 instead of float16, for which MXNet has no convolution on the CPU; None if MXNet
-    does not take these shapes, and may refuse them."""
-    dtype = np.promote_types(source.dtype, np.float32)
-    floats = {name: array.astype(dtype) for name, array in arrays.items() if array.dtype.kind == "f"}
+def _data(
+    random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any, indices: Optional[Tuple[int, int]]
+) -> np.ndarray:
+    """What was given, repeated for a larger shape; or these indices; or numbers between -1 and 1, integers from 1 to 9,
+    others for each input. A division of integers by 0 ends the process."""
+    if given is not None:
+        return np.resize(given, shape).astype(dtype)
+    if indices is None and np.dtype(dtype).kind == "f":
+        return np.asarray(random.uniform(-1, 1, shape)).astype(dtype)
+    low, high = indices or (1, 10)
+    return np.asarray(random.integers(low, max(high, low + 1), shape)).astype(dtype)
+
+
+@contextlib.contextmanager
+def _unless_refused(may: bool) -> Iterator[None]:
+    """Within the `with` block, MXNet's errors end the block only, if it `may` refuse what is in it."""
     try:
-        types = {name: dtype if name in floats else array.dtype for name, array in arrays.items()}
-        graph, _ = freeze(source.net, source.inputs, types, Target("inference", "cpu"))
-        if reshape_that_loses(graph.shapes()) is not None:
-            return None
-        graph.context = mx.cpu()
-        graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
-        outputs = graph.run(graph.outputs, {**arrays, **floats})
+        yield
     except mx.base.MXNetError:
-        if may_refuse:
-            return None
-        raise
+        if not may:
+            raise
+
+
+def _graph_of(source: Source) -> Graph:
+    """The net's graph, in float32 instead of float16, for which MXNet has no convolution on the CPU."""
+    dtype = np.promote_types(source.dtype, np.float32)
+    types = {name: dtype if np.dtype(each).kind == "f" else each for name, each in source.types.items()}
+    graph, _ = freeze(source.net, source.inputs, types, Target("inference", "cpu"))
+    if reshape_that_loses(graph.shapes()) is not None:
+        raise mx.base.MXNetError("a reshape must keep the number of elements")
+    graph.context = mx.cpu()
+    graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
+    return graph
+
+
+def _outputs(graph: Graph, source: Source, arrays: Mapping[str, np.ndarray], has_floors: bool) -> List[Expected]:
+    """The outputs of the net's graph."""
+    dtype = np.promote_types(source.dtype, np.float32)
+    given = {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in arrays.items()}
+    outputs = graph.run(graph.outputs, given)
     floors = (OF_SIGMOIDS * (has_floors and _is_sigmoid(output.node)) for output in graph.outputs)
     return list(map(Expected, outputs, floors))
 

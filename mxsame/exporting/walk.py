@@ -57,7 +57,7 @@ class Source(NamedTuple):
         tracing.check_ready(net)
         inputs = tracing.inputs_of(net, input_shape, required=True)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
-        types = {name: dtype if given is None or given.kind == "f" else given for name, given in inputs.types.items()}
+        types = inputs.types_in(dtype)
         variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
         for name, variable in zip(types, variables):
             own = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])

@@ -51,7 +51,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
         and these devices.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        The batch N may differ from call to call, the other lengths are fixed.
+        The batch N may differ from call to call, the other lengths are fixed. Where an array of integers is given, the
+        net takes integers of that type.
     ctx : mx.Context or a list of such, optional
         The devices that it will run on; by default those of the net's parameters.
     dtype : "bfloat16", optional
@@ -96,12 +97,13 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     if dtype is not None:
         _check_narrow(dtype, own, devices)
     with tracing.explain_errors(input_shape=input_shape):
-        types = dict.fromkeys(inputs.shapes, own)
+        types = inputs.types_in(own)
         graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates: list[np.dtype[Any]] = sorted(
             map(np.dtype, DTYPES), key=lambda each: own is not None and each != own
         )
-        dtypes = {name: graph.accepted_dtypes(name, candidates) for name in inputs.shapes}
+        dtypes = {name: graph.accepted_dtypes(name, candidates) if each is own else (each,)
+                  for name, each in types.items()}  # fmt: skip
         fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         simplify(graph, fuses)
         if on_cpu:

@@ -261,6 +261,10 @@ class NetInputs(NamedTuple):
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
     types: dict[str, Any]  # of the arrays that were given instead of shapes, else None
 
+    def types_in(self, dtype: Any) -> dict[str, Any]:
+        """Returns the type of each input: that of an array of integers that was given, or else the net's own."""
+        return {name: dtype if given is None or given.kind == "f" else given for name, given in self.types.items()}
+
 
 def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape", *, required: bool = False) -> NetInputs:
     """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None, unless they

@@ -76,7 +76,7 @@ def export_onnx(
         By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
     data : array, or list of arrays, optional
         The data of the comparison, of `input_shape`. By default numbers between -1 and 1, which test little of a
-        network that takes indices, or pixels of 0 to 255.
+        network that takes pixels of 0 to 255, and indices that there are.
     tolerance : float, optional
         By how much the file may differ from the net, relative to the largest element of an output. The default is 1e-4
         in float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64, 2e-2 in float16.
