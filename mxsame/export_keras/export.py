@@ -13,7 +13,7 @@ from mxsame.export_keras.draft import Made, Order, Value, batch_first, channels_
 from mxsame.export_keras.files import save
 from mxsame.export_keras.writer import Writer
 from mxsame.exporting.lowering import lower, without_losses
-from mxsame.exporting.shapes import Length, Serves, Shapes, batch_axes
+from mxsame.exporting.shapes import Length, Serves, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.port.network import Network
@@ -149,8 +149,7 @@ def _as_read(net: Network, inputs: tracing.NetInputs) -> Made:
 
 def _from_graph(source: Source, is_h5: bool, is_first: bool) -> Made:
     """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
-    graph = graph_of(source, trained=True)
-    batches = batch_axes(graph)
+    graph, batches = graph_of(source, trained=True)
     shapes = Shapes(graph, Serves(batch=True, size=False, batches=batches))
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: batch_first(len(shape), batches[name]) for name, shape in shapes.inputs.items()}

@@ -84,7 +84,8 @@ class Writer(Walk):
         """What depends on parameters only is computed when a row asks for it."""
         pure = not any(word in node.op for word in constants.IMPURE) and not node.more.get("subgraphs")
         types = [self._dtypes.get(output) for output in self.outputs_of(node)]
-        others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - {"float32"})
+        allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # which is 0 and 1
+        others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
         shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, Value)]
         if pure and all(isinstance(self.written(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})

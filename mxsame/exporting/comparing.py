@@ -160,7 +160,7 @@ def _outputs(graph: Graph, source: Source, arrays: Mapping[str, np.ndarray], has
 
 def _is_sigmoid(node: Node) -> bool:
     """Whether an output is that of a sigmoid, whose elements may have moved since."""
-    while node.kind == "identity" or node.op in MOVES:
+    while node.kind == "identity" or node.kind in MOVES:
         node = node.inputs[0].node
     return "sigmoid" in (node.kind, node.attr("act_type"))
 

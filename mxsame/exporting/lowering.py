@@ -6,9 +6,11 @@ a list of such.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, List
 
 from mxsame._mxnet import mx
+from mxsame.exporting.elementwise import forms, of_two
 from mxsame.exporting.walk import Rows, Walk, axes_of, axis_of, ndim_of
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.validation import check
@@ -75,6 +77,12 @@ def _concatenated(w: Walk, node: Node, *xs: Any) -> Any:
     return F.concat(*(F.expand_dims(x, axis=axis) for x in xs), dim=axis)
 
 
+@rewrites("_npi_concatenate")
+def _joined(w: Walk, node: Node, *xs: Any) -> Any:
+    axis = node.attr("axis")
+    return F.concat(*xs, dim=axis) if axis is not None else F.concat(*(F.reshape(x, shape=(-1,)) for x in xs), dim=0)
+
+
 @rewrites("tile")
 def _tiled(w: Walk, node: Node, x: Any) -> Any:
     reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
@@ -99,11 +107,13 @@ def _blocks(w: Walk, node: Node, x: Any) -> Any:
     return F.reshape(F.transpose(F.reshape(x, shape=parts), axes=axes), shape=whole)
 
 
-@rewrites("SliceChannel")
+@rewrites("SliceChannel", "_split_v2")
 def _parts(w: Walk, node: Node, x: Any) -> List[Any]:
-    count, axis = node.attr("num_outputs"), axis_of(w, node)
-    share = w.static(node.inputs[0], "the axis that is split", [axis])[0] // count
-    parts = [sliced(x, axis, number * share, (number + 1) * share) for number in range(count)]
+    """Split into equal parts, or at these positions, of which the first is 0."""
+    axis, count = axis_of(w, node), node.attr("num_outputs") or node.attr("sections")
+    (length,) = w.static(node.inputs[0], "the axis that is split", [axis])
+    starts = [number * length // count for number in range(count)] if count else list(node.attr("indices"))
+    parts = [sliced(x, axis, *ends) for ends in zip(starts, [*starts[1:], length])]
     return [F.squeeze(part, axis=axis) for part in parts] if node.attr("squeeze_axis") else parts
 
 
@@ -126,6 +136,34 @@ def _reverse(w: Walk, node: Node, x: Any) -> Any:
     axes = axes_of(w, node)
     ends = (None,) * (max(axes) + 1)
     return F.slice(x, begin=ends, end=ends, step=tuple(-1 if axis in axes else 1 for axis in range(len(ends))))
+
+
+@rewrites("SequenceMask")
+def _masked(w: Walk, node: Node, x: Any, *lengths: Any) -> Any:
+    """Each sequence of the batch has its own length; what follows gets one value."""
+    axis, shape = axis_of(w, node), w.shape(node.inputs[0])
+    if not node.attr("use_sequence_length"):
+        return x
+    (steps,) = w.static(node.inputs[0], "the axis of steps", [axis])
+    left = F.broadcast_axis(F.expand_dims(F.cast(lengths[0], dtype="float32"), axis=axis), axis=axis, size=steps)
+    order = (1, steps) if axis else (steps, 1)
+    left = F.broadcast_sub(left, F.reshape(F.arange(steps), shape=order))
+    for _ in shape[2:]:
+        left = F.expand_dims(left, axis=-1)
+    return F.where(F.broadcast_like(left, x) > 0, x, F.zeros_like(x) + node.attr("value"))
+
+
+@rewrites("dot", "matmul")
+def _product(w: Walk, node: Node, x: Any, y: Any) -> Any:
+    """A product with a matrix of parameters, or of matrices of a batch."""
+    (first, second), weight = (w.shape(source) for source in node.inputs), w.graph.value(node.inputs[1])
+    is_plain = not node.attr("transpose_a") and not node.attr("transpose_b")
+    if weight is not None and weight.ndim == 2 and is_plain and (len(first) == 2 or node.op != "dot"):
+        more = {"num_hidden": weight.shape[1], "no_bias": True, "flatten": False}
+        return F.FullyConnected(x, F.transpose(y), **more)
+    fits = node.kind == "matmul" and len(first) == len(second) > 2
+    check(fits, "a product must be with a matrix of parameters, or of a batch of matrices")
+    return F.batch_dot(x, y)
 
 
 # -- norms and averages
@@ -210,6 +248,19 @@ def _rint(node: Node, x: Any) -> Any:
     return F.where(F.ceil(x) - x < x - F.floor(x), F.ceil(x), F.floor(x))
 
 
+def _cube_root(node: Node, x: Any) -> Any:
+    return _sign(node, x) * F.abs(x) ** (1 / 3)
+
+
+def _logical(node: Node, x: Any, y: Any = None) -> Any:
+    """Of 0 and other numbers."""
+    kind, number, _ = of_two(node)
+    x, y = x != 0, (y != 0 if number is None else F.zeros_like(x) + float(number != 0))
+    if kind == "logical_and":
+        return F.broadcast_mul(x, y)
+    return F.broadcast_maximum(x, y) if kind == "logical_or" else F.broadcast_not_equal(x, y)
+
+
 def _truncated(node: Node, x: Any) -> Any:
     return F.where(x < 0, F.ceil(x), F.floor(x))
 
@@ -232,6 +283,10 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
     "square": lambda node, x: x * x,
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
     **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1, "sign": _sign},
+    **dict.fromkeys(forms("logical_and", "logical_or", "logical_xor"), _logical),
+    "log2": lambda node, x: F.log(x) * (1 / math.log(2)),
+    "log10": lambda node, x: F.log(x) * (1 / math.log(10)),
+    **{"cbrt": _cube_root, "rcbrt": lambda node, x: F.reciprocal(_cube_root(node, x))},
     **{"round": _round, "rint": _rint, "fix": _truncated, "trunc": _truncated},
 }
 

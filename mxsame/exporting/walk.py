@@ -65,8 +65,9 @@ class Source(NamedTuple):
         return cls(net, inputs, dtype, types)
 
 
-def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> Graph:
-    """The graph of the net on the CPU, with its windows noted. A graph that is `trained` keeps its dropout."""
+def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> Tuple[Graph, Dict[str, int]]:
+    """The graph of the net on the CPU, with its windows noted, and the axis of each input that is the batch. A graph
+    that is `trained` keeps its dropout."""
     graph, _ = freeze(source.net, source.inputs, source.types, FORMAT)
     graph.context = mx.cpu()
     for node in graph.nodes():
@@ -76,9 +77,10 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> G
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)
     _forget_zero_states(graph, source.dtype)
-    _make_zeros_of_inputs(graph)
+    batches = batch_axes(graph)
+    _make_zeros_of_inputs(graph, batches)
     note_windows(graph, any_size)
-    return graph
+    return graph, batches
 
 
 def _forget_zero_states(graph: Graph, dtype: Any) -> None:
@@ -97,11 +99,10 @@ def _are_states(users: Sequence[User]) -> bool:
     return all(user is not None and user.op == "RNN" for user, _ in users)
 
 
-def _make_zeros_of_inputs(graph: Graph) -> None:
+def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
     """Let zeros whose batch follows from other arrays, as cells start with, be made of an input of the same batch."""
     users = graph.users()
     zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not _are_states(users[node])}
-    batches = batch_axes(graph) if zeros else {}
     variable = next((node for node in graph.nodes() if node.op == "null" and node.name in batches), None)
     replaced = {}
     for node, axis in zeros.items() if variable else ():
@@ -358,7 +359,7 @@ def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
 
 # -- attributes that mean nothing to a row, as patterns
 
-SHOWN = "shape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
+SHOWN = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
 IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"  # if anywhere
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.comparing import Sampled
-from mxsame.exporting.shapes import Serves, Shapes, batch_axes
+from mxsame.exporting.shapes import Serves, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import files, tracing
 from mxsame.graphs.deploy import freeze
@@ -135,10 +135,10 @@ def export_onnx(
     validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
     report("tracing")
     with tracing.explain_errors(input_shape=input_shape):
-        graph = graph_of(source, dynamic_size)
+        graph, batches = graph_of(source, dynamic_size)
         if fold:
             simplify(graph, fuses=False)
-        inferred = Shapes(graph, Serves(*dynamic, declared, batch_axes(graph), way_out))
+        inferred = Shapes(graph, Serves(*dynamic, declared, batches, way_out))
         if dynamic_size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)

@@ -29,7 +29,10 @@ ARITHMETIC = {
     "minimum": ("minimum",),
     "power": ("power",),
     "modulo": ("mod",),
-    **{name: (name,) for name in ("equal", "not_equal", "greater", "lesser", "greater_equal", "lesser_equal")},
+    **{name: (name,) for name in ("equal", "not_equal", "greater", "greater_equal")},
+    **{name: (name,) for name in ("logical_and", "logical_or", "logical_xor")},
+    "lesser": ("lesser", "less"),
+    "lesser_equal": ("lesser_equal", "less_equal"),
 }
 FORMS = {  # of the names in `ARITHMETIC`
     "{}": ("elemwise_{}", "broadcast_{}", "_npi_{}", "_{}"),
@@ -41,7 +44,14 @@ OTHERS = {
     "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
     "identity": ("_copy", "_np_copy", "_npi_copy", "BlockGrad", "make_loss", "MakeLoss"),
     **{name: (f"_npx_{name}",) for name in ("relu", "sigmoid")},
-    **{name: (f"_npi_{name}",) for name in ("clip", "tanh", "negative", "square", "sqrt", "exp", "log")},
+    **{name: (f"_npi_{name}",) for name in ("tanh", "negative", "square", "sqrt", "exp", "log", "log2", "log10", "log1p")},
+    **{name: (f"_npi_{name}",) for name in ("expm1", "cbrt", "reciprocal", "sign", "floor", "ceil", "rint", "fix", "trunc")},
+    **{name: (f"_npi_{name}",) for name in ("sin", "cos", "tan", "sinh", "cosh", "arcsin", "arccos", "arctan", "arcsinh")},
+    **{name: (f"_npi_{name}",) for name in ("arccosh", "arctanh", "logical_not", "mean", "stack", "argmax", "argmin")},
+    **{name: (f"_np_{name}",) for name in ("sum", "max", "min", "prod", "transpose", "squeeze", "dot")},
+    **{f"_{name}": (f"_npi_{name}",) for name in ("zeros", "ones", "eye", "arange")},
+    **{"Reshape": ("_np_reshape", "_npx_reshape"), "matmul": ("_npi_matmul",)},
+    **{"broadcast_to": ("_npi_broadcast_to",), "reverse": ("_npi_flip",)},
 }
 KINDS = {op: kind for kind, ops in OTHERS.items() for op in ops}
 for _kind, _names in ARITHMETIC.items():

@@ -93,10 +93,29 @@ def _slice(w: Writer, node: Node, x: Value) -> Value:
 @writes("Pad")
 def _pad(w: Writer, node: Node, x: Value) -> Value:
     widths, value = entries(node.attr("pad_width")), float(node.attr("constant_value"))
-    word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect")), [*zip(widths[::2], widths[1::2])]
+    word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect", "edge")), [*zip(widths[::2], widths[1::2])]
+    if word == "edge":
+        return _repeat_edges(w, x, [n.traced for n in w.shape(node.inputs[0])], pairs)
     if word == "constant" and value == 0:
         return along_axes(w, x, "ZeroPadding", pairs)
     return padded(w, x, word, pairs, value)
+
+
+def _repeat_edges(w: Writer, x: Value, lengths: Sequence[int], pairs: Pairs) -> Value:
+    """Pad with copies of the first and the last elements, axis by axis."""
+    for axis, (pair, length) in enumerate(zip(pairs, lengths)):
+        parts = [x]
+        for end, count in enumerate(pair):
+            crop = [(0, 0) if each != axis else (0, length - 1) if end == 0 else (length - 1, 0) for each in range(x.rank)]
+            factors = [count if each == axis else 1 for each in range(x.rank)]
+            if count:
+                edge = along_axes(w, x, "Cropping", crop, part="edge")
+                parts.insert(end * len(parts), along_axes(w, edge, "UpSampling", factors, part="repeated"))
+        if len(parts) > 1:
+            here = x.axis(axis)
+            shape = (*x.shape[:here], length + sum(pair), *x.shape[here + 1 :])
+            x = w.layer("Concatenate", {"axis": here}, *parts, shape=shape, part="padded")
+    return x
 
 
 def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
@@ -135,11 +154,15 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
     if isinstance(table, Value):
         rule = "indices must be constants, along another axis than the batch"
         check(isinstance(index, Output) and table.axis(axis), rule)
-        here, (length,) = table.axis(axis), w.static(node.inputs[0], "its axis", [axis])
+        (length,) = w.static(node.inputs[0], "its axis", [axis])
         rows = indices_in(node, w.computed(index), length)
-        check(rows.ndim == 1, "indices must have one axis", shape=rows.shape)
-        shape = (*table.shape[:here], len(rows), *table.shape[here + 1 :])
-        return w.operator("Take", table, rows.tolist(), shape=shape, axis=here)
+        if rows.ndim != 1:
+            table = w.arranged(table, range(table.rank))
+        here, count = table.axis(axis), (rows.size,)
+        before, after = table.shape[:here], table.shape[here + 1 :]
+        out = w.operator("Take", table, rows.ravel().tolist(), shape=(*before, *count, *after), axis=here)
+        whole = (*before, *rows.shape, *after)
+        return out if rows.ndim == 1 else w.in_shape(out, whole, range(len(whole)), part="indices")
     check(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
     check(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)

@@ -158,7 +158,19 @@ def _number(w: Writer, kind: str, x: Value) -> Value:
     return w.operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 
-@writes("where")
-def _where(w: Writer, node: Node, *xs: Any) -> Value:
-    condition, x, y = w.in_one_order(*xs)
-    return w.operator("Where", condition, x, y)
+@writes("logical_not")
+def _logical_not(w: Writer, node: Node, x: Value) -> Value:
+    return w.operator("Where", w.operator("Equal", x, 0.0), 1.0, 0.0)
+
+
+@writes("where", "_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
+def _where(w: Writer, node: Node, condition: Value, *xs: Any) -> Value:
+    """Chooses between arrays or numbers."""
+    values = [condition, *(x for x in xs if isinstance(x, Value))]
+    arranged = iter(w.in_one_order(*values))
+    condition = next(arranged)
+    chosen = [next(arranged) if isinstance(x, Value) else w.constant(x, condition) for x in xs]
+    if len(chosen) == 1:
+        chosen.insert(int(node.op == "_npi_where_rscalar"), node.attr("scalar"))
+    check(not any(isinstance(x, np.ndarray) for x in chosen), "a constant that is chosen must be one number")
+    return w.operator("Where", condition, *chosen, shape=w.lengths(Output(node), condition.order))

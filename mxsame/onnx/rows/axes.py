@@ -45,7 +45,7 @@ def expand_dims(w: Writer, node: Node, x: str) -> str:
 
 @writes("squeeze")
 def squeeze(w: Writer, node: Node, x: str) -> str:
-    axes = axes_of(w, node)
+    axes = axes_of(w, node) if node.attr("axis") != () else []
     if node.attr("axis") is None:
         axes = [axis for axis in axes if w.shape(node.inputs[0])[axis] == (1, 1)]
     out = w.squeezed(x, axes)
@@ -151,6 +151,13 @@ def _index(w: Writer, node: Node, name: str, axis: int) -> str:
     if wraps(node):
         return w.add("Mod", w.cast(name, np.int64), w.constant(length, np.int64))
     return w.add("Clip", w.cast(name, np.int64), w.constant(0, np.int64), w.constant(length - 1, np.int64))
+
+
+@writes("gather_nd")
+def gather_nd(w: Writer, node: Node, x: str, index: str) -> str:
+    """The first axis of the indices counts the axes of the data."""
+    ndim = len(w.shape(node.inputs[1]))
+    return w.add("GatherND", x, w.cast(w.transposed(index, [*range(1, ndim), 0]), np.int64))
 
 
 @writes("one_hot", unread="dtype")

@@ -49,14 +49,19 @@ def with_attributes(w: Writer, node: Node, *xs: str) -> str:
 
 @writes(*tables.forms(*tables.OF_TWO, "not_equal", "modulo"))
 def elementwise(w: Writer, node: Node, x: str, y: str = "") -> str:
-    """A scalar has the data's type. A comparison returns 0 or 1 of that type, as in MXNet."""
+    """A comparison returns 0 or 1 of the data's type, as in MXNet, or a bool, as in NumPy. Types of NumPy's operators may
+    differ."""
     kind, number, reverses = tables.of_two(node)
-    y = y if number is None else w.scalar(number, node.inputs[0])
+    is_comparison = kind in (*tables.COMPARISONS, "not_equal")
+    own = [w.dtype(source) for source in node.inputs]
+    dtype = np.result_type(*own) if is_comparison else w.dtype(Output(node))
+    x, y = (name if each == dtype else w.cast(name, dtype) for name, each in zip((x, y), (*own, dtype)))
+    y = y if number is None else w.constant(number, dtype)
     x, y = (y, x) if reverses else (x, y)
     if kind == "modulo":
-        return _modulo(w, x, y, w.scalar(0, node.inputs[0]), w.scalar(1, node.inputs[0]))
+        return _modulo(w, x, y, w.constant(0, dtype), w.constant(1, dtype))
     out = w.add("Not", w.add("Equal", x, y)) if kind == "not_equal" else w.add(tables.OF_TWO[kind][tables.ONNX], x, y)
-    return w.cast(out, w.dtype(Output(node))) if kind in (*tables.COMPARISONS, "not_equal") else out
+    return w.cast(out, w.dtype(Output(node))) if is_comparison else out
 
 
 def _modulo(w: Writer, x: str, y: str, zero: str, one: str) -> str:
@@ -126,6 +131,26 @@ def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
     if first < ndim:
         chosen = w.unsqueezed(chosen, list(range(1, ndim)))
     return w.add("Where", chosen, x, y)
+
+
+@writes("logical_not")
+def logical_not(w: Writer, node: Node, x: str) -> str:
+    return w.cast(w.add("Not", w.cast(x, bool)), w.dtype(Output(node)))
+
+
+@writes("_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
+def where_broadcast(w: Writer, node: Node, condition: str, *xs: str) -> str:
+    """Chooses by elements, of arrays that are broadcast; one may be a number."""
+    dtype = w.dtype(Output(node))
+    chosen = [w.cast(x, dtype) for x in xs]
+    if len(chosen) == 1:
+        chosen.insert(int(node.op == "_npi_where_rscalar"), w.constant(node.attr("scalar"), dtype))
+    return w.add("Where", w.cast(condition, bool), *chosen)
+
+
+@writes("_eye", "_linspace", unread=".*")
+def computed(w: Writer, node: Node) -> str:
+    return w.constant(w.computed(Output(node)))
 
 
 @writes("zeros_like", "ones_like")

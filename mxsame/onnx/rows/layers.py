@@ -28,7 +28,7 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
     return product if bias is None else w.add("Add", product, bias)
 
 
-@writes("batch_dot", "dot", "_linalg_gemm2")
+@writes("batch_dot", "dot", "matmul", "_linalg_gemm2")
 def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     """The product of two arrays, each with its last two axes swapped or not."""
     ranks = [len(w.shape(source)) for source in node.inputs]
@@ -36,7 +36,7 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
         if node.attr(name, False) and ndim > 1:
             axes = [*range(ndim - 2), ndim - 1, ndim - 2]
             x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
-    most = (2 if node.attr("transpose_a") else math.inf, 2) if node.op == "dot" else (math.inf, math.inf)
+    most = (2 if node.attr("transpose_a") else math.inf, 2) if node.kind == "dot" else (math.inf, math.inf)
     check(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
     product = w.add("MatMul", x, y)
     product = w.number(node, product) if ranks == [1, 1] else product
