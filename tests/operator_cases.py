@@ -48,6 +48,20 @@ def both(function):
     return lambda F, x, y: function(F, x, F.slice_axis(y, axis=2, begin=0, end=1))
 
 
+def numpy(function):
+    """Of arrays as NumPy's operators take them."""
+    return lambda F, *xs: function(F.np, *(x.as_np_ndarray() for x in xs)).as_nd_ndarray()
+
+
+def constants(F, *numbers):
+    return F.concat(*(F.full((1,), number) for number in numbers), dim=0)
+
+
+def unrolled(layout, cell):
+    """A cell, whose steps are operators; its states are zeros of any batch."""
+    return Own(lambda F, x, cell: cell.unroll(5, x, layout=layout, merge_outputs=True)[0], cell)
+
+
 def recurrent(mode, layers, directions, count, states=1):
     """An operator for 3 channels with a state of 4 elements, which is given; `count` is how many parameters it has."""
     more = {"mode": mode, "num_layers": layers, "bidirectional": directions == 2, "state_size": 4}
@@ -63,7 +77,7 @@ ONE = {  # operator of one array -> arguments that need its row
     "LRN": [{"nsize": 3, "alpha": 0.1, "beta": 0.6, "knorm": 1.5}],
     "Activation": [{"act_type": kind} for kind in ("relu", "sigmoid", "tanh", "softsign", "softrelu")],
     "hard_sigmoid": [{"alpha": 0.3, "beta": 0.4}],
-    "clip": [{"a_min": -0.2, "a_max": 0.4}, {"a_min": 0, "a_max": np.inf}, {"a_min": 0, "a_max": 6}],
+    "clip": [{"a_min": -0.2, "a_max": 0.4}, {"a_min": -np.inf, "a_max": 0.4}, {"a_min": 0, "a_max": np.inf}, {"a_min": 0, "a_max": 6}],
     "softmin": [{}, {"axis": 1, "temperature": 0.5}],
     "softmax": [{}, {"axis": 1}, {"temperature": 2.0}, {"dtype": "float64", "temperature": 0.3}],
     "log_softmax": [{}, {"axis": 1}, {"dtype": "float64"}],
@@ -99,7 +113,9 @@ ONE = {  # operator of one array -> arguments that need its row
     ],
     "shape_array": [{}],
     "UpSampling": [{"scale": 3, "sample_type": "nearest"}],
-    "smooth_l1": [{"scalar": 1.7}, {"scalar": 0.7}],
+    "smooth_l1": [{}, {"scalar": 1.7}, {"scalar": 0.7}],
+    "_split_v2": [{"indices_or_sections": (1, 4), "axis": 1},
+                  {"indices_or_sections": 5, "axis": 2, "squeeze_axis": True}],
     **{
         op: [{}, {"axis": (2, 3)}, {"axis": 1, "keepdims": True}, {"axis": (0, 1), "exclude": True}, {"keepdims": True},
              {"axis": (0, 1, 2, 3), "exclude": True}]
@@ -167,6 +183,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
                        w=(5000, 2))),
     ],
     "take": [
+        lambda F, x: F.take(x, F.reshape(constants(F, 4, 0, 1, 1), shape=(2, 2)), axis=2),
         *(lambda F, x, mode=mode: F.take(x, F.concat(F.full((1,), -3), F.full((1,), 9), dim=0), axis=2, mode=mode)
           for mode in ("clip", "wrap")),
         *(([(2, 3), (2, 5)], lambda F, x, y, mode=mode: F.take(x, y * 9, axis=1, mode=mode))
@@ -189,6 +206,30 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
         recurrent("rnn_tanh", 2, 1, 4 * (3 + 4 + 2) + 4 * (4 + 4 + 2)),
         recurrent("rnn_relu", 1, 2, 2 * 4 * (3 + 4 + 2)),
     ],
+    "_zeros": [lambda F, x: F.broadcast_add(x, F.zeros((1, 6, 1, 1))),
+               ((2, 5, 3), unrolled("NTC", mx.gluon.rnn.LSTMCell(4, input_size=3))),
+               ((5, 2, 3), unrolled("TNC", mx.gluon.rnn.GRUCell(4, input_size=3)))],
+    "SequenceMask": [
+        ([(2, 4, 3), (2,)], lambda F, x, n: F.SequenceMask(x, F.abs(n) * 3, True, value=-1, axis=1)),
+        ([(4, 2), (2,)], lambda F, x, n: F.SequenceMask(x, F.abs(n) * 3, True)),
+        ((2, 4, 3), lambda F, x: F.SequenceMask(x * 2)),
+    ],
+    "gather_nd": [((3, 5), lambda F, x: F.gather_nd(F.transpose(x), F.reshape(constants(F, 4, 0, 1), shape=(1, 3))))],
+    "_eye": [((2, 4, 4), lambda F, x: F.broadcast_add(x, F.expand_dims(F.eye(4), axis=0)))],
+    "_linspace": [((2, 4), lambda F, x: F.broadcast_add(x, F.expand_dims(F.linspace(0, 1, 4), axis=0)))],
+    "logical_not": [lambda F, x: F.logical_not(x > 0.2)],
+    **{f"logical_{name}": [([SHAPE, SHAPE], lambda F, x, y, op=f"broadcast_logical_{name}": getattr(F, op)(x > 0, y > 0))]
+       for name in ("and", "or", "xor")},
+    **{f"logical_{name}_scalar": [
+        lambda F, x, op=f"_logical_{name}_scalar", number=number: getattr(F._internal, op)(F.floor(x * 2), scalar=number)
+        for number in (0, 3)] for name in ("and", "or", "xor")},
+    "matmul": [([(2, 3, 4), (2, 4, 5)], numpy(lambda np, x, y: np.matmul(x, y))),
+               Own(lambda F, x, w: numpy(lambda np, *xs: np.matmul(*xs))(F, x, w), w=(7, 3))],
+    "_npi_concatenate": [([SHAPE, SHAPE], numpy(lambda np, x, y: np.concatenate([x, y], axis=-1)))],
+    "_npi_where": [([SHAPE, SHAPE], numpy(lambda np, x, y: np.where(x > y, x, y))),
+                   ([SHAPE, SHAPE], both(lambda F, x, y: numpy(lambda np, x, y: np.where(y > x, x, y))(F, x, y)))],
+    "_npi_where_lscalar": [numpy(lambda np, x: np.where(x > 0.2, 0.5, x))],
+    "_npi_where_rscalar": [numpy(lambda np, x: np.where(x > 0.2, x, 0.5))],
     "_rnn_param_concat": [
         ([SHAPE, (2, 3, 5, 7)], lambda F, x, y: F._internal._rnn_param_concat(x, y, dim=1, num_args=2)),
     ],
@@ -209,7 +250,7 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "identity": [lambda F, x: [x, x + 1]],
     "LeakyReLU": [
         *(lambda F, x, kind=kind: F.LeakyReLU(x, act_type=kind, slope=0.3) for kind in
-          ("leaky", "elu", "selu", "gelu")),
+          ("leaky", "elu", "selu", "gelu")), lambda F, x: F.LeakyReLU(x, act_type="leaky", slope=-0.3),
         prelu((6,)), prelu((1,)), ((3, 6), prelu((6,))),
     ],
     "SoftmaxOutput": [
@@ -221,19 +262,18 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     **{name: [([(3, 5), (3, 5)], lambda F, x, label, name=name: getattr(F, name)(x, label))] for name in
        ("LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput")},
     **{name: [lambda F, x, name=name: getattr(F, name)(F.abs(x) + 1.1)] for name in
-       ("sqrt", "rsqrt", "reciprocal", "log", "log1p", "arccosh")},
+       ("sqrt", "rsqrt", "reciprocal", "log", "log1p", "log2", "log10", "rcbrt", "arccosh")},
     **{name: [lambda F, x, name=name: getattr(F, name)(x)] for name in
        ("abs", "square", "exp", "expm1", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
         "arcsinh", "arctanh", "floor", "ceil", "round", "rint", "fix", "trunc", "negative", "relu", "sigmoid",
-        "tanh", "softsign")},
+        "tanh", "softsign", "cbrt")},
     "sign": [lambda F, x: F.sign(x), lambda F, x: F.sign(F.log(x))],  # of NaN it is 0
     "Cast": [lambda F, x: F.cast(F.cast(x * 10, dtype="int32"), dtype="float32")],
     "where": [lambda F, x: F.where(x > 0.1, x, F.zeros_like(x) + 3),
               ((5, 5), lambda F, x: F.where(F.sum(x, axis=1) > 0, x, -x)),
               ([(5,), (5, 4, 5)], lambda F, condition, x: F.where(condition > 0, x, -x))],
     **{name: [lambda F, x, name=name: x + getattr(F, name)(F.log(x))] for name in ("zeros_like", "ones_like")},
-    **{f"_{name}": [lambda F, x, name=name: F.broadcast_add(x, getattr(F, name)((1, 6, 1, 1)))] for name in
-       ("zeros", "ones")},
+    "_ones": [lambda F, x: F.broadcast_add(x, F.ones((1, 6, 1, 1)))],
     "_full": [lambda F, x: F.broadcast_add(x, F.full((1, 6, 1, 1), 3.5))],
     "_arange": [lambda F, x: F.broadcast_add(x, F.arange(1, 8, step=1)),
                 ((2, 5), lambda F, x: F.broadcast_mul(x, F.expand_dims(F.arange(1, 6), axis=0))),

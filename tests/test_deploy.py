@@ -32,8 +32,10 @@ def fused_operators(deployed):
 
 
 def assert_same(net, *shapes, batches=(1, 3), dtype="float32", tolerance=None):
-    """The deployed net gives what the net gives, fused and plain, and for other batches; it is returned."""
-    deployed = mxsame.deploy(net, shapes[0] if len(shapes) == 1 else list(shapes))
+    """The net that is deployed for a batch of 1 gives what the net gives, fused and plain, and for other batches; it is
+    returned."""
+    single = [(1, *shape[1:]) for shape in shapes]
+    deployed = mxsame.deploy(net, single[0] if len(single) == 1 else single)
     fused = deployed._fused
     assert (fused is not None) == (FUSES and dtype == "float32")
     for turn, batch in enumerate((shapes[0][0], *batches)):
@@ -863,6 +865,71 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
         mxsame.deploy(parent, wrong.shape)
     with pytest.raises(ValueError, match=r"net must run on data of this shape; received input_shape=\(2, 3, 8, 8\)"):
         mxsame.export(deployed, tmp_path / "other", wrong.shape)
+
+
+def less(of):
+    """A difference of convolutions, of which one may be the same for all of the batch."""
+    return lambda F, x, one, other: F.broadcast_sub(one(x), other(of(F, x)))
+
+
+BROADCAST = {
+    "first": lambda F, x: F.slice(x, begin=(0,), end=(1,)),
+    "mean": lambda F, x: F.mean(x, axis=0, keepdims=True),
+    "each": lambda F, x: x * 2,
+}
+
+
+@pytest.mark.parametrize("name", BROADCAST)
+def test_a_batch_of_1_does_not_show_what_is_broadcast(name, tmp_path):
+    shape, convolutions = (1, 3, 8, 9), (nn.Conv2D(16, 3), nn.Conv2D(16, 3))
+    net = trained(Own(less(BROADCAST[name]), *convolutions), shape)
+    deployed = assert_same(net, shape)
+    symbol, parameters = deployed.export(str(tmp_path / "net"))
+    loaded = mx.gluon.SymbolBlock.imports(symbol, ["data"], parameters)
+    running.assert_alike(loaded(normal(3, *shape[1:])), net(normal(3, *shape[1:])), 1e-5)
+    assert ("elemwise_add" in running.operators(deployed.graph)) == (name == "each" and FUSES)
+
+
+def test_what_a_scalar_meets_may_have_one_axis():
+    net = initialized(Own(lambda F, x: F.slice(x, begin=(0,), end=(2,)) * 2 + 1))
+    running.assert_alike(mxsame.deploy(net, (4,))(normal(4)), net(normal(4)), 1e-6)
+
+
+def test_a_bound_in_double_precision_stays():
+    """`clip` has bounds in single precision."""
+    net = initialized(sequential(nn.Dense(3, in_units=3), Own(lambda F, x: F.relu(F.minimum(x, 0.1)))), dtype="float64")
+    assert_same(net, (2, 3), dtype="float64")
+
+
+def test_lengths_are_of_the_type_of_the_array_that_is_given():
+    net = initialized(Own(lambda F, x, n, dense: dense(F.SequenceMask(x, n, True, axis=1)), nn.Dense(3, flatten=False)))
+    x, lengths = normal(2, 5, 4), mx.nd.array([1, 3], dtype="int32")
+    want = net(x, lengths)
+    running.assert_alike(mxsame.deploy(net, [x, lengths])(x, lengths), want, 1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda net, x: mxsame.deploy(net, x.shape), lambda net, x: mxsame.hybridize(net)])
+def test_a_batch_norm_may_end_the_body_of_a_loop(make):
+    """In oneDNN's blocks its output would end the process; and MXNet trains none in such a graph."""
+
+    def forward(F, x, conv, norm):
+        return F.contrib.foreach(lambda entry, states: (norm(conv(entry)), states), x, [])[0]
+
+    x = normal(3, 2, 16, 8, 9)
+    net = trained(Own(forward, nn.Conv2D(16, 3, padding=1, in_channels=16), nn.BatchNorm(in_channels=16)), x.shape)
+    want = net(x)
+    fast = make(net, x)
+    running.assert_alike(fast(x), want, 1e-5)
+    if fast is net:
+        with mx.autograd.record(), pytest.raises(ValueError, match=r"trained without a graph: call net.hybridize\(False"):
+            net(x)
+
+
+def test_a_recurrent_layer_by_itself_starts_with_zeros():
+    net = initialized(mx.gluon.rnn.GRU(5, input_size=3))
+    running.assert_alike(mxsame.deploy(net, (4, 2, 3))(normal(4, 2, 3)), net(normal(4, 2, 3)), 1e-5)
+    with pytest.raises(TypeError, match=r"all of its inputs and no more.*; received 4 for inputs, states, sequence_length"):
+        mxsame.deploy(net, [(4, 2, 3)] * 4)
 
 
 @pytest.mark.parametrize("make", ["deploy", "hybridize"])

@@ -20,7 +20,10 @@ from onnx_running import NEWEST, exported, operators, run  # noqa: E402
 
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
+from mxsame.exporting import comparing  # noqa: E402
+from mxsame.exporting.walk import Row  # noqa: E402
 from mxsame.onnx import NotCompared, checking  # noqa: E402
+from mxsame.onnx.writer import OPERATORS  # noqa: E402
 
 gluon = mx.gluon.nn
 SHAPE = (2, 3, 30, 33)
@@ -369,6 +372,20 @@ def test_unknown_operators_are_named_with_the_way_to_them(path):
     loop = Own(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
     with pytest.raises(ValueError, match=r"the operator _foreach, .*\); its steps must be operators of the graph"):
         mxsame.export_onnx(loop, path, (2, 8))
+
+
+def test_an_error_of_a_row_is_a_refusal_with_the_path(path, monkeypatch):
+    monkeypatch.setitem(OPERATORS, "sin", Row(lambda w, node, x: {}["config"]))
+    with pytest.raises(ValueError, match=r"arguments that its conversion reads; in the operator sin, .*relu0 -> .*sin0\)"):
+        mxsame.export_onnx(Own(lambda F, x: F.sin(F.relu(x))), path, (2, 8))
+
+
+@pytest.mark.parametrize("indices", [(2, 5), mx.nd.zeros((2, 5), dtype="int32")])
+def test_indices_are_sampled_from_those_that_there_are(indices, path, monkeypatch):
+    seen, run = [], comparing._outputs
+    monkeypatch.setattr(comparing, "_outputs", lambda *args: seen.append(args[2]["data"]) or run(*args))
+    mxsame.export_onnx(trained(gluon.Embedding(7, 3), (2, 5)), path, indices)
+    assert all(set(each.ravel()) <= set(range(7)) and len(set(each.ravel())) > 3 for each in seen)
 
 
 BAD = {

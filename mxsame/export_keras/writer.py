@@ -259,7 +259,11 @@ class Writer(Walk):
         long = [axis for axis in x.order if source[axis] != (1, 1)]
         groups = groups_of(source, target)
         groups.sort(key=lambda group: min(map(long.index, {*long} & {*group[0]}), default=99))
-        wanted, to = ([axis for group in groups for axis in group[side]] for side in (0, 1))
+        wanted, to = [], []
+        for before, after in groups:
+            wanted += before
+            ones = all(n in ((1, 1),) for n in map(target.__getitem__, after) if n.is_static)
+            to += sorted(after, key=lambda axis: target[axis].is_static) if ones else after  # the batch comes first
         if long == [axis for axis in wanted if axis in long]:
             return self.in_shape(x, lengths_of(target, to), to)
         if not lazy or len(target) != 2 or x.shape[0] is not None:
