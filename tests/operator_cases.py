@@ -77,7 +77,8 @@ ONE = {  # operator of one array -> arguments that need its row
     "LRN": [{"nsize": 3, "alpha": 0.1, "beta": 0.6, "knorm": 1.5}],
     "Activation": [{"act_type": kind} for kind in ("relu", "sigmoid", "tanh", "softsign", "softrelu")],
     "hard_sigmoid": [{"alpha": 0.3, "beta": 0.4}],
-    "clip": [{"a_min": -0.2, "a_max": 0.4}, {"a_min": -np.inf, "a_max": 0.4}, {"a_min": 0, "a_max": np.inf}, {"a_min": 0, "a_max": 6}],
+    "clip": [{"a_min": -0.2, "a_max": 0.4}, {"a_min": -np.inf, "a_max": 0.4}, {"a_min": 0, "a_max": np.inf},
+             {"a_min": 0, "a_max": 6}],
     "softmin": [{}, {"axis": 1, "temperature": 0.5}],
     "softmax": [{}, {"axis": 1}, {"temperature": 2.0}, {"dtype": "float64", "temperature": 0.3}],
     "log_softmax": [{}, {"axis": 1}, {"dtype": "float64"}],
@@ -114,8 +115,6 @@ ONE = {  # operator of one array -> arguments that need its row
     "shape_array": [{}],
     "UpSampling": [{"scale": 3, "sample_type": "nearest"}],
     "smooth_l1": [{}, {"scalar": 1.7}, {"scalar": 0.7}],
-    "_split_v2": [{"indices_or_sections": (1, 4), "axis": 1},
-                  {"indices_or_sections": 5, "axis": 2, "squeeze_axis": True}],
     **{
         op: [{}, {"axis": (2, 3)}, {"axis": 1, "keepdims": True}, {"axis": (0, 1), "exclude": True}, {"keepdims": True},
              {"axis": (0, 1, 2, 3), "exclude": True}]
@@ -217,12 +216,14 @@ CASES = {  # kind of node -> blocks or functions that need it; a tuple has the s
     "gather_nd": [((3, 5), lambda F, x: F.gather_nd(F.transpose(x), F.reshape(constants(F, 4, 0, 1), shape=(1, 3))))],
     "_eye": [((2, 4, 4), lambda F, x: F.broadcast_add(x, F.expand_dims(F.eye(4), axis=0)))],
     "_linspace": [((2, 4), lambda F, x: F.broadcast_add(x, F.expand_dims(F.linspace(0, 1, 4), axis=0)))],
+    "_split_v2": [lambda F, x: list(F.split_v2(x, (1, 4), axis=1)),
+                  lambda F, x: list(F.split_v2(x, 5, axis=2, squeeze_axis=True))],
     "logical_not": [lambda F, x: F.logical_not(x > 0.2)],
-    **{f"logical_{name}": [([SHAPE, SHAPE], lambda F, x, y, op=f"broadcast_logical_{name}": getattr(F, op)(x > 0, y > 0))]
-       for name in ("and", "or", "xor")},
-    **{f"logical_{name}_scalar": [
-        lambda F, x, op=f"_logical_{name}_scalar", number=number: getattr(F._internal, op)(F.floor(x * 2), scalar=number)
-        for number in (0, 3)] for name in ("and", "or", "xor")},
+    **{f"logical_{name}": [([SHAPE, SHAPE], lambda F, x, y, name=name:
+                            getattr(F, f"broadcast_logical_{name}")(x > 0, y > 0))] for name in ("and", "or", "xor")},
+    **{f"logical_{name}_scalar": [lambda F, x, name=name, number=number:
+                                  getattr(F._internal, f"_logical_{name}_scalar")(F.floor(x * 2), scalar=number)
+                                  for number in (0, 3)] for name in ("and", "or", "xor")},
     "matmul": [([(2, 3, 4), (2, 4, 5)], numpy(lambda np, x, y: np.matmul(x, y))),
                Own(lambda F, x, w: numpy(lambda np, *xs: np.matmul(*xs))(F, x, w), w=(7, 3))],
     "_npi_concatenate": [([SHAPE, SHAPE], numpy(lambda np, x, y: np.concatenate([x, y], axis=-1)))],

@@ -767,7 +767,7 @@ def constant():
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
         (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
         (lambda: dense("float16"), (1, 3), TypeError, "net must be float32 or float64 on the CPU"),
-        (norm_in_float64, (1, 3, 5), ValueError, "types that its operators take; .*; MXNet refuses the operator instancenorm"),
+        (norm_in_float64, (1, 3, 5), ValueError, "types that its operators take; .*; MXNet refuses the operator inst"),
         (Looking, (1, 3, 8, 8), TypeError, "net must not override forward; received net of type Looking"),
         (lambda: sequential(Looking()), (1, 3, 8, 8), TypeError, "net must be HybridBlocks throughout"),
         (lambda: Own(lambda F, x: None), (1, 3, 8, 8), TypeError, "net must return arrays; received NoneType"),
@@ -921,14 +921,14 @@ def test_a_batch_norm_may_end_the_body_of_a_loop(make):
     fast = make(net, x)
     running.assert_alike(fast(x), want, 1e-5)
     if fast is net:
-        with mx.autograd.record(), pytest.raises(ValueError, match=r"trained without a graph: call net.hybridize\(False"):
+        with mx.autograd.record(), pytest.raises(ValueError, match=r"trained without a graph: call net.hyb"):
             net(x)
 
 
 def test_a_recurrent_layer_by_itself_starts_with_zeros():
     net = initialized(mx.gluon.rnn.GRU(5, input_size=3))
     running.assert_alike(mxsame.deploy(net, (4, 2, 3))(normal(4, 2, 3)), net(normal(4, 2, 3)), 1e-5)
-    with pytest.raises(TypeError, match=r"all of its inputs and no more.*; received 4 for inputs, states, sequence_length"):
+    with pytest.raises(TypeError, match=r"and no more, .*; received 4 for inputs, states, sequence_length"):
         mxsame.deploy(net, [(4, 2, 3)] * 4)
 
 

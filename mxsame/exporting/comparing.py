@@ -68,12 +68,14 @@ def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: st
     sample_shapes = _sample_shapes(shapes)
     for number, sizes in enumerate(sample_shapes):
         report("running the net with MXNet", number, len(sample_shapes))
-        sample, arrays = source._replace(inputs=source.inputs._replace(shapes=sizes)), {}
+        sample = source._replace(inputs=source.inputs._replace(shapes=sizes))
         with _unless_refused(may=number > 0):
             graph = _graph_of(sample)
-            arrays, ranges, random = {}, index_ranges(graph), np.random.default_rng(0)
-            for (name, shape), given in zip(sizes.items(), data):
-                arrays[name] = _data(random, shape, given, source.types[name], ranges.get(name))
+            ranges, random = index_ranges(graph), np.random.default_rng(0)
+            arrays = {
+                name: _data(random, shape, array, source.types[name], ranges.get(name))
+                for (name, shape), array in zip(sizes.items(), data)
+            }
             samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
     report(f"comparing with {runtime}", 0, len(samples))
     all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
@@ -100,7 +102,8 @@ def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
 
 def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
     """Of each input that has indices, or lengths of sequences, the first and the one after the last of them."""
-    shapes, ranges = graph.output_shapes(), {}
+    shapes = graph.output_shapes()
+    ranges: Dict[str, Tuple[int, int]] = {}
     for node in graph.nodes():
         position, range_of = INDICES.get(node.op, (0, None))
         source = node.inputs[position] if range_of and position < len(node.inputs) else None

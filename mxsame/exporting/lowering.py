@@ -145,7 +145,8 @@ def _masked(w: Walk, node: Node, x: Any, *lengths: Any) -> Any:
     if not node.attr("use_sequence_length"):
         return x
     (steps,) = w.static(node.inputs[0], "the axis of steps", [axis])
-    left = F.broadcast_axis(F.expand_dims(F.cast(lengths[0], dtype="float32"), axis=axis), axis=axis, size=steps)
+    whole = F.floor(F.cast(lengths[0], dtype="float32"))
+    left = F.broadcast_axis(F.expand_dims(whole, axis=axis), axis=axis, size=steps)
     order = (1, steps) if axis else (steps, 1)
     left = F.broadcast_sub(left, F.reshape(F.arange(steps), shape=order))
     for _ in shape[2:]:

@@ -69,9 +69,11 @@ class Shapes:
 
 
 def batch_axes(graph: Graph) -> Dict[str, int]:
-    """The axis of each input that is the batch: the first, or the second if only so all that recurrent layers take, and
-    the zeros that cells start with, have more sequences, and not more steps."""
+    """The axis of each input that is the batch: the first, or the second if only so all that recurrent layers and masks
+    of sequences take, and the zeros that cells start with, have more sequences, and not more steps."""
     follows = {node.inputs[0]: 1 for node in graph.nodes() if node.op == "RNN"}
+    masks = (node for node in graph.nodes() if node.op == "SequenceMask" and len(node.inputs) > 1)
+    follows.update({node.inputs[0]: 1 - node.attr("axis") for node in masks})
     follows.update((Output(node), axis) for node, axis in zeros_of_batches(graph).items())
     if follows and len(graph.inputs) <= MOST_INPUTS:
         before = graph.output_shapes()

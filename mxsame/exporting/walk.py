@@ -103,9 +103,10 @@ def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
     """Let zeros whose batch follows from other arrays, as cells start with, be made of an input of the same batch."""
     users = graph.users()
     zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not _are_states(users[node])}
-    variable = next((node for node in graph.nodes() if node.op == "null" and node.name in batches), None)
+    variables = [node for node in users if node.op == "null" and node.name in batches]
     replaced = {}
-    for node, axis in zeros.items() if variable else ():
+    for node, axis in zeros.items() if variables else ():
+        variable = variables[0]
         shape, batch = node.attr("shape"), batches[variable.name]
         others = [other for other in range(len(shape)) if other != axis]
         with mx.util.np_array(False):

@@ -171,7 +171,9 @@ def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
-def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None, run: Any = None) -> Trace:
+def trace_net(
+    net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None, run: Optional[Any] = None
+) -> Trace:
     """Returns the net run on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is what runs
     it, if it is called already."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
@@ -190,7 +192,7 @@ def trace_net(net: Any, structure: Any, target: Target = ANY, is_np: Optional[bo
 
 
 def _completes_calls(net: Any) -> bool:
-    """Returns whether a net's `__call__` names its arguments, as those of Gluon's recurrent layers, which add states."""
+    """Returns whether a net's `__call__` names its arguments, as that of Gluon's recurrent layers, which adds states."""
     kinds = {each.kind for each in inspect.signature(type(net).__call__).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL not in kinds
 

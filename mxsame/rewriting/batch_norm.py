@@ -144,7 +144,7 @@ def _arithmetic(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     if len(long) > 1:
         return None
     result = OPERANDS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
-    return None if result is None else Affine(data, *result, long[0] if long else None)
+    return None if result is None else Affine(data, result[0], result[1], long[0] if long else None)
 
 
 def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:

@@ -106,8 +106,8 @@ def _repeat_edges(w: Writer, x: Value, lengths: Sequence[int], pairs: Pairs) -> 
     for axis, (pair, length) in enumerate(zip(pairs, lengths)):
         parts = [x]
         for end, count in enumerate(pair):
-            crop = [(0, 0) if each != axis else (0, length - 1) if end == 0 else (length - 1, 0) for each in range(x.rank)]
-            factors = [count if each == axis else 1 for each in range(x.rank)]
+            crop, factors = [(0, 0)] * x.rank, [1] * x.rank
+            crop[axis], factors[axis] = ((0, length - 1), (length - 1, 0))[end], count
             if count:
                 edge = along_axes(w, x, "Cropping", crop, part="edge")
                 parts.insert(end * len(parts), along_axes(w, edge, "UpSampling", factors, part="repeated"))
@@ -158,16 +158,16 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
         rows = indices_in(node, w.computed(index), length)
         if rows.ndim != 1:
             table = w.arranged(table, range(table.rank))
-        here, count = table.axis(axis), (rows.size,)
+        here = table.axis(axis)
         before, after = table.shape[:here], table.shape[here + 1 :]
-        out = w.operator("Take", table, rows.ravel().tolist(), shape=(*before, *count, *after), axis=here)
+        out = w.operator("Take", table, rows.ravel().tolist(), shape=(*before, rows.size, *after), axis=here)
         whole = (*before, *rows.shape, *after)
         return out if rows.ndim == 1 else w.in_shape(out, whole, range(len(whole)), part="indices")
     check(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
     check(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
     count, length = weight.array.shape
-    x = bounded(w, index, 0, count - 1, part="rows")
+    x = bounded(w, index, 0, int(count) - 1, part="rows")
     config, shape, order = {"input_dim": count, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
     return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 

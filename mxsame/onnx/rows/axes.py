@@ -11,7 +11,6 @@ from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import has_windows
 from mxsame.scope import NOTE
-from mxsame.validation import check
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.

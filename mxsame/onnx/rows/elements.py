@@ -49,8 +49,8 @@ def with_attributes(w: Writer, node: Node, *xs: str) -> str:
 
 @writes(*tables.forms(*tables.OF_TWO, "not_equal", "modulo"))
 def elementwise(w: Writer, node: Node, x: str, y: str = "") -> str:
-    """A comparison returns 0 or 1 of the data's type, as in MXNet, or a bool, as in NumPy. Types of NumPy's operators may
-    differ."""
+    """A comparison returns 0 or 1 of the data's type, as in MXNet, or a bool, as in NumPy, whose operators also take
+    arrays of several types."""
     kind, number, reverses = tables.of_two(node)
     is_comparison = kind in (*tables.COMPARISONS, "not_equal")
     own = [w.dtype(source) for source in node.inputs]
