@@ -192,7 +192,7 @@ def trace_net(
 
 
 def _completes_calls(net: Any) -> bool:
-    """Returns whether a net's `__call__` names its arguments, as that of Gluon's recurrent layers, which adds states."""
+    """Returns whether a net's `__call__` names its arguments, as that of Gluon's recurrent layers, to add states."""
     kinds = {each.kind for each in inspect.signature(type(net).__call__).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL not in kinds
 
