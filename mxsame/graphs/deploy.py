@@ -309,7 +309,10 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     try:
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs
-    except (AttributeError, NotImplementedError, mx.base.NotImplementedForSymbol) as error:
+    except (AttributeError, TypeError, NotImplementedError, mx.base.NotImplementedForSymbol) as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if isinstance(error, TypeError) and frame.f_globals.get("__name__", "").startswith("mxsame."):
+            raise  # a rule
         rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
         raise TypeError(f"{rule}; received {_place_of(error)}") from error
     parameters = net.collect_params()
