@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, Optional
+import re
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from mxsame.port.description import function_name
 
 
 def identity(F: Any, x: Any) -> Any:
@@ -96,8 +99,53 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the a
     "tanh_shrink": lambda F, x: x - F.tanh(x),
     "threshold": threshold,
 }
-for _name, _function in ACTIVATIONS.items():
+OF_KERAS_2 = frozenset(
+    "elu exponential gelu hard_sigmoid leaky_relu linear log_softmax mish relu relu6 selu sigmoid silu softmax softplus "
+    "softsign swish tanh".split()
+)
+DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # of arguments, where versions of Keras differ
+    2: {"hard_sigmoid": {"slope": 0.2}},
+    3: {"hard_sigmoid": {"slope": 1 / 6}, "keras.ops.gelu": {"approximate": True}},
+}
+LIBRARIES = ("tf", "keras.ops")  # before a dot: whose function it is, if it is no activation of Keras's
+OF_LIBRARIES: Dict[str, Callable] = {
+    **ACTIVATIONS,
+    "abs": lambda F, x: F.abs(x),
+    "cos": lambda F, x: F.cos(x),
+    "erf": lambda F, x: F.erf(x),
+    "exp": lambda F, x: F.exp(x),
+    "identity": identity,
+    "log_softmax_v2": ACTIVATIONS["log_softmax"],
+    "negative": lambda F, x: -x,
+    "sin": lambda F, x: F.sin(x),
+    "square": lambda F, x: F.square(x),
+}
+for _name, _function in OF_LIBRARIES.items():
     _function.__name__ = _name if _function.__name__ == "<lambda>" else _function.__name__
+
+
+def known_function(spec: Any, version: int) -> Optional[Tuple[Callable, Dict[str, Any]]]:
+    """Returns the function that a configuration names, and its arguments; None if it is the user's.
+
+    A name is Keras's own if Keras of this version has it. Keras 3 writes its own as names, and others as dicts.
+
+    >>> known_function("keras.ops.gelu", 3)[1], known_function("glu", 2), known_function("mine>gelu", 3)
+    ({'approximate': True}, None, None)
+    """
+    name = function_name(spec) or "linear"
+    library, _, short = name.rpartition(".")
+    if library in LIBRARIES or name == "log_softmax_v2":
+        function = OF_LIBRARIES.get(short)
+    else:
+        is_own = name in (OF_KERAS_2 if version == 2 else ACTIVATIONS) and not (version == 3 and isinstance(spec, dict))
+        function = ACTIVATIONS[name] if is_own else None
+    return None if function is None else (function, DEFAULTS[version].get(name, {}))
+
+
+def names_of_function(spec: Any) -> Tuple[str, str]:
+    """Returns the names by which a user's function may be given: with its package, and without."""
+    name = str(function_name(spec))
+    return name, re.sub("^.*[>.](?=.)", "", name)
 
 
 def arguments_of(function: Callable) -> Dict[str, Any]:

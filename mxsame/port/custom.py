@@ -11,9 +11,9 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.port.activations import ACTIVATIONS
+from mxsame.port.activations import known_function, names_of_function
 from mxsame.port.builder import MOST_REASONS, reason, users_code
-from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, function_name, leaves, listed
+from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, leaves, listed
 from mxsame.port.parameters import Placed
 from mxsame.port.rows import row_of
 from mxsame.port.rows._shared import is_layer
@@ -53,7 +53,7 @@ class CustomRows:
         """Notes layers that are not supported, all of them at once, and refuses names that no layer has."""
         layers = [*model.walk(), *model.layers]
         names = {name for layer in layers for name in names_of(layer)}
-        self.activations.update(name for layer in layers for name in _activations(layer.config))
+        self.activations.update(name for layer in layers for name in _activations(layer.config, model.version))
         for layer in model.walk():
             replacement = self._given(layer)
             if replacement is not None and _is_configuration(replacement):
@@ -92,14 +92,13 @@ class CustomRows:
         validation.check(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
 
 
-def _activations(config: Any) -> Iterator[str]:
+def _activations(config: Any, version: int) -> Iterator[str]:
     """Returns the names of a configuration's activations that Keras does not have, with and without their package."""
     entries = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
     for key, value in entries:
         if key in ("activation", "recurrent_activation") and not is_layer(value):
-            name = function_name(value)
-            yield from () if name is None or name in ACTIVATIONS else (name, name.split(">")[-1])
-        yield from _activations(value)
+            yield from () if known_function(value, version) else names_of_function(value)
+        yield from _activations(value, version)
 
 
 def _several(names: Iterable[str]) -> str:

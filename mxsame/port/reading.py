@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 import warnings
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from mxsame import validation
 from mxsame.port import files, keras_mxnet, weights as weighing
+from mxsame.port.activations import known_function
 from mxsame.port.config import model_of
-from mxsame.port.description import Model
+from mxsame.port.description import Layer, Model, function_name
 from mxsame.port.rows import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
@@ -28,6 +31,9 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     validation.check(contents.config is not None, f"{rule}; received {str(source)!r}, which holds weights only")
     model = model_of(contents.config, _major(contents))
     model.source = contents.config
+    if is_live:
+        for layer, theirs in _pairs(model, source):
+            layer.config = _with_functions(layer.config, theirs, model.version)
     calls = model.calls()
     validation.check(calls <= MOST_CALLS, f"layers must be called at most {MOST_CALLS} times in all", calls=calls)
     if check is not None:
@@ -50,7 +56,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     if group is not None:
         weighing.assign(model, group, by_order=weights is not None)
     elif is_live:
-        _take_live(model, source, model.native)
+        _take_live(model, source)
     elif any(layer.roles for layer in model.walk()):
         raise ValueError("weights must be given: the source holds a configuration only")
     return model
@@ -86,7 +92,8 @@ def _warn_of_averages(model: Model) -> None:
         )
 
 
-def _take_live(model: Model, live: Any, native: bool) -> None:
+def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:
+    """Yields every layer that is no model, and the live one."""
     layers = {layer.name: layer for layer in live.layers}
     for layer in model.layers:
         theirs = layers.get(layer.name)
@@ -95,8 +102,45 @@ def _take_live(model: Model, live: Any, native: bool) -> None:
         while layer.wrapped is not None:
             layer, theirs = layer.wrapped, theirs.layer
         if layer.model is not None:
-            _take_live(layer.model, theirs, native)
+            yield from _pairs(layer.model, theirs)
         else:
-            layer.weights = theirs.get_weights() if native else list(theirs.weights)
-            if layer.class_name == "SpectralNormalization":  # Keras 3 has its vector among the layer's weights
-                layer.weights.sort(key=lambda weight: "vector_u" in weight.name)
+            yield layer, theirs
+
+
+def _take_live(model: Model, live: Any) -> None:
+    for layer, theirs in _pairs(model, live):
+        layer.weights = theirs.get_weights() if model.native else list(theirs.weights)
+        if layer.class_name == "SpectralNormalization":  # Keras 3 has its vector among the layer's weights
+            layer.weights.sort(key=lambda weight: "vector_u" in weight.name)
+
+
+def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str, Any]:
+    """Returns a configuration with names of its functions by which they differ: Keras writes those of TensorFlow and of
+    the user as its own if their names are alike."""
+    changed = {}
+    for name, value in config.items():
+        if name in ("activation", "recurrent_activation"):
+            function = getattr(live, name, None) or getattr(getattr(live, "cell", None), name, None)
+            changed[name] = _named(function, value, version)
+        elif name in ("layer", "backward_layer", "cell") and isinstance(value, dict) and "config" in value:
+            own = getattr(live, "forward_layer", None) if name == "layer" else None
+            inner = _with_functions(value["config"], own or getattr(live, name, None), version)
+            changed[name] = {**value, "config": inner}
+        elif name == "cells":
+            pairs = zip(value, live.cells)
+            changed[name] = [{**each, "config": _with_functions(each["config"], cell, version)} for each, cell in pairs]
+    return {**config, **changed}
+
+
+def _named(function: Any, spec: Any, version: int) -> Any:
+    """Returns the name of a live function: the given one if that is Keras's own and so is the function, or one of
+    TensorFlow's that computes the same; else with the library or the module that has it."""
+    module, name = str(getattr(function, "__module__", "")), getattr(function, "__name__", "<lambda>")
+    if not inspect.isroutine(function) or name == "<lambda>" or ">" in str(function_name(spec)):
+        return spec
+    library = module.partition(".")[0]
+    is_library = library in ("keras", "tf_keras", "tensorflow")
+    if not is_library or getattr(sys.modules.get(module), name, None) is not function:
+        return spec if known_function(spec, version) is None else f"{module}>{name}"
+    is_same = known_function(spec, version) and not (version == 3 and name == "gelu" and ".activations" not in module)
+    return spec if is_same else f"{'tf' if library == 'tensorflow' else 'keras.ops'}.{name}"

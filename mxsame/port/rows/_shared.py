@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.port import blocks
-from mxsame.port.activations import ACTIVATIONS, arguments_of, identity
+from mxsame.port.activations import (
+    ACTIVATIONS,
+    DEFAULTS,
+    OF_LIBRARIES,
+    arguments_of,
+    identity,
+    known_function,
+    names_of_function,
+)
 from mxsame.port.builder import users_code
 from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
 from mxsame.port.table import LAYERS, Site, Value, in_place
@@ -26,32 +35,67 @@ def activated(site: Site, x: Value) -> Value:
     spec = site.config.get("activation")
     if is_layer(spec):
         return _after_layer(site, spec, x)
-    name = function_name(spec)
-    return x if name in (None, "linear") else applied(site, str(name), x)
+    return x if function_name(spec) in (None, "linear") else called(site, *function_of(site, spec), x)
 
 
 def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
     """Returns x after an activation, by Keras's name."""
-    function, arguments = function_of(site, name)
-    arguments = {**arguments, **given}
-    if name == "relu" and given.get("threshold"):
-        arguments["multiplies"] = site.version == 2
+    return called(site, ACTIVATIONS[name], {**DEFAULTS[site.version].get(name, {}), **given}, x)
+
+
+def called(site: Site, function: Callable, arguments: Dict[str, Any], x: Value) -> Value:
+    """Returns a function of x, in Keras's order of axes if the function depends on it."""
     if "axis" in arguments_of(function):
-        arguments["axis"] = x.axis(arguments.get("axis", -1))
-    elif name not in ACTIVATIONS and not commutes(function):
+        arguments = {**arguments, "axis": x.axis(arguments.get("axis", -1))}
+    elif function not in OF_LIBRARIES.values() and not commutes(function):
         x = site.keras(x)
     return site.function(function, x, **arguments)
 
 
-def function_of(site: Site, name: Optional[str]) -> Tuple[Callable, Dict[str, Any]]:
-    """Returns an activation and its arguments: Keras's own, or the user's."""
-    name = name or "linear"
-    if name in ACTIVATIONS:
-        return ACTIVATIONS[name], {"slope": 0.2 if site.version == 2 else 1 / 6} if name == "hard_sigmoid" else {}
-    key = next((key for key in (name, name.split(">")[-1]) if key in site.custom), "")
-    rule = f"activation must be one of {', '.join(ACTIVATIONS)}, or be given by custom={{{name!r}: function of (F, x)}}"
-    check(key, rule, activation=name)
+def function_of(site: Site, spec: Any) -> Tuple[Callable, Dict[str, Any]]:
+    """Returns the function of a configuration and its arguments: Keras's own, or the user's."""
+    if is_layer(spec):
+        return _function_of_layer(site, spec)
+    known = known_function(spec, site.version)
+    if known is not None:
+        return known
+    names = names_of_function(spec)
+    key = next((key for key in names if key in site.custom), "")
+    rule = f"activation must be Keras's own, or be given by custom={{{names[-1]!r}: function of (F, x)}}"
+    check(key, rule, activation=names[0])
     return _users(site.custom[key], key), {}
+
+
+def _function_of_layer(site: Site, spec: Dict[str, Any]) -> Tuple[Callable, Dict[str, Any]]:
+    """Returns the function of a layer that is an activation of each element, and its arguments."""
+    class_name, config = class_and_config(spec)
+    check(class_name in OF_LAYERS, f"activation must be a function, or {', '.join(OF_LAYERS)}", class_name=class_name)
+    inner = replace(site, layer=Layer(class_name, site.layer.name, config))
+    name, arguments = OF_LAYERS[class_name](inner)
+    inner.config.refuse_type()
+    inner.config.refuse_unread()
+    return ACTIVATIONS[name], arguments
+
+
+def _relu(site: Site) -> Tuple[str, Dict[str, Any]]:
+    given = {name: site.number(name) for name in ("max_value", "negative_slope", "threshold")
+             if site.config.get(name) is not None}  # fmt: skip
+    return "relu", relu_arguments(site, {name: value for name, value in given.items() if value or name == "max_value"})
+
+
+def relu_arguments(site: Site, given: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the arguments of a ReLU: with a threshold, Keras 2 multiplies by zeros."""
+    return {**given, "multiplies": site.version == 2} if given.get("threshold") else given
+
+
+OF_LAYERS: Dict[str, Callable[[Site], Tuple[str, Dict[str, Any]]]] = {  # the activation of a layer, and its arguments
+    "ReLU": _relu,
+    "LeakyReLU": lambda site: (  # whose `negative_slope` is `alpha` in Keras 2
+        "leaky_relu", {"negative_slope": site.number("negative_slope", site.number("alpha", 0.3))}
+    ),
+    "ELU": lambda site: ("elu", {"alpha": site.number("alpha", 1.0)}),
+    "ThresholdedReLU": lambda site: ("threshold", {"threshold": site.number("theta", 1.0)}),
+}  # fmt: skip
 
 
 def _users(function: Callable, name: str) -> Callable:
@@ -78,7 +122,7 @@ def commutes(function: Callable) -> bool:
 
 
 def is_layer(spec: Any) -> bool:
-    return isinstance(spec, dict) and "class_name" in spec and class_and_config(spec)[0] in LAYERS
+    return isinstance(spec, dict) and {"class_name", "config"} <= spec.keys() and class_and_config(spec)[0] in LAYERS
 
 
 def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:

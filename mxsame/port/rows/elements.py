@@ -8,7 +8,7 @@ import numpy as np
 
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, arguments_of
-from mxsame.port.rows._shared import activated, applied, broadcasting, merged
+from mxsame.port.rows._shared import OF_LAYERS, activated, applied, broadcasting, merged, relu_arguments
 from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
 from mxsame.port.values import BATCH
 from mxsame.validation import check
@@ -21,27 +21,11 @@ def _activation(site: Site, x: Value) -> Value:
     return activated(site, x)
 
 
-@layer("ReLU", masks=PASSES)
-def _relu(site: Site, x: Value) -> Value:
-    largest = None if site.config.get("max_value") is None else site.number("max_value")
-    slope, threshold = site.number("negative_slope", 0.0), site.number("threshold", 0.0)
-    return applied(site, "relu", x, max_value=largest, negative_slope=slope, threshold=threshold)
-
-
 @layer("LeakyReLU", masks=PASSES, types=types.CAST)
-def _leaky_relu(site: Site, x: Value) -> Value:
-    """Build the activation, whose `negative_slope` is `alpha` in Keras 2."""
-    return applied(site, "leaky_relu", x, negative_slope=site.number("negative_slope", site.number("alpha", 0.3)))
-
-
-@layer("ELU", masks=PASSES)
-def _elu(site: Site, x: Value) -> Value:
-    return applied(site, "elu", x, alpha=site.number("alpha", 1.0))
-
-
-@layer("ThresholdedReLU", masks=PASSES)
-def _thresholded(site: Site, x: Value) -> Value:
-    return applied(site, "threshold", x, threshold=site.number("theta", 1.0))
+@layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES)
+def _activation_layer(site: Site, x: Value) -> Value:
+    name, arguments = OF_LAYERS[site.layer.class_name](site)
+    return applied(site, name, x, **arguments)
 
 
 @layer("Softmax", masks=TAKES)
@@ -77,7 +61,7 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
         check(key in names, f"argument {key} must not be given", **{key: given[key]})
     if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
         given.setdefault("approximate", True)
-    return applied(site, name, x, **given)
+    return applied(site, name, x, **(relu_arguments(site, given) if name == "relu" else given))
 
 
 # -- two operands

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mxsame import nn
-from mxsame.port.description import Config, Weight, class_and_config, function_name
+from mxsame.port.description import Config, Weight, class_and_config
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows._shared import commutes, function_of, window
@@ -41,7 +41,7 @@ def _options(site: Site, config: Dict[str, Any], x: Value, states: Sequence[Valu
     check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
     return Options(
         x.shape[1],
-        *(function_of(site, function_name(config.get(name, default))) for name, default in STEPS.items()),
+        *(function_of(site, config.get(name, default)) for name, default in STEPS.items()),
         *(bool(config.get(name, False)) for name in ("return_sequences", "return_state", "go_backwards")),
         takes_mask=takes_mask,
         zero_output_for_mask=zero_output,
