@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import itertools
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -13,7 +14,7 @@ from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, Ten
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
 from mxsame.port.values import Value, with_mask
-from mxsame.validation import check
+from mxsame.validation import check, received
 
 MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
 
@@ -27,6 +28,31 @@ class Refused(ValueError):
         several = [f"the model is refused for {count} reasons"] if count > 1 else []
         more = [f".. and {count - MOST_REASONS} more"] if count > MOST_REASONS else []
         super().__init__("\n".join([*several, *self.reasons[:MOST_REASONS], *more]))
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Returns whether an error was raised by a statement of this package, as a refusal is, and not by Python, NumPy or
+    MXNet in what a statement does: their words are no reasons."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, (ValueError, TypeError)):
+        return trace is None
+    frame = trace.tb_frame
+    is_raised = frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return is_raised and str(frame.f_globals.get("__name__")).partition(".")[0] == "mxsame"
+
+
+@contextlib.contextmanager
+def refusing(layer: Layer, path: Sequence[str], inputs: Callable[[], List[Value]] = list, before: Callable = str,
+             is_replaceable: Callable = lambda: True) -> Iterator[None]:  # fmt: skip
+    """Make any error a refusal of a layer, except those in the user's code."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
+            raise
+        raise Refused([reason(layer, path, error, inputs(), before(), is_replaceable())]) from error
 
 
 @contextlib.contextmanager
@@ -101,7 +127,14 @@ class Builder:
     def _outputs(self, site: Site, values: Dict[Tensor, Value]) -> List[Value]:
         """Returns the outputs of a call. Errors of its row name the layer."""
         layer = site.layer
-        try:
+
+        def inputs() -> List[Value]:
+            return leaves([values.get(tensor) for tensor in site.call.tensors()], Value)
+
+        def before() -> str:
+            return self._custom_before(inputs())
+
+        with refusing(layer, site.path, inputs, before, lambda: not site.known.is_users):
             args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, values.__getitem__)
             if layer.model is not None and layer.wrapped is None:
                 given = args if kwargs.get("mask") is None else with_mask(args, kwargs["mask"])
@@ -112,11 +145,6 @@ class Builder:
             out = row(site, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
-        except Exception as error:
-            if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
-                raise
-            before = self._custom_before(leaves([values.get(tensor) for tensor in site.call.tensors()], Value))
-            raise Refused([reason(layer, site.path, error, before, not site.known.is_users)]) from error
 
     def _custom_before(self, values: List[Value]) -> str:
         """Returns, for an error, what the user's blocks return from which these values are computed."""
@@ -142,16 +170,20 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
     return inputs
 
 
-def reason(layer: Layer, path: Sequence[str], error: Exception, before: str = "", is_replaceable: bool = True) -> str:
+def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Value] = (), before: str = "",
+           is_replaceable: bool = True) -> str:  # fmt: skip
     """Returns why a layer is refused, by its name, and what helps: another block, if it is not the user's already."""
-    text = " ".join(str(error).split("Stack trace")[0].split())
-    if isinstance(error, mx.base.MXNetError):
-        text = f"the shapes of its inputs must fit it; MXNet says: {text}"
-    elif not isinstance(error, (ValueError, TypeError)):
-        text = f"its configuration must be as Keras writes it; received {type(error).__name__}: {text}"
+    is_own = is_refusal(error)
+    if is_own:
+        text = " ".join(str(error).split()) + before
+    elif isinstance(error, KeyError):
+        text = f"its configuration must be as Keras writes it, with {error}"
+    elif isinstance(error, mx.base.MXNetError):
+        text = f"inputs must have shapes that fit the layer; {received(shapes=[x.shape for x in inputs])}{before}"
     else:
-        text += before
-    if is_replaceable and isinstance(error, (ValueError, TypeError)) and not isinstance(error, NotReplaceable):
+        shapes = [x.shape for x in inputs]
+        text = f"its configuration must be as Keras writes it, and fit its inputs; {received(shapes=shapes)}{before}"
+    if is_replaceable and is_own and not isinstance(error, NotReplaceable):
         replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
         text += f"; {replacing} replaces the layer"
     return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"

@@ -47,11 +47,13 @@ def from_keras(
         For what is not Keras's own, or not supported. By the name of a class, of a layer or of a function between
         layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes
         and of the model's types (bools, integers of 8 and 16 bits and float16 as float32), and the mask of the first if
-        its `hybrid_forward` has a parameter `mask`; its outputs have that mask if it has `supports_masking`. Or the
-        name of the layer of Keras that the class is, as `{"MyLSTM": "LSTM"}`. Or a function of (config) that returns
-        the `{"class_name": .., "config": ..}` of such a layer, or a list of them, one after the other, of which the
-        first has the weights. By the name of an activation, "<lambda>" if it has none: a function of (F, x), as
-        `{"swish2": lambda F, x: x * F.sigmoid(2 * x)}`. Errors in a function are raised as they are.
+        its `hybrid_forward` has a parameter `mask`; its outputs have that mask if it has `supports_masking`. What a
+        layer or a function is called with besides arrays is in the configuration: by its name, and what has none in the
+        list `args`, with None for each array. Or the name of the layer of Keras that the class is, with all keys of its
+        configuration, as `{"MyLSTM": "LSTM"}`. Or a function of (config) that returns the `{"class_name": ..,
+        "config": ..}` of such a layer, or a list of them, one after the other, of which the first has the weights. By
+        the name of an activation, "<lambda>" if it has none: a function of (F, x), as `{"swish2": lambda F, x: x *
+        F.sigmoid(2 * x)}`. Errors in a function are raised as they are.
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
     progress : function of (stage, done, total), optional

@@ -12,8 +12,8 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port.activations import known_function, names_of_function
-from mxsame.port.builder import MOST_REASONS, reason, users_code
-from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, leaves, listed
+from mxsame.port.builder import MOST_REASONS, Refused, refusing, users_code
+from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, leaves, listed, mapped
 from mxsame.port.parameters import Placed
 from mxsame.port.rows import row_of
 from mxsame.port.rows._shared import is_layer
@@ -22,7 +22,7 @@ from mxsame.port.steps import inferred_types
 from mxsame.port.table import KERAS, LAYERS, TAKES, Row
 from mxsame.port.types import GIVEN, OWN, known as known_type
 from mxsame.port.values import Operand, Value
-from mxsame.validation import check_type
+from mxsame.validation import check, check_type
 
 
 class CustomRows:
@@ -53,33 +53,39 @@ class CustomRows:
         """Notes layers that are not supported, all of them at once, and refuses names that no layer has."""
         layers = [*model.walk(), *model.layers]
         names = {name for layer in layers for name in names_of(layer)}
-        self.activations.update(name for layer in layers for name in _activations(layer.config, model.version))
+        for layer in layers:
+            with refusing(layer, [layer.name]):
+                self.activations.update(_activations(layer.config, model.version))
         for layer in model.walk():
             replacement = self._given(layer)
             if replacement is not None and _is_configuration(replacement):
-                self._replace(layer, replacement)
+                with refusing(layer, [layer.name], is_replaceable=lambda: False):
+                    self._replace(layer, replacement)
         missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
         if missing:
             keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             self.unsupported.append(
-                f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config, "
-                "weights) -> HybridBlock (on the command line the dict of a module, --custom MODULE:NAME); "
+                f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> layers of "
+                "Keras that compute the same, or of (config, weights) -> HybridBlock (on the command line the dict of a "
+                f"module, --custom MODULE:NAME); "
                 f"received {_several(f'{names_of(layer)[1]} ({layer.name!r})' for layer in missing)}"
             )
         for layer in model.walk():
             row = row_of(layer)
             try:
-                if row is not None and (self._given(layer) is None or id(layer) in self.after):
-                    row.weights_of(layer.config)
-            except Exception as error:  # whatever comes of another structure of its configuration
-                self.unsupported.append(reason(layer, [layer.name], error))
+                with refusing(layer, [layer.name]):
+                    if row is not None and (self._given(layer) is None or id(layer) in self.after):
+                        row.weights_of(layer.config)
+            except Refused as error:
+                self.unsupported += error.reasons
         unknown = sorted(map(str, set(self.custom) - names - self.activations))
         rule = "custom must have names of the model's layers, classes or functions"
         validation.check(not unknown, rule, custom=unknown)
 
     def _replace(self, layer: Layer, replacement: Any) -> None:
         """Give a layer the class and the configuration that the user names for it."""
-        if isinstance(replacement, str):
+        layer.named = isinstance(replacement, str)
+        if layer.named:
             entries = [{"class_name": replacement, "config": layer.config}]
         else:
             with users_code():
@@ -141,12 +147,24 @@ def names_of(layer: Layer) -> Tuple[str, str, str]:
     return layer.name, name, name.split(">")[-1]
 
 
+def _has_constants(argument: Any) -> bool:
+    """Returns whether an argument is, or has in its lists and dicts, what is no tensor."""
+    if isinstance(argument, (list, dict)):
+        return any(map(_has_constants, argument.values() if isinstance(argument, dict) else argument))
+    return argument is not None and not isinstance(argument, Value)
+
+
 def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
-    """Call a block of the user's, on arrays in Keras's order, and the mask of the first if it takes one."""
+    """Call a block of the user's, on arrays in Keras's order, and the mask of the first if it takes one. What else the
+    layer is called with is in the configuration that its function gets."""
     layer, known = site.layer, site.known
+    given = {"args": list(inputs), **constants}
+    given = {name: mapped(each, Value, lambda x: None) for name, each in given.items() if _has_constants(each)}
+    is_same = repr(known.at_first("constants", given)) == repr(given)
+    check(is_same, "arguments that are no tensors must be the same in all calls of a custom layer", **given)
     if known.block is None:
         with users_code():
-            block = make(site.config, [np.asarray(array) for array in layer.weights])
+            block = make({**site.config, **given}, [np.asarray(array) for array in layer.weights])
         known.is_users = True
         if not isinstance(block, mx.gluon.HybridBlock):
             raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")

@@ -12,6 +12,12 @@ WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
 # keys of a configuration that mean nothing for values, in every layer; a row has others of its own
 MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
+# keys that a row reads, and that not every class or version of Keras writes
+AT_TIMES = (
+    "|alpha|attention_axes|backward_layer|causal|data_format|depth_multiplier|dilation_rate|groups|interpolation"
+    "|negative_slope|output_shape|recurrent_activation|score_mode|time_major|use_bias|use_gate|value_dim"
+    "|zero_output_for_mask"
+)
 # Keras's own classes, by what its files say
 KERAS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
@@ -61,6 +67,12 @@ class Config(Dict[str, Any]):
             known = name in self.read or re.fullmatch(f"{MEANINGLESS}|dtype|{unread}", name)
             check(known or is_off(value), f"{name} must not be given, or have its default", **{name: value})
 
+    def refuse_missing(self) -> None:
+        """Refuse a configuration without a key that was read, unless Keras itself may leave it out."""
+        missing = sorted(name for name in self.read - self.keys() if not re.fullmatch(AT_TIMES, name))
+        rule = "a class that is named as one of Keras's must have all keys of its configuration"
+        check(not missing, f"{rule}; else give a function of (config) -> layers of Keras", missing=missing)
+
     def refuse_type(self, unread: str = "") -> None:
         """Refuse a layer of another type than float32, unless `unread` has its key: it is no other in float32."""
         dtype = type_name(super().get("dtype"))
@@ -100,7 +112,8 @@ class Layer:
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
     and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
     for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `first_call`
-    is the number of the first of its calls. `stored_as` is its class in the file, if the user has named another one.
+    is the number of the first of its calls. `stored_as` is its class in the file, if the user has named another one;
+    then `named` is whether that is by its name alone.
     """
 
     class_name: str
@@ -113,6 +126,7 @@ class Layer:
     roles: Optional[List[Weight]] = None
     first_call: int = 0
     stored_as: str = ""
+    named: bool = False
 
     @property
     def wrapped(self) -> Optional[Layer]:

@@ -15,7 +15,7 @@ from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.validation import check_not_empty, check_shape
+from mxsame.validation import check, check_not_empty, check_shape
 
 
 class Network(HybridBlock):
@@ -106,6 +106,8 @@ class Network(HybridBlock):
         type that the model declares, or that of the parameters."""
         if len(arrays) != len(self.inputs):
             raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
+        batches = [shape[0] for shape in map(tensors.known_shape, arrays) if shape]
+        check(len({n for n in batches if n}) <= 1, "inputs must have the same batch", batches=batches)
         others = [x for x in arrays if isinstance(x, mx.nd.NDArray) and x.dtype in (np.float16, np.float64)]
         weights = [(np.dtype(x.dtype).name, len(x.shape)) for x in self.collect_params().values()] if others else []
         if any(name == "float16" and rank > 1 for name, rank in weights):

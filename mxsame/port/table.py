@@ -82,6 +82,8 @@ class Row:
         out = out if dtype is None else mapped(out, Value, lambda each: each._replace(dtype=dtype))
         if self.unread is not None:
             self.weights_of(site.config)
+            if site.layer.named:
+                site.config.refuse_missing()
             try:
                 site.config.refuse_unread(self.unread)
             except ValueError as error:  # whose outputs are there for the layers behind it
@@ -118,6 +120,9 @@ class Row:
         named = {name: each if self.kinds.get(name) == OPERAND else mapped(each, np.ndarray, np.ndarray.tolist)
                  for name, each in named.items()}  # fmt: skip
         inputs = list(args[len(free) :])
+        is_missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
+        check(not is_missing, f"argument {', '.join(is_missing)} must be given", **named)
+        check(many or not inputs, f"arguments must be at most {len(kinds)}; received {len(inputs) + len(named)}")
         for name, value in self.signature.bind(*inputs, **named).arguments.items():
             _check(name, self.signature.parameters[name], self.kinds[name], value)
         return [inputs, named]

@@ -129,6 +129,7 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     array = given.astype(data.dtype).astype("float64")
     fits = data.dtype in types.FLOATS or np.array_equal(array, given)
     check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
+    check(array.ndim <= data.rank, "a constant must have no more axes than the tensor", shape=array.shape)
     if array.size == 1:
         return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
