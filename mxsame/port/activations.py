@@ -99,10 +99,8 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the a
     "tanh_shrink": lambda F, x: x - F.tanh(x),
     "threshold": threshold,
 }
-OF_KERAS_2 = frozenset(
-    "elu exponential gelu hard_sigmoid leaky_relu linear log_softmax mish relu relu6 selu sigmoid silu softmax softplus "
-    "softsign swish tanh".split()
-)
+OF_KERAS_3 = ("celu", "glu", "hard_shrink", "hard_silu", "hard_swish", "hard_tanh", "log_sigmoid", "soft_shrink")
+OF_KERAS_3 += ("sparse_plus", "sparse_sigmoid", "squareplus", "tanh_shrink", "threshold")  # and not of Keras 2
 DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # of arguments, where versions of Keras differ
     2: {"hard_sigmoid": {"slope": 0.2}},
     3: {"hard_sigmoid": {"slope": 1 / 6}, "keras.ops.gelu": {"approximate": True}},
@@ -137,8 +135,8 @@ def known_function(spec: Any, version: int) -> Optional[Tuple[Callable, Dict[str
     if library in LIBRARIES or name == "log_softmax_v2":
         function = OF_LIBRARIES.get(short)
     else:
-        is_own = name in (OF_KERAS_2 if version == 2 else ACTIVATIONS) and not (version == 3 and isinstance(spec, dict))
-        function = ACTIVATIONS[name] if is_own else None
+        is_others = isinstance(spec, dict) if version == 3 else name in OF_KERAS_3
+        function = None if is_others else ACTIVATIONS.get(name)
     return None if function is None else (function, DEFAULTS[version].get(name, {}))
 
 

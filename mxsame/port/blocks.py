@@ -74,6 +74,11 @@ def variance(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return F.mean(deviations * deviations, axis=axis, keepdims=keepdims)
 
 
+def softmax_over(F: Any, x: Any, axes: Sequence[int]) -> Any:
+    """Returns the softmax over all elements along several axes."""
+    return F.exp(F.broadcast_sub(x, log_sum_exp(F, x, axis=tuple(axes), keepdims=True)))
+
+
 def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     """Returns the logarithm of the sum of e^x: without overflow, since the largest element is subtracted unless it is
     infinite."""

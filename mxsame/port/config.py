@@ -103,6 +103,7 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
 def _layer(entry: Any, version: int, depth: int) -> Layer:
     check(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
     class_name, config = _class_and_config(entry)
+    config = {key: _number(value) for key, value in config.items()}
     name = entry.get("name", config.get("name"))
     named = isinstance(name, str) and name
     check(named, f"a layer must have a name; received a {class_name} with {received(name=name)}")
@@ -114,6 +115,12 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
         return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1))
     stored_as = "RNN" if entry["class_name"] == "RNN" else ""
     return Layer(class_name, name, config, operator=_operator(entry, class_name, config, version), stored_as=stored_as)
+
+
+def _number(value: Any) -> Any:
+    """Returns a value of a configuration, with the numbers of what Keras 3 writes as an array."""
+    is_array = isinstance(value, dict) and value.get("class_name") in ("__tensor__", "__numpy__")
+    return _argument(value).tolist() if is_array else value
 
 
 def _wrapped(entry: Any, version: int, depth: int) -> Model:

@@ -65,9 +65,9 @@ class CustomRows:
         if missing:
             keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             self.unsupported.append(
-                f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> layers of "
-                "Keras that compute the same, or of (config, weights) -> HybridBlock (on the command line the dict of a "
-                f"module, --custom MODULE:NAME); "
+                f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> layers "
+                "of Keras that compute the same, or of (config, weights) -> HybridBlock (on the command line the dict "
+                "of a module, --custom MODULE:NAME); "
                 f"received {_several(f'{names_of(layer)[1]} ({layer.name!r})' for layer in missing)}"
             )
         for layer in model.walk():

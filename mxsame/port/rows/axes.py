@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from mxsame.port import blocks, types
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
-from mxsame.port.table import KERAS, Operand, Site, Value, layer, operator
+from mxsame.port.table import KERAS, OPERATORS, Operand, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
 from mxsame.port.values import BATCH, OpenLength
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
@@ -104,7 +106,10 @@ def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
 
 
 @operator("tile", types=KEPT, names={"multiples": "repeats"})
-def _tile(site: Site, x: Value, repeats: Sequence[int]) -> Value:
+def _tile(site: Site, x: Value, repeats: Any) -> Value:
+    """Repeat the tensor along each axis; Keras 3 takes fewer numbers, those of the last axes."""
+    repeats = listed(repeats)
+    repeats = [1] * (x.rank - len(repeats) if site.version == 3 else 0) + repeats
     fits = len(repeats) == x.rank and repeats[0] == 1
     check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
     counts = [integer("multiples", count, 1) for count in repeats]
@@ -121,10 +126,13 @@ def _stack(site: Site, xs: Operand, axis: int = 0) -> Any:
 
 @operator("pad", types=KEPT_IN_FLOAT32, names={"paddings": "pad_width"})
 def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Value:
+    pad_width = listed(pad_width)
+    if len(pad_width) == 1 and site.version == 3:  # one pair, or number, for all axes
+        pad_width *= x.rank
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
     rule = f"mode must be one of {', '.join(modes)}, with pads for each axis"
     check(mode in modes and len(pad_width) == x.rank, rule, mode=mode, paddings=pad_width)
-    pads = [pads_of_axis("pads", list(pair)) for pair in pad_width]
+    pads = [pads_of_axis("pads", pair) for pair in pad_width]
     check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
@@ -235,6 +243,40 @@ def _get_item(site: Site, x: Operand, key: Any) -> Any:
     return site.function(blocks.expand_dims, x, axes=new) if new else x
 
 
+@operator("slice", types=KEPT, names={"start_indices": "begin", "shape": "size"})
+def _slice_operator(site: Site, x: Value, begin: Sequence[int], size: Sequence[int]) -> Value:
+    """Take so many elements from a position, along each axis; -1 is all that follow."""
+    check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
+    starts, counts = (list(map(partial(integer, name), each, [least] * x.rank)) for name, each, least in (
+        ("begin", begin, 0), ("size", size, -1)))  # fmt: skip
+    lengths = [n if count == -1 else start + count for start, count, n in zip(starts, counts, x.shape)]
+    fits = all(end is None or n is None or end <= n for end, n in zip(lengths, x.shape))
+    check(fits, "begin and size must be within the tensor", begin=begin, size=size, shape=x.shape)
+    ends = [None if count == -1 else end for count, end in zip(counts, lengths)]
+    return _get_item(site, x, [{"start": at or None, "stop": end, "step": None} for at, end in zip(starts, ends)])
+
+
+@operator("strided_slice", types=KEPT)
+def _strided_slice(
+    site: Site, x: Value, begin: Sequence[int], end: Sequence[int], strides: Optional[Sequence[int]] = None,
+    begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0,
+) -> Value:  # fmt: skip
+    """Index as `tf.strided_slice`, whose masks have a bit for each entry."""
+    key: List[Any] = []
+    for at, (first, last, step) in enumerate(zip(begin, end, strides or [1] * len(begin))):
+        if ellipsis_mask >> at & 1:
+            key.append("...")
+        elif new_axis_mask >> at & 1:
+            key.append(None)
+        elif shrink_axis_mask >> at & 1:
+            key.append(first)
+        else:
+            start = None if begin_mask >> at & 1 or (first == 0 and step > 0) else first
+            stop = None if end_mask >> at & 1 else last
+            key.append({"start": start, "stop": stop, "step": None if step == 1 else step})
+    return _get_item(site, x, key)
+
+
 def _indices(key: Sequence[Any], rank: int) -> list:
     """Returns one entry for each axis and each new one: a slice, a number, or None."""
     key = ["..." if entry == "..." or (isinstance(entry, dict) and "start" not in entry) else entry for entry in key]
@@ -287,6 +329,11 @@ def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -
     x = site.cast(x, "bool") if site.row.name in ("any", "all") else x
     out = site.function(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
     return out._replace(dtype=x.dtype)
+
+
+@operator("moments")
+def _moments(site: Site, x: Value, axes: Any, keepdims: bool = False) -> List[Value]:
+    return [_reduction(replace(site, row=OPERATORS[name]), x, axes, keepdims) for name in ("mean", "var")]
 
 
 @operator("argmax", "argmin", types=OWN)

@@ -8,7 +8,8 @@ import numpy as np
 
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, arguments_of
-from mxsame.port.rows._shared import OF_LAYERS, activated, applied, broadcasting, merged, relu_arguments
+from mxsame.port.description import listed
+from mxsame.port.rows._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
 from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
 from mxsame.port.values import BATCH
 from mxsame.validation import check
@@ -40,9 +41,11 @@ def _softmax(site: Site, x: Value) -> Value:
             is_bool = mask.dtype == "bool"
             kept = mask if is_bool else site.function(blocks.scalar, mask, operator="greater", value=0.5)
             x = site.function(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
-    axis = site.config.get("axis", -1)
-    (axis,) = axis if isinstance(axis, (list, tuple)) and len(axis) == 1 else (axis,)
-    out = applied(site, "softmax", x, axis=axis)
+    axes = listed(site.config.get("axis", -1))
+    if len(axes) == 1:
+        out = applied(site, "softmax", x, axis=axes[0])
+    else:
+        out = site.function(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
     if mask is not None and site.version == 3:  # zeros even if all is masked
         out = site.function(blocks.choose, kept, out, numbers=(None, 0.0))
     return out._replace(mask=mask)
@@ -136,6 +139,20 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
     data, array = broadcasting("array", array, data, stored)
     return site.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
+
+
+@operator("bias_add")
+def _bias_add(site: Site, value: Value, bias: Operand, data_format: Any = None) -> Value:
+    """Add a vector of a number for each channel."""
+    array = np.asarray(bias)
+    check(array.ndim == 1, "bias must be a constant vector", bias=bias)
+    ones = value.rank - 2 if str(data_format).startswith("NC") else 0
+    return _computed(site, "add", value, array.reshape(-1, *(1,) * ones))
+
+
+@operator("squared_difference")
+def _squared_difference(site: Site, x: Operand, y: Operand) -> Value:
+    return site.function("square", _computed(site, "subtract", x, y))
 
 
 # -- one operand

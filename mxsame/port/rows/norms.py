@@ -10,7 +10,7 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.port import blocks
-from mxsame.port.description import Weight
+from mxsame.port.description import Weight, listed
 from mxsame.port.parameters import Conversion
 from mxsame.port.rows._shared import at_inference_only, axes_of, broadcasting
 from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, Site, Value, layer, operator
@@ -102,8 +102,11 @@ def _along(
 
 @layer("LayerNormalization", order=SETTLED, weights=(GAMMA, BETA), masks=PASSES, types=CAST_IN_KERAS[2])
 def _layer_norm(site: Site, x: Value) -> Value:
+    """Normalize over axes, whose weights Keras keeps in the order in which the axes are given, and then reshapes."""
     axes, epsilon = _axes(site, x), site.number("epsilon", 1e-3)
-    return _along(site, blocks.scale_shift, x, axes, before=blocks.standardized, over=x.axes(axes), epsilon=epsilon)
+    stored = tuple(x.shape[axis % x.rank] for axis in listed(site.config.get("axis", -1)))
+    options = {"before": blocks.standardized, "over": x.axes(axes), "epsilon": epsilon}
+    return _along(site, blocks.scale_shift, x, axes, stored, **options)
 
 
 @layer("RMSNormalization", order=SETTLED, weights=[Weight("scale", "gamma")])
@@ -117,7 +120,7 @@ def _rms_norm(site: Site, x: Value) -> Value:
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES)
 def _group_norm(site: Site, x: Value) -> Value:
     axis = _axes(site, x)
-    check(axis in ([1], [x.rank - 1]) and x.rank >= 3, "axis must be the channels of an image", axis=axis)
+    check(axis in ([1], [x.rank - 1]), "axis must be the channels of an image", axis=axis)
     x = site.steps.arranged(x, axis != [1])
     channels, groups = x.shape[axis[0]], site.config.get("groups", 32)
     check(channels, "channels must have a static length", shape=x.shape)

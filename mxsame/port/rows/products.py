@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks
-from mxsame.port.description import Weight, leaves
+from mxsame.port.description import Weight, leaves, listed
 from mxsame.port.parameters import TRANSPOSED, Conversion
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, to_order
 from mxsame.port.table import KERAS, PASSES, SETTLED, Operand, Site, Value, layer, operator
@@ -198,6 +198,31 @@ def _matmul(site: Site, x: Value, y: Operand, transpose_a: bool = False, transpo
         return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
     first, second = "ji" if transpose_a else "ij", "kj" if transpose_b else "jk"
     return _einsum(site, x, y, subscripts=f"...{first},...{second}->...ik")
+
+
+@operator("tensordot", order=KERAS, names={"b": "y", "x2": "y"})
+def _tensordot(site: Site, x: Value, y: Operand, axes: Any = 2) -> Value:
+    """Multiply by a constant array, with a sum over axes of both, none of which is the batch."""
+    array = np.asarray(y, "float32")
+    check(not isinstance(y, Value) and array.ndim, "the second tensor must be a constant array")
+    if isinstance(axes, int):
+        axes = [list(range(x.rank - axes, x.rank)), list(range(axes))]
+    first, second = ([axis % rank for axis in listed(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
+    lengths = [x.shape[axis] for axis in first]
+    fits = 0 not in first and lengths == [array.shape[axis] for axis in second]
+    check(fits, "axes must be static, alike, and not the batch", axes=axes, shapes=[x.shape, array.shape])
+    free = [axis for axis in range(x.rank) if axis not in first]
+    made = [axis for axis in range(array.ndim) if axis not in second]
+    x = to_order(site, x, [*free, *first]) if first else site.function(blocks.expand_dims, x, axes=(x.rank,))
+    if len(first) != 1 and first:
+        x = site.function(blocks.reshape, x, to=(*(0 for _ in free), -1))
+    weight = array.transpose([*made, *second]).reshape(-1, math.prod(lengths))
+    out = site.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
+    if len(made) == 1:
+        return out
+    shape = (*(x.shape[axis] for axis in range(len(free))), *(array.shape[axis] for axis in made))
+    to = (*(0 for _ in free), *(array.shape[axis] for axis in made))
+    return site.function(blocks.reshape, out, shape=shape, to=to)
 
 
 @operator("einsum", order=KERAS)

@@ -10,14 +10,16 @@ import math
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+import numpy as np
+
 from mxsame import nn, padding as arithmetic, validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
-from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Site, Value, in_place, layer, operator
+from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Operand, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
-from mxsame.validation import check, integer
+from mxsame.validation import check, integer, pads_of_axis
 
 DEPTHWISE = Weight("depthwise_kernel", "weight")
 SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
@@ -80,6 +82,51 @@ def _convolution(site: Site, x: Value) -> Value:
     check(one, "strides and dilation_rate must not both be above 1", strides=strides)
     lengths = _lengths(site, arithmetic.output_size, x, *arguments.values())
     return _convolved(site, x, kind, lengths, arguments)
+
+
+OPERATORS_OF_LAYERS = {**{f"conv{rank}d": f"Conv{rank}D" for rank in (1, 2, 3)}, "depthwise_conv2d": "DepthwiseConv2D"}
+
+
+@operator(*OPERATORS_OF_LAYERS, "conv", "depthwise_conv", order=UNPADDED,
+          names={"filter": "kernel", "filters": "kernel", "stride": "strides", "rate": "dilations",
+                 "dilation_rate": "dilations"})  # fmt: skip
+def _convolution_operator(
+    site: Site, x: Value, kernel: Operand, strides: Any = 1, padding: Any = "valid", data_format: Any = None,
+    dilations: Any = None, use_cudnn_on_gpu: bool = True,
+) -> Value:  # fmt: skip
+    """Convolve with a constant kernel, as the layer of that name does with its own. TensorFlow's padding may be a pair
+    for each axis, the batch and the channels among them."""
+    rank, array, is_depthwise = x.rank - 2, np.asarray(kernel), site.row.name.startswith("depthwise")
+    check(not isinstance(kernel, Value), "kernel must be a constant")
+    class_name = OPERATORS_OF_LAYERS.get(site.row.name, f"{'Depthwise' * is_depthwise}Conv{rank}D")
+    x, config = x, _of_operator(x, data_format, strides=strides, dilation_rate=dilations)
+    if not isinstance(padding, str):
+        x = site.function(
+            blocks.pad, site.padded(x), pads=x.ordered([pads_of_axis("padding", pair) for pair in padding])
+        )
+        padding = "valid"
+    config.update(padding=padding, kernel_size=array.shape[:-2], use_bias=False, trainable=False)
+    if is_depthwise:
+        config["depth_multiplier"] = array.shape[-1]
+    else:
+        channels = x.shape[1 if config["data_format"] == "channels_first" else -1] or array.shape[-2]
+        config.update(filters=array.shape[-1], groups=channels // array.shape[-2])
+    weight = DEPTHWISE if is_depthwise else KERNEL
+    return in_place(site, Layer(class_name, site.name, config, weights=[array], roles=[weight]), x)
+
+
+def _of_operator(x: Value, data_format: Any, **given: Any) -> Dict[str, Any]:
+    """Returns the configuration of a layer for an operator's numbers: TensorFlow's may have entries for the batch and
+    the channels, which must be 1."""
+    rank, first = x.rank - 2, str(data_format) == "channels_first" or str(data_format).startswith("NC")
+    config: Dict[str, Any] = {"data_format": "channels_first" if first else "channels_last"}
+    for name, value in given.items():
+        entries = value
+        if isinstance(value, list) and len(value) == rank + 2:
+            entries, others = (value[2:], value[:2]) if first else (value[1:-1], [value[0], value[-1]])
+            check(others == [1, 1], f"{name} must be 1 for the batch and the channels", **{name: value})
+        config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
+    return config
 
 
 @layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=CHANNELS_FIRST, weights=(KERNEL, BIAS))
@@ -150,14 +197,7 @@ def _pool(
 ) -> Value:
     """Pool as the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
     rank, kind = x.rank - 2, "Max" if site.row.name == "max_pool" else "Average"
-    first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
-    config: Dict[str, Any] = {"padding": padding, "data_format": "channels_first" if first else "channels_last"}
-    for name, value in (("pool_size", pool_size), ("strides", strides)):
-        entries = value
-        if isinstance(value, list) and len(value) == rank + 2:
-            entries, others = (value[2:], value[:2]) if first else (value[1:-1], [value[0], value[-1]])
-            check(others == [1, 1], f"{name} must be 1 for the batch and the channels", **{name: value})
-        config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
+    config = {"padding": padding, **_of_operator(x, data_format, pool_size=pool_size, strides=strides)}
     return in_place(site, Layer(f"{kind}Pooling{rank}D", site.name, config), x)
 
 
