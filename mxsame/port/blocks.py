@@ -484,8 +484,10 @@ class Function(mx.gluon.HybridBlock):
     those of vectors are Keras's.
     """
 
-    def __init__(self, function: Any, prefix: Optional[str] = None, shapes: Any = None, **arguments: Any):
-        super().__init__(prefix=prefix)
+    def __init__(
+        self, function: Any, prefix: Optional[str] = None, shapes: Any = None, params: Any = None, **arguments: Any
+    ):
+        super().__init__(prefix=prefix, params=params)
         self.function = function if isinstance(function, str) else function.__name__
         self.arguments, self._function = arguments, function
         with self.name_scope():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import numpy as np
 
@@ -84,7 +84,24 @@ def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
         last[tensor.layer] = max(last.get(tensor.layer, 0), tensor.call)
     for layer in layers:  # Keras 2 counts the calls of a nested model from 1: its first node is its own
         layer.first_call = int(layer.model is not None and last.get(layer.name, 0) >= len(layer.calls))
+    _leave_out_losses(layers, outputs)
     return Model(str(config.get("name", "model")), layers, inputs, outputs, version, keys=keys)
+
+
+def _leave_out_losses(layers: List[Layer], outputs: List[Tensor]) -> None:
+    """Forget the calls of `add_loss` and `add_metric`, and of layers that only feed them."""
+    left_out = {layer.name for layer in layers if layer.class_name in ("AddLoss", "AddMetric")}
+    takers: Dict[str, Set[str]] = {layer.name: set() for layer in layers}
+    for layer in layers if left_out else ():
+        for tensor in (tensor for call in layer.calls for tensor in call.tensors()):
+            takers.setdefault(tensor.layer, set()).add(layer.name)
+    for output in outputs:
+        takers.setdefault(output.layer, set()).add("")
+    for layer in [*reversed(layers)] * bool(left_out):
+        if layer.class_name != "InputLayer" and takers[layer.name] and takers[layer.name] <= left_out:
+            left_out.add(layer.name)
+    for layer in layers:
+        layer.calls = [] if layer.name in left_out else layer.calls
 
 
 def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:

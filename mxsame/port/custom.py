@@ -61,7 +61,8 @@ class CustomRows:
             if replacement is not None and _is_configuration(replacement):
                 with refusing(layer, [layer.name], is_replaceable=lambda: False):
                     self._replace(layer, replacement)
-        missing = [layer for layer in model.walk() if layer.class_name != "InputLayer" and not self.row_of(layer)]
+        called = [layer for layer in model.walk() if layer.calls and layer.class_name != "InputLayer"]
+        missing = [layer for layer in called if not self.row_of(layer)]
         if missing:
             keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             self.unsupported.append(

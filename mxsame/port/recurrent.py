@@ -78,8 +78,8 @@ class Stepwise(mx.gluon.HybridBlock):
     ndim, kind = 3, "LSTM"
     units: int  # elements, or channels, of each state
 
-    def __init__(self, options: Options, prefix: Optional[str] = None):
-        super().__init__(prefix=prefix)
+    def __init__(self, options: Options, **gluons: Any):
+        super().__init__(**gluons)
         self.options = options
 
     def hybrid_forward(self, F: Any, x: Any, *more: Any, **parameters: Any) -> Any:
@@ -93,10 +93,6 @@ class Stepwise(mx.gluon.HybridBlock):
         else:
             output = F.squeeze(F.slice_axis(sequence, axis=0, begin=-1, end=None), axis=0)
         return [output, *states] if options.return_state else output
-
-    def any_number_of_steps(self) -> None:
-        """Forget the number of steps: the layer is called with several."""
-        self.options = self.options._replace(steps=None)
 
     def activations(self, F: Any) -> List[Callable]:
         """Returns the two activations of a step. A hard sigmoid is only its bounds: see `scaled`."""
@@ -176,8 +172,8 @@ class Recurrent(Stepwise):
     """
 
     def __init__(self, kind: str, units: int, in_units: int, options: Options, use_bias: bool = True,
-                 reset_after: bool = False, prefix: Optional[str] = None):  # fmt: skip
-        super().__init__(options, prefix)
+                 reset_after: bool = False, **gluons: Any):  # fmt: skip
+        super().__init__(options, **gluons)
         self.kind, self.units, self._reset_after = kind, units, reset_after
         self._rows = rows = units * len(KINDS[kind].gates)
         with self.name_scope():
@@ -330,15 +326,11 @@ class Bidirectional(mx.gluon.HybridBlock):
     Returns the output, or both with a `merge_mode` of None, and the last states of both if they return theirs.
     """
 
-    def __init__(self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], prefix: Any = None):
-        super().__init__(prefix=prefix)
+    def __init__(self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], **gluons: Any):
+        super().__init__(**gluons)
         self._merge_mode = merge_mode
         with self.name_scope():
             self.forwards, self.backwards = forwards(prefix="forward_"), backwards(prefix="backward_")
-
-    def any_number_of_steps(self) -> None:
-        for layer in (self.forwards, self.backwards):
-            layer.any_number_of_steps()
 
     def hybrid_forward(self, F: Any, x: Any, *more: Any) -> Any:
         options, states = self.forwards.options, list(more)
@@ -361,8 +353,8 @@ class ConvLSTM(Stepwise):
     latter with SAME and stride 1, as in Keras.
     """
 
-    def __init__(self, i2h: Callable, h2h: Callable, options: Options, prefix: Optional[str] = None):
-        super().__init__(options, prefix)
+    def __init__(self, i2h: Callable, h2h: Callable, options: Options, **gluons: Any):
+        super().__init__(options, **gluons)
         with self.name_scope():
             self.i2h, self.h2h = i2h(prefix="i2h_"), h2h(prefix="h2h_")
         self.ndim, self.units = self.i2h.num_spatial_dims + 3, self.h2h.weight.shape[1]

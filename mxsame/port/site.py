@@ -18,10 +18,12 @@ from mxsame.validation import check
 
 @dataclass
 class Known:
-    """What is known of a layer once it was called: its block, what holds of all its calls, and its first output."""
+    """What is known of a layer once it was called: its block, those for calls with other arguments, which have the same
+    parameters, what holds of all its calls, and its first output."""
 
     layer: Layer
     block: Any = None
+    variants: Dict[str, Any] = field(default_factory=dict)
     is_users: bool = False
     in_all_calls: Dict[str, Any] = field(default_factory=dict)
     output: Optional[Value] = None
@@ -132,23 +134,22 @@ class Site:
 
     # -- steps
 
-    def same_in_all_calls(self, **options: Any) -> None:
-        """Refuse a call with other options than the first: the layer has one block, which is made for these."""
-        for name, value in options.items():
-            is_same = self.known.at_first(name, value) == value
-            check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
-
-    def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None) -> List[Value]:
+    def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None,
+              options: Any = None) -> List[Value]:  # fmt: skip
         """Add a step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
-        `conversions` maps weights to conversions, others are as they are."""
-        if self.known.block is None:
+        `conversions` maps weights to conversions, others are as they are. Calls with other `options` have blocks of
+        their own with the same parameters, which `make(prefix=.., params=..)` makes."""
+        known, variant = self.known, repr(options)
+        if known.block is None:
             block = self.steps.made(make, self.name)
             try:
                 fill(block, self.layer, conversions or {})
             except ValueError as error:
                 raise NotReplaceable(str(error)) from error
-            self.known.block = block
-        return self.steps.emit(self.known.block, inputs, self.name, shape=shape)
+            known.block = known.variants[variant] = block
+        elif variant not in known.variants:
+            known.variants[variant] = make(prefix=known.block.prefix, params=known.block.collect_params())
+        return self.steps.emit(known.variants[variant], inputs, self.name, shape=shape)
 
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip

@@ -189,7 +189,10 @@ def _multi_head(
         rows["gate"] = columns["output"]
     shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], columns[name]) for name in rows}
     shapes.update({f"{name}_bias": (rows[name],) for name in rows} if config.get("use_bias", True) else {})
-    options = {"use_causal_mask": bool(use_causal_mask), "return_attention_scores": bool(return_attention_scores)}
+    options: Dict[str, Any] = {
+        "use_causal_mask": bool(use_causal_mask),
+        "return_attention_scores": bool(return_attention_scores),
+    }
     conversions = {
         role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
         for role, stored in zip(site.layer.roles or (), site.layer.weights)
@@ -204,16 +207,15 @@ def _multi_head(
 
 
 def _attended(
-    site: Site, function: Any, inputs: List[Value], masks: Dict[str, Value], options: Dict[str, bool], shapes: Any,
+    site: Site, function: Any, inputs: List[Value], masks: Dict[str, Value], options: Dict[str, Any], shapes: Any,
     conversions: Any, **arguments: Any,
 ) -> List[Value]:  # fmt: skip
     """Returns the outputs of a function of attention; the first has the mask of the query."""
     part = 0.0 if site.training is False else rate(site, "dropout", 0.0)
     dropout = {"p": part, "mode": "always" if site.training else "training"} if part else {}
-    site.same_in_all_calls(masks=sorted(masks), dropout=dropout, **options)
-    arguments.update(options, dropout=dropout, masks=list(masks))
-    make = partial(Function, function, shapes=shapes, **arguments)
-    outputs = site.block(make, *inputs, *masks.values(), conversions=conversions)
+    options.update(dropout=dropout, masks=list(masks))
+    make = partial(Function, function, shapes=shapes, **arguments, **options)
+    outputs = site.block(make, *inputs, *masks.values(), conversions=conversions, options=options)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
@@ -238,7 +240,7 @@ def _attention(
     if site.version == 3:
         masks = {name: site.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
-    options = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
+    options: Dict[str, Any] = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
     conversions = dict.fromkeys(shapes, SAME if additive else SCALAR)
     arguments: Dict[str, Any] = {"score_mode": mode, "replaces": site.version == 3}
     return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, **arguments)

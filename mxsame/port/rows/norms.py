@@ -55,7 +55,6 @@ def _batch_norm(site: Site, x: Value) -> Value:
 def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conversions: Dict[str, Any]) -> Value:
     check(not site.training, "a batch norm must not be called with training=True")
     frozen = site.training is False or not site.layer.trainable
-    site.same_in_all_calls(training=not frozen)
     if x.mask is not None and not frozen:
         at_inference_only(site, "takes the statistics of masked steps, too, in training here")
     of_rank = {3: blocks.BatchNorm1D, 5: blocks.BatchNorm3D} if at == 1 else {}
@@ -70,7 +69,7 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
         "gamma_initializer": "ones",
         "in_channels": length or 0,
     }
-    return site.block(partial(make, **arguments), x, conversions=conversions)[0]
+    return site.block(partial(make, **arguments), x, conversions=conversions, options=frozen)[0]
 
 
 # -- other norms, with weights along some axes

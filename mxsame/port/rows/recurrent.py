@@ -73,11 +73,8 @@ def _direction(site: Site, kind: str, config: Dict[str, Any], x: Value, states: 
 
 def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversions: Any) -> List[Value]:
     """Returns the outputs of a block; sequences have the mask of the data."""
-    masks, steps = [x.mask] if _takes_mask(site, x, states) else [], x.shape[1]
-    site.same_in_all_calls(mask=bool(masks), initial_state=bool(states))
-    if site.known.at_first("steps", steps) != steps:
-        site.known.block.any_number_of_steps()
-    outputs = site.block(make, x, *states, *masks, conversions=conversions)
+    masks = [x.mask] if _takes_mask(site, x, states) else []
+    outputs = site.block(make, x, *states, *masks, conversions=conversions, options=(len(masks), x.shape[1]))
     return [out._replace(mask=x.mask) if out.rank == x.rank else out for out in outputs]
 
 

@@ -16,7 +16,7 @@ from mxsame import nn, padding as arithmetic, validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
-from mxsame.port.rows._shared import BIAS, KERNEL, activated, window, word
+from mxsame.port.rows._shared import BIAS, KERNEL, activated, merged_batches, window, word
 from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Operand, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
 from mxsame.validation import check, integer, pads_of_axis
@@ -73,6 +73,8 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
 def _convolution(site: Site, x: Value) -> Value:
     """Build a convolution. Zeros that a layer before puts around the data become pads of a "valid" convolution."""
     class_name = site.layer.class_name
+    if x.rank > site.num_spatial_dims + 2 and class_name in CONVOLUTIONS and not site.is_channels_first:
+        return merged_batches(site, _convolution, x, x.rank - site.num_spatial_dims - 2)
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
     arguments = window(site)
     if x.pads is not None and not site.is_channels_first and arguments["padding"] == "valid" and site.once:
