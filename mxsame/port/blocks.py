@@ -304,6 +304,13 @@ def kept(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
     return F.where(mask, x, others[0] if others else F.zeros_like(x) + other)
 
 
+def repeated_state(F: Any, x: Any, state: Any, ndim: int) -> Any:
+    """Returns a state (1, ..) for each entry of the batch of data (N, T, ..) of so many axes."""
+    for axis in range(1, ndim):
+        x = F.slice_axis(x, axis=axis, begin=0, end=1)
+    return F.broadcast_add(F.squeeze(F.zeros_like(x), axis=1), state)
+
+
 def all_kept(F: Any, x: Any) -> Any:
     """Returns a mask of ones for x."""
     return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))

@@ -229,6 +229,12 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
+def counted(name: str, counts: Dict[str, int]) -> str:
+    """Returns the name of the next group of this name: layer, layer_1, .."""
+    counts[name] = counts.get(name, -1) + 1
+    return f"{name}_{counts[name]}" if counts[name] else name
+
+
 def listed(value: Any) -> list:
     """Returns several in a list or a tuple, or a single one, as a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
-from mxsame.port.description import Layer, Model, snake_case
+from mxsame.port.description import Layer, Model, counted, snake_case
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -40,8 +40,8 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
         if container is not None:
             _assign_by_class(model, container, name)
             used = {array.name for layer in model.walk() for array in layer.weights}
-            extra = [path for path in files.datasets(container)
-                     if path not in used and not re.search("/(seed_generator|_random_generator)", path)]  # fmt: skip
+            others = re.compile("/(seed_generator|_random_generator|_metrics)")
+            extra = [path for path in files.datasets(container) if path not in used and not others.search(path)]
             check(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
     rule = f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
@@ -57,7 +57,7 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
         name = _group_name(layer)
-        stored = files.member(group, _counted(name, counts), "group")
+        stored = files.member(group, counted(name, counts), "group")
         if stored is None:
             continue  # missing weights are noticed where a layer needs them
         _assign_group(layer, stored, container)
@@ -69,12 +69,6 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
 def _group_name(layer: Layer) -> str:
     class_name = layer.stored_as or layer.class_name
     return snake_case(PYTHON_NAMES.get(class_name, class_name).split(">")[-1])
-
-
-def _counted(name: str, counts: Dict[str, int]) -> str:
-    """Returns the name of the next group of this name: layer, layer_1, .."""
-    counts[name] = counts.get(name, -1) + 1
-    return f"{name}_{counts[name]}" if counts[name] else name
 
 
 def _assign_group(layer: Layer, group: Any, container: str) -> None:
@@ -214,7 +208,7 @@ def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) 
     for layer in model.layers:
         if layer.operator is None:
             name = _group_name(layer)
-            own, theirs = (f"{parent}/{_counted(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
+            own, theirs = (f"{parent}/{counted(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
             _write_layer(group.create_group(own), layer, arrays, linked)
             if linked:
                 group[own].require_group("vars")  # without one, Keras 3 takes that of the layer with the other's name

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as np
 
 from mxsame import nn
-from mxsame.port.description import Config, Weight, class_and_config
+from mxsame.port.blocks import repeated_state
+from mxsame.port.description import (
+    CELLS,
+    Config,
+    Layer,
+    Weight,
+    class_and_config,
+    counted,
+    leaves,
+    snake_case,
+    type_name,
+)
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.rows._shared import commutes, function_of, window
-from mxsame.port.table import KERAS, TAKES, Site, Value, layer
+from mxsame.port.site import Known
+from mxsame.port.table import KERAS, LAYERS, TAKES, Operand, Site, Value, layer
 from mxsame.port.types import CAST
 from mxsame.validation import check, integer
 
@@ -78,18 +93,99 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
     return [out._replace(mask=x.mask) if out.rank == x.rank else out for out in outputs]
 
 
-def _states(given: Tuple[Value, ...], initial_state: Optional[List[Value]], count: int) -> List[Value]:
-    """Returns the initial states: further inputs, or an argument."""
-    states = [*given, *([initial_state] if isinstance(initial_state, Value) else initial_state or [])]
+def _states(site: Site, x: Value, given: Tuple[Value, ...], initial_state: Operand, count: int) -> List[Value]:
+    """Returns the initial states: further inputs, or an argument, which may have constants."""
+    several = leaves(initial_state, Value)
+    if initial_state is not None and not several:
+        several = [initial_state] if np.ndim(initial_state) == x.rank - 1 else list(initial_state)
+    elif isinstance(initial_state, list):
+        several = initial_state
+    states = [*given, *several]
     check(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
-    return states
+    return [state if isinstance(state, Value) else _constant_state(site, x, state) for state in states]
+
+
+def _constant_state(site: Site, x: Value, state: Any) -> Value:
+    """Returns a constant state for each entry of the batch, which must all have the same."""
+    array = np.asarray(state, "float32")
+    fits = array.ndim >= 2 and (array == array[:1]).all()
+    check(fits, "a constant initial_state must be the same for each entry of the batch", shape=array.shape)
+    return site.constant(repeated_state, x, {"state": array[:1]}, ndim=x.rank)
 
 
 @layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES, types=CAST, unread=UNREAD)
-def _recurrent(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
-    kind = site.layer.class_name
-    given = _states(states, initial_state, KINDS[kind].states)
-    return _outputs(site, _direction(site, kind, site.config, x, given), x, given, _conversions(kind))
+def _recurrent(site: Site, x: Value, *states: Value, initial_state: Operand = None) -> List[Value]:
+    kind, time_major = site.layer.class_name, bool(site.config.get("time_major", False))
+    given = _states(site, x, states, initial_state, KINDS[kind].states)
+    if time_major:
+        check(x.mask is None and not given, "time_major must be False with a mask or states; received time_major=True")
+        x = site.function("swapaxes", x, dim1=0, dim2=1)
+    outputs = _outputs(site, _direction(site, kind, site.config, x, given), x, given, _conversions(kind))
+    if time_major and outputs[0].rank == x.rank:
+        outputs[0] = site.function("swapaxes", outputs[0], dim1=0, dim2=1)
+    return outputs
+
+
+# -- several cells, one after the other
+
+
+def _cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
+    """Returns the layers that compute what the cells of an `RNN` do: only the first goes backwards, and all but the
+    last return sequences."""
+    name, inner = class_and_config(config["cell"])
+    check(name == "StackedRNNCells", f"cell must be one of {', '.join(CELLS)}, or a stack of them", cell=name)
+    Config(inner).refuse_unread("cells")
+    cells, of_layer = [class_and_config(each) for each in inner["cells"]], {k: config[k] for k in config if k != "cell"}
+    for name, cell in cells:
+        check(name in CELLS, f"cells must be {', '.join(CELLS)}", cell=name)
+        is_same = all(
+            given(cell) == given(config) for given in (_is_trainable, lambda each: type_name(each.get("dtype")))
+        )
+        check(is_same, "cells must have the dtype of their layer, and be trainable as it is", cell=cell.get("name"))
+    layers = [(CELLS[name], {**cell, **of_layer}) for name, cell in cells]
+    for _, before in layers[:-1]:
+        before.update(return_sequences=True, zero_output_for_mask=False)
+    for _, after in layers[1:]:
+        after["go_backwards"] = False
+    return layers
+
+
+def _is_trainable(config: Dict[str, Any]) -> bool:
+    return bool(config.get("trainable", True))
+
+
+def _weights_of_cells(config: Dict[str, Any]) -> List[Weight]:
+    counts: Dict[str, int] = {}
+    return [
+        weight._replace(name=f"{number}_{weight.name}", group=f"cell/cells/{group}")
+        for number, (kind, inner) in enumerate(_cells(config))
+        for group in [counted(snake_case(f"{kind}Cell"), counts)]
+        for weight in WEIGHTS
+        if weight.is_in(inner)
+    ]
+
+
+@layer("RNN", order=KERAS, weights=_weights_of_cells, masks=TAKES, types=CAST, unread=".*")
+def _stacked(site: Site, x: Value, *states: Value, initial_state: Operand = None) -> List[Value]:
+    """Build a layer for each cell, which has its part of the weights."""
+    kinds = _cells(site.config)
+    given = _states(site, x, states, initial_state, sum(KINDS[kind].states for kind, _ in kinds))
+    weights, out, mask = iter(site.layer.weights), [x], x.mask
+    last: List[Value] = []
+    built: List[Any] = []
+    for number, (kind, config) in enumerate(kinds):
+        roles = [weight for weight in WEIGHTS if weight.is_in(config)]
+        inner = Layer(kind, site.layer.name, config, roles=roles, weights=[next(weights) for _ in roles])
+        known = site.known.at_first(f"cell {number}", Known(inner))
+        own, given = given[: KINDS[kind].states], given[KINDS[kind].states :]
+        of_cell = replace(site, layer=known.layer, known=known, path=(*site.path, str(number)))
+        out = LAYERS[kind](of_cell, [out[0]._replace(mask=mask), *own], {})
+        if config.get("go_backwards") and mask is not None:  # the sequence is backwards now
+            mask = site.function("reverse", mask, axis=1)
+        last += out[1:]
+        built += known.layer.weights
+    site.layer.weights = built
+    return [out[0]._replace(mask=x.mask if out[0].rank == x.rank else None), *last]
 
 
 # -- both directions
@@ -119,11 +215,11 @@ def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
 
 
 @layer("Bidirectional", order=KERAS, weights=_weights_of_both, masks=TAKES, types=CAST)
-def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
+def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Operand = None) -> List[Value]:
     merge_mode, modes = site.config.get("merge_mode", "concat"), ", ".join(map(str, MERGED))
     check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
-    given = _states(states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
+    given = _states(site, x, states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
     both = [_direction(site, kind, config, x, given) for kind, config in directions]
     for _, config in directions:
         config.refuse_type()
@@ -143,9 +239,9 @@ WEIGHTS_OF_CONVOLUTIONS = _weights("i2h.weight", "h2h.weight", "i2h.bias")
 
 @layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS, weights=WEIGHTS_OF_CONVOLUTIONS, masks=TAKES,
        unread=UNREAD)  # fmt: skip
-def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Optional[List[Value]] = None) -> List[Value]:
+def _conv_lstm(site: Site, x: Value, *states: Value, initial_state: Operand = None) -> List[Value]:
     rank = site.num_spatial_dims
-    given = _states(states, initial_state, 2)
+    given = _states(site, x, states, initial_state, 2)
     options = _options(site, site.config, x, given)
     fits = all(commutes(partial(function, **arguments)) for function, arguments in options[1:3])
     check(fits, "activations of convolutions must be functions of each element")
