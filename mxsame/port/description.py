@@ -222,6 +222,16 @@ def function_name(spec: Any) -> Optional[str]:
     raise ValueError(f"activation must be a name; {received(activation=spec)}")
 
 
+def why_more_weights(layer: Layer) -> str:
+    """Returns, for an error, the options of a layer that add weights which no row reads."""
+    values = {**layer.config, "dtype": type_name(layer.config.get("dtype"))}
+    given = {
+        name: values[name] for name in ("lora_rank", "renorm", "dtype") if values.get(name) not in (None, "float32")
+    }
+    merge = " (a .keras file has merged weights of LoRA)" if "lora_rank" in given else ""
+    return f", with {', '.join(f'{name}={value!r}' for name, value in given.items())}{merge}" if given else ""
+
+
 def snake_case(name: str) -> str:
     """Does what `keras.utils.naming.to_snake_case` does."""
     name = re.sub(r"\W+", "", name)

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.port.description import Layer
+from mxsame.port.description import Layer, why_more_weights
 from mxsame.validation import check, received
 
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
@@ -62,7 +62,10 @@ def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> Non
     roles = layer.roles or []
     names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
     shared = "" if layer.weights else " (of a layer that is in several models, a file has them once)"
-    check(fits, f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}")
+    check(
+        fits,
+        f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}{why_more_weights(layer)}",
+    )
     for number, (role, array) in enumerate(zip(roles, layer.weights)):
         parameter = _parameter(block, role.parameter)
         if parameter is None:

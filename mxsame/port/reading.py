@@ -109,6 +109,9 @@ def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:
 
 def _take_live(model: Model, live: Any) -> None:
     for layer, theirs in _pairs(model, live):
+        if getattr(theirs, "lora_enabled", False):  # its kernel is the merged one
+            layer.weights = [getattr(theirs, role.name) for role in layer.roles or ()]
+            continue
         layer.weights = theirs.get_weights() if model.native else list(theirs.weights)
         if layer.class_name == "SpectralNormalization":  # Keras 3 has its vector among the layer's weights
             layer.weights.sort(key=lambda weight: "vector_u" in weight.name)

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
-from mxsame.port.description import Layer, Model, counted, snake_case
+from mxsame.port.description import Layer, Model, counted, snake_case, why_more_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -136,7 +136,8 @@ def _distribute(layer: Layer, arrays: List[Any]) -> None:
     slots = ordered(layer)
     shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
-    check(len(slots) == len(arrays), rule)
+    fits = len(slots) == len(arrays)
+    check(fits, rule + "".join(map(why_more_weights, layer.walk())))
     names = [re.sub("^(for|back)wards_", "", role) for _, role in slots]  # both directions have their own kernel
     every = set(names)
     for (owner, role), name, array in zip(slots, names, arrays):

@@ -24,6 +24,7 @@ from mxsame.port.description import Layer, Weight, class_and_config, function_na
 from mxsame.port.table import LAYERS, Site, Value, in_place
 from mxsame.validation import check
 
+LORA = "lora_rank|lora_alpha"  # what is trained in place of a kernel, and merged with it where it is saved
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
 
 

@@ -13,10 +13,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port.blocks import MASKED, Function, kept, masked
-from mxsame.port.description import Weight
+from mxsame.port.blocks import MASKED, Function, kept, masked, reshape
+from mxsame.port.description import Weight, listed
 from mxsame.port.parameters import SAME, SCALAR, Conversion
-from mxsame.port.rows._shared import rate
+from mxsame.port.rows._shared import rate, to_order
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
 from mxsame.validation import check, check_divisible, integer
@@ -163,12 +163,24 @@ def _multi_head(
     value_mask: Optional[Value] = None, key_mask: Optional[Value] = None,
 ) -> List[Value]:  # fmt: skip
     """Build the attention of several heads. Keras 3 writes the masks of the inputs as arguments."""
-    config, key = site.config, value if key is None else key
-    _sequences(query, key, value)
+    key = value if key is None else key
     pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
-    query, value, key = (x if mask is None else x._replace(mask=site.cast(mask, "bool")) for x, mask in pairs)
-    axes = config.get("attention_axes")
-    check(axes in (None, 1, [1], (1,)), "attention_axes must be that of the sequence", attention_axes=axes)
+    inputs = [x if mask is None else x._replace(mask=site.cast(mask, "bool")) for x, mask in pairs]
+    axes, options = site.config.get("attention_axes"), (bool(use_causal_mask), bool(return_attention_scores))
+    axes = list(range(1, query.rank - 1)) if axes is None else listed(axes)
+    fits = all(type(axis) is int and 0 < axis < query.rank - 1 for axis in axes)  # Keras counts others from other ends
+    check(fits, f"attention_axes must be within 1 and {query.rank - 2}", attention_axes=axes)
+    if query.rank <= 3:
+        return _of_sequences(site, inputs, attention_mask, *options)
+    is_plain = attention_mask is None and not any(x.mask for x in inputs) and not any(options)
+    check(is_plain, "attention over axes of an image must be without masks, and without scores as an output")
+    return [_over_axes(site, sorted(axes), inputs)]
+
+
+def _of_sequences(site: Site, inputs: Sequence[Value], attention_mask: Optional[Value], use_causal_mask: bool,
+                  return_attention_scores: bool) -> List[Value]:  # fmt: skip
+    config, (query, value, key) = site.config, inputs
+    _sequences(query, key, value)
     multi = site.layer.class_name == "MultiHeadAttention"
     heads, key_dim = map(site.integer, ("num_heads", "key_dim") if multi else ("num_query_heads", "head_dim"))
     key_heads = heads if multi else site.integer("num_key_value_heads")
@@ -176,15 +188,15 @@ def _multi_head(
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
     integer("output_shape", units, 1)
     check_divisible("query heads", heads, "key heads", key_heads)
-    inputs = {"query": query, "value": value, "key": key}
-    masks = {name: x.mask for name, x in inputs.items() if x.mask is not None}
+    named = {"query": query, "value": value, "key": key}
+    masks = {name: x.mask for name, x in named.items() if x.mask is not None}
     if attention_mask is not None:
         check(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
         is_bool = site.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
         masks["attention"] = site.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
-    columns = {**{name: x.shape[2] for name, x in inputs.items()}, "output": heads * value_dim, "gate": query.shape[2]}
+    columns = {**{name: x.shape[2] for name, x in named.items()}, "output": heads * value_dim, "gate": query.shape[2]}
     if config.get("use_gate"):
         rows["gate"] = columns["output"]
     shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], columns[name]) for name in rows}
@@ -204,6 +216,32 @@ def _multi_head(
         site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
         heads=heads, key_heads=key_heads, units=rows, left_out=left_out,
     )  # fmt: skip
+
+
+def _over_axes(site: Site, axes: List[int], inputs: Sequence[Value]) -> Value:
+    """Attend along some axes of images: these become one, and the others entries of the batch."""
+    query, shapes, rank = inputs[0], [x.shape for x in inputs], inputs[0].rank
+    free = [axis for axis in range(1, rank - 1) if axis not in axes]
+    fits = all(len(shape) == rank and None not in shape[1:] for shape in shapes)
+    fits = fits and len({tuple(shape[axis] for axis in free) for shape in shapes}) == 1
+    check(fits, "inputs must have static lengths, and the same along the axes without attention", shapes=shapes)
+    order = [0, *free, *axes, rank - 1]
+    moved = [to_order(site, x, order) for x in inputs]
+    sequences = [_merged_axes(site, x, len(free)) for x in moved]
+    (out,) = _of_sequences(site, sequences, None, False, False)
+    out = site.function(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
+    shape = (*moved[0].shape[:-1], out.shape[-1])
+    end = len(free) + 1
+    out = site.function("reshape_like", out, moved[0], shape=shape, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=end)
+    return to_order(site, out, [order.index(axis) for axis in range(rank)])
+
+
+def _merged_axes(site: Site, x: Value, count: int) -> Value:
+    """Returns data whose next `count` axes are entries of the batch, as sequences."""
+    for _ in range(count):
+        x = site.function(reshape, x, to=(-3, -2))
+    length = math.prod(n or 1 for n in x.shape[1:-1])
+    return site.function(reshape, x, to=(0, length, x.shape[-1]))
 
 
 def _attended(

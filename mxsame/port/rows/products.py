@@ -12,7 +12,7 @@ import numpy as np
 from mxsame.port import blocks
 from mxsame.port.description import Weight, leaves, listed
 from mxsame.port.parameters import TRANSPOSED, Conversion
-from mxsame.port.rows._shared import BIAS, KERNEL, activated, to_order
+from mxsame.port.rows._shared import BIAS, KERNEL, LORA, activated, to_order
 from mxsame.port.table import KERAS, PASSES, SETTLED, Operand, Site, Value, layer, operator
 from mxsame.port.types import CAST
 from mxsame.validation import check
@@ -145,7 +145,7 @@ def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> T
 # -- rows
 
 
-@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST)
+@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST, unread=LORA)
 def _dense(site: Site, x: Value) -> Value:
     units = site.integer("units")
     check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
@@ -157,7 +157,7 @@ def _dense(site: Site, x: Value) -> Value:
 
 
 @layer("EinsumDense", order=KERAS, weights=(KERNEL, Weight("bias", "bias", "bias_axes")), types=CAST,
-       unread="output_shape")  # fmt: skip
+       unread=f"output_shape|{LORA}")  # fmt: skip
 def _einsum_dense(site: Site, x: Value) -> Value:
     shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
     einsum = einsum_of(str(equation), x.rank, len(shape))

@@ -16,7 +16,7 @@ from mxsame import nn, padding as arithmetic, validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
-from mxsame.port.rows._shared import BIAS, KERNEL, activated, merged_batches, window, word
+from mxsame.port.rows._shared import BIAS, KERNEL, LORA, activated, merged_batches, window, word
 from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Operand, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
 from mxsame.validation import check, integer, pads_of_axis
@@ -67,7 +67,7 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
     return activated(site, out)
 
 
-@layer(*CONVOLUTIONS, order=UNPADDED, weights=(KERNEL, BIAS))
+@layer(*CONVOLUTIONS, order=UNPADDED, weights=(KERNEL, BIAS), unread=LORA)
 @layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS), unread="groups")
 @layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE, unread="groups")
 def _convolution(site: Site, x: Value) -> Value:

@@ -10,13 +10,14 @@ import numpy as np
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.description import Weight
+from mxsame.port.rows._shared import LORA
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer, operator
 from mxsame.port.types import CAST, OWN, STORED, known
 from mxsame.validation import check, integer
 
 
 @layer("Embedding", order=KERAS, weights=[Weight("embeddings", "weight")], masks=TAKES, types=OWN,
-       unread="input_length")  # fmt: skip
+       unread=f"input_length|{LORA}")  # fmt: skip
 def _embedding(site: Site, x: Value) -> Value:
     config = site.config
     mask = site.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
