@@ -52,6 +52,10 @@ MODELS = {
     "SpectralNormalization(Dense(2))(x)": [THIRDS],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
     "nested(dict, 'ab')({'b': Masking()(x), 'a': y})": [FIVE, LONG[:, 5:10]],
+    "RNN([LSTMCell(2), GRUCell(2)], return_sequences=True, go_backwards=True)(Masking()(x))": [FIVE],
+    "[keras.ops.tile(x, 2), keras.ops.pad(x, [(0,), (1,), (2,)]), *keras.ops.moments(x, 1)]": [LONG],
+    "keras.ops.conv(x, np.linspace(-1, 1, 24, dtype='float32').reshape(2, 3, 4), 2, 'same')": [LONG],
+    "[MultiHeadAttention(2, 3, attention_axes=2)(z, z) for z in [keras.ops.reshape(x, (-1, 1, 11, 3))]][0]": [LONG],
     "[Rescaling(1 / 255)(x), Dense(2)(x), x / 2]": [(99 * THIRDS).astype("uint8")],  # of a model of floats
 }
 
@@ -69,6 +73,29 @@ def test_what_keras_3_does_otherwise(expression, tmp_path):
                 assert have.dtype == STORED[want.dtype.name], (kind, way)
                 tolerance = 1e-12 if have.dtype == np.float64 else 1e-6
                 np.testing.assert_allclose(have, want, tolerance, tolerance, err_msg=f"{kind}, {way}")
+
+
+def test_functions_of_a_live_model_are_compared_with_keras_s_own():
+    """`keras.ops.gelu` is the approximation, which `gelu` of a file is not."""
+    x = keras().Input((3,))
+    for function in (keras().ops.gelu, keras().activations.gelu, keras().ops.abs):
+        model = keras().Model(x, keras().layers.Activation(function)(x))
+        got, want = mxsame.from_keras(model)(nd.array(THIRDS)).asnumpy(), np.asarray(model(THIRDS))
+        np.testing.assert_allclose(got, want, 1e-6, 1e-7)
+
+
+def test_weights_of_lora_are_merged(tmp_path):
+    x, layer = keras().Input((3,)), keras().layers.Dense(4)
+    model = keras().Model(x, layer(x))
+    layer.enable_lora(2, lora_alpha=3)
+    want = np.asarray(randomise(model)(THIRDS))
+    older, path = saved(model, tmp_path)
+    for source in (model, path):
+        np.testing.assert_allclose(mxsame.from_keras(source)(nd.array(THIRDS)).asnumpy(), want, 1e-5, 1e-6)
+    with pytest.raises(
+        ValueError, match=r"must have 2 weights .*received 4, with lora_rank=2 .a .keras file has merged"
+    ):
+        mxsame.from_keras(older)
 
 
 def test_masks_that_keras_3_mixes_up_are_refused():

@@ -188,6 +188,83 @@ def test_activations_by_name(tmp_path, name):
         mxsame.from_keras(model)
 
 
+@pytest.mark.parametrize("name", ["hard_sigmoid", "relu6", "swish", "mish", "gelu", "softplus", "relu", "tanh", "exp"])
+def test_the_user_s_function_with_the_name_of_another(name):
+    """In a live model it is the function that counts; files have its name only, by which Keras loads its own."""
+    import tensorflow as tf
+
+    layers, data = keras().layers, keras().layers.Input((5, 3))
+    own = lambda x: 3 * x  # noqa: E731
+    own.__name__ = name
+    libraries = (keras().activations, tf.nn, tf)
+    known = next(getattr(each, name) for each in libraries if hasattr(each, name))
+    for make in (
+        lambda function: layers.Dense(4, activation=function),
+        lambda function: layers.LSTM(4, recurrent_activation=function),
+        lambda function: layers.TimeDistributed(layers.Activation(function)),
+        lambda function: layers.RNN([layers.GRUCell(4, activation=function), layers.GRUCell(3)]),
+    ):
+        check(randomise(keras().Model(data, make(known)(data))), hybridize=False)
+        model = randomise(keras().Model(data, make(own)(data)))
+        with pytest.raises(ValueError, match=f"custom=.'{name}': function .*; received activation='.*{name}'"):
+            mxsame.from_keras(model)
+        check(model, hybridize=False, custom={name: lambda F, x: 3 * x})
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model")
+def test_losses_and_metrics_of_a_model_are_left_out(tmp_path):
+    """And what only feeds them, layers with weights among it, which a file of the network has again."""
+    import tensorflow as tf
+
+    layers, x = keras().layers, keras().layers.Input((6,))
+    latent = layers.Dense(4)(x)
+    model = keras().Model(x, layers.Dense(3)(latent))
+    model.add_loss(tf.reduce_mean(tf.square(layers.Dense(2)(latent))))
+    model.add_metric(tf.reduce_sum(latent), name="total")
+    for ending in (".h5", ".keras"):
+        path = str(tmp_path / f"model{ending}")
+        randomise(model).save(path)
+        net = check(model, source=path)
+        weights = model.get_weights()
+        mxsame.to_keras_weights(net, tmp_path / "weights.h5")
+        randomise(model, seed=5).load_weights(tmp_path / "weights.h5")
+        assert all(map(np.array_equal, model.get_weights(), weights))
+
+
+def test_custom_functions_get_all_arguments_of_a_call():
+    import tensorflow as tf
+
+    class Scaled(keras().layers.Layer):
+        def call(self, x, factor=1.0):
+            return x * factor
+
+    x, given = keras().layers.Input((3,)), []
+
+    def block(config, weights):
+        given.append({name: config[name] for name in ("y", "factor", "args") if name in config})
+        return gluon.nn.HybridLambda(lambda F, x: x)
+
+    calls = [("math.floormod", x % 2.0), ("math.floormod", 2.0 % x), ("Scaled", Scaled()(x, factor=3.0))]
+    for name, outputs in calls:
+        mxsame.from_keras(keras().Model(x, outputs), custom={name: block})
+    assert given == [{"y": 2.0}, {"args": [2.0]}, {"factor": 3.0}]
+    scaled = Scaled()
+    model = keras().Model(x, tf.concat([scaled(x), scaled(x, factor=2.0)], 1))
+    with pytest.raises(ValueError, match=r"must be the same in all calls of a custom layer; received factor=2\.0"):
+        mxsame.from_keras(model, custom={"Scaled": block})
+
+
+def test_inputs_of_other_batches_are_refused():
+    layers = keras().layers
+    inputs = [layers.Input((3,), batch_size=1), layers.Input((3,))]
+    net = mxsame.from_keras(keras().Model(inputs, layers.Add()(inputs)))
+    for _ in range(2):
+        assert net(nd.ones((2, 3)), nd.ones((2, 3))).shape == (2, 3)
+        with pytest.raises(ValueError, match=r"inputs must have the same batch; received batches=\[1, 3\]"):
+            net(nd.ones((1, 3)), nd.ones((3, 3)))
+        net.hybridize()
+
+
 @pytest.mark.filterwarnings("ignore:You are saving your model")
 @pytest.mark.parametrize("ending", [".h5", ".keras"])
 def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
@@ -218,6 +295,10 @@ def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
         np.testing.assert_array_equal(have, want)
     with pytest.raises(ValueError, match=r"custom of 'my_lstm.*' must name layers of Keras; received names=\['LTSM'\]"):
         mxsame.from_keras(model, custom={"MyLSTM": "LTSM", "Reversed": reversed_gru})
+    units = {"name": model.layers[0].name, "units": 4}
+    model.layers[0].get_config = lambda: units  # as of a class that only holds an LSTM
+    with pytest.raises(ValueError, match=r"must have all keys of its configuration; else .*received missing=\['activ"):
+        mxsame.from_keras(model, custom={"MyLSTM": "LSTM", "Reversed": reversed_gru})
     with pytest.raises(ZeroDivisionError):
         mxsame.from_keras(model, custom={"MyLSTM": lambda config, weights: 1 / 0, "Reversed": reversed_gru})
 

@@ -227,6 +227,28 @@ def test_inputs_may_be_given_by_their_name():
     assert mxsame.from_keras(json.dumps(model))(mx.nd.ones((1, 3, 4))).asnumpy().max() == 0.25
 
 
+RAW = {  # configurations of another structure, for which Python has its own words
+    "a function without a name": entry("Activation", config={"activation": {"class_name": "x"}}),
+    "a layer without a configuration": entry("Activation", config={"activation": {"class_name": "ReLU"}}),
+    "no number of units": entry("RepeatVector"),
+    "a list for a number": entry("Permute", config={"dims": "ab"}),
+    "pairs of three": entry("ZeroPadding1D", config={"padding": [[1, 2, 3]]}),
+    "sizes of another rank": entry("MaxPooling1D", config={"pool_size": [[2], 3]}),
+    "no cell": entry("RNN", config={"cell": 3}),
+    "a text of bounds": entry("Discretization", config={"bin_boundaries": "ab"}),
+}
+WORDS_OF_PYTHON = (
+    "unpack|not subscriptable|has no attribute|could not convert|indices must be integers|unsupported operand"
+)
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_no_words_of_python_are_a_reason(kind):
+    with pytest.raises((ValueError, TypeError), match=r"'one'|layer=.*one") as refused:
+        mxsame.from_keras(json.dumps(model_of(RAW[kind])))
+    assert not re.search(WORDS_OF_PYTHON, str(refused.value))
+
+
 def test_shapes_that_do_not_fit():
     with pytest.raises(ValueError, match=r"'one' \(Concatenate\): inputs must have shapes .* \(None, 4, 3\)\]$"):
         mxsame.from_keras(json.dumps(model_of(entry("Concatenate"), shapes=((5, 3), (4, 3)))))

@@ -220,9 +220,9 @@ def _tensordot(site: Site, x: Value, y: Operand, axes: Any = 2) -> Value:
     out = site.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     if len(made) == 1:
         return out
-    shape = (*(x.shape[axis] for axis in range(len(free))), *(array.shape[axis] for axis in made))
-    to = (*(0 for _ in free), *(array.shape[axis] for axis in made))
-    return site.function(blocks.reshape, out, shape=shape, to=to)
+    lengths = [*x.shape[1 : len(free)], *(array.shape[axis] for axis in made)]
+    check(None not in lengths, "axes that are not summed must be static", shape=x.shape)
+    return site.function(blocks.reshape, out, to=(0, *lengths))
 
 
 @operator("einsum", order=KERAS)
