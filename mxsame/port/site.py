@@ -148,7 +148,7 @@ class Site:
                 raise NotReplaceable(str(error)) from error
             known.block = known.variants[variant] = block
         elif variant not in known.variants:
-            known.variants[variant] = make(prefix=known.block.prefix, params=known.block.collect_params())
+            known.variants[variant] = make(prefix=self.steps.unique(self.name), params=known.block.collect_params())
         return self.steps.emit(known.variants[variant], inputs, self.name, shape=shape)
 
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,

@@ -73,14 +73,14 @@ class Steps(List[Step]):
         """Returns the output of a step of a function of `mxsame.port.blocks`, or of an operator of MXNet by its
         name."""
         name = getattr(function, "__name__", function)
-        block = blocks.Function(function, prefix=self._unique(f"{layer}_{name}"), **arguments)
+        block = blocks.Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, transposed, shape)[0]
 
     def constant(self, layer: str, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
         """Returns the output of a step of a function whose parameters are these arrays, numbers of the
         configuration."""
         shapes = {name: array.shape for name, array in arrays.items()}
-        block = blocks.Function(function, self._unique(layer), shapes, **arguments)
+        block = blocks.Function(function, self.unique(layer), shapes, **arguments)
         for name, array in arrays.items():
             parameter = getattr(block, name)
             parameter.grad_req = "null"
@@ -92,16 +92,16 @@ class Steps(List[Step]):
         """Returns a block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and
         a layer x_depthwise has one, too."""
         while True:
-            block = make(prefix=self._unique(name))
+            block = make(prefix=self.unique(name))
             names = set(block.collect_params())
             if not names & self._parameters:
                 self._parameters |= names
                 return block
 
-    def _unique(self, name: str) -> str:
+    def unique(self, name: str) -> str:
         """Returns a prefix that no other block has."""
         number = self._names[name] = self._names.get(name, -1) + 1
-        return f"{name}_" if not number else self._unique(f"{name}_{number}")
+        return f"{name}_" if not number else self.unique(f"{name}_{number}")
 
     # -- the order of axes, pads and types
 
