@@ -109,7 +109,7 @@ class Builder:
                 continue
             if site.refusals:
                 refused[layer.name, number] = [reason(layer, full_path, error) for error in site.refusals]
-            if number == layer.first_call and isinstance(outputs[0], Value) and known.output is None:
+            if number == 0 and isinstance(outputs[0], Value) and known.output is None:
                 known.output = outputs[0]
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
@@ -192,9 +192,7 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence
 def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
     """Returns the calls of all layers, each after those that it needs."""
     calls = {
-        (layer.name, number): (layer, number, call)
-        for layer in model.layers
-        for number, call in enumerate(layer.calls, layer.first_call)
+        (layer.name, number): (layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls)
     }
     done: Dict[Tuple[str, int], Tuple[Layer, int, LayerCall]] = {}
     begun, waiting = set(), list(reversed(calls))

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 import numpy as np
 
 from mxsame.port import types
-from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves
+from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves, mapped
 from mxsame.validation import check, received
 
 MODELS = ("Sequential", "Functional", "Model")
@@ -79,13 +79,32 @@ def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
     by_key = isinstance(config["input_layers"], dict) and "class_name" not in config["input_layers"]
     keys = sorted(config["input_layers"]) if by_key else [tensor.layer for tensor in inputs]
-    last: Dict[str, int] = {}
-    for tensor in [*outputs, *(tensor for layer in layers for call in layer.calls for tensor in call.tensors())]:
-        last[tensor.layer] = max(last.get(tensor.layer, 0), tensor.call)
-    for layer in layers:  # Keras 2 counts the calls of a nested model from 1: its first node is its own
-        layer.first_call = int(layer.model is not None and last.get(layer.name, 0) >= len(layer.calls))
+    outputs = _counted_from_zero(layers, outputs, version)
     _leave_out_losses(layers, outputs)
     return Model(str(config.get("name", "model")), layers, inputs, outputs, version, keys=keys)
+
+
+def _counted_from_zero(layers: List[Layer], outputs: List[Tensor], version: int) -> List[Tensor]:
+    """Count the calls of nested models from 0, as those of layers: changes the calls, and returns the outputs.
+
+    Keras has a first call of a model with inputs that no file has. Keras 2 counts it wherever the model is called:
+    that shows, since a file has no calls that nothing takes. Keras 3 counts it in `output_layers` only, and for no
+    Sequential.
+    """
+    models = {layer.name: layer for layer in layers if "layers" in layer.config}
+    if version == 2:
+        calls = [call for layer in layers for call in layer.calls]
+        taken = {tensor[:2] for tensor in [*outputs, *(tensor for call in calls for tensor in call.tensors())]}
+        first = {name for name, layer in models.items() if (name, len(layer.calls)) in taken}
+    else:
+        calls, first = [], {name for name, layer in models.items() if "output_layers" in layer.config}
+
+    def counted(tensor: Tensor) -> Tensor:
+        return tensor._replace(call=tensor.call - 1) if tensor.layer in first else tensor
+
+    for call in calls if first else ():
+        call.args, call.kwargs = tuple(mapped(list(call.args), Tensor, counted)), mapped(call.kwargs, Tensor, counted)
+    return [counted(tensor) for tensor in outputs]
 
 
 def _leave_out_losses(layers: List[Layer], outputs: List[Tensor]) -> None:

@@ -111,9 +111,8 @@ class Layer:
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
     and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
-    for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `first_call`
-    is the number of the first of its calls. `stored_as` is its class in the file, if the user has named another one;
-    then `named` is whether that is by its name alone.
+    for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `stored_as`
+    is its class in the file, if the user has named another one; then `named` is whether that is by its name alone.
     """
 
     class_name: str
@@ -124,7 +123,6 @@ class Layer:
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
     roles: Optional[List[Weight]] = None
-    first_call: int = 0
     stored_as: str = ""
     named: bool = False
 

@@ -51,6 +51,12 @@ MODELS = {
     "[GRU(2)(Masking()(x), initial_state=y, **its) for its in ({}, {'mask': x[..., 0] > 0})]": [FIVE, THIRDS[:, :2]],
     "SpectralNormalization(Dense(2))(x)": [THIRDS],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
+    "(lambda model: [model(x), Dense(2)(model(y))])(keras.Model(a := Input((3,)), Dense(2)(a)))": [THIRDS, ZEROS],
+    "(lambda model: [model(x), model(model(Dense(3)(model(x))))])(keras.Model(a := Input((3,)), Dense(3)(a)))": [
+        THIRDS
+    ],
+    "(lambda model: [model(x), model(model(Dense(3)(model(x))))])(keras.Sequential([Dense(3)]))": [THIRDS],
+    "(lambda model: [model(Input((3,))), model(model(x))][1])(keras.Model(a := Input((3,)), Dense(3)(a)))": [THIRDS],
     "nested(dict, 'ab')({'b': Masking()(x), 'a': y})": [FIVE, LONG[:, 5:10]],
     "RNN([LSTMCell(2), GRUCell(2)], return_sequences=True, go_backwards=True)(Masking()(x))": [FIVE],
     "[keras.ops.tile(x, 2), keras.ops.pad(x, [(0,), (1,), (2,)]), *keras.ops.moments(x, 1)]": [LONG],

@@ -97,6 +97,13 @@ EXACT = """
 5 words & 5 5: (lambda z: MultiHeadAttention(2, 3)(z, z, attention_mask=y))(embedded(x))
 5 3 & 5 5: MultiHeadAttention(2, 3)(x, x, attention_mask=y, use_causal_mask=True)
 5 3 & 4 3: Attention(use_scale=True, score_mode="concat")([x, y], return_attention_scores=True)
+# models that are called several times
+3 & 3: (lambda model: [model(x), Dense(2)(model(y))])(keras.Model(a := Input((3,)), Dense(2)(a)))
+3: (lambda model: [model(x), Dense(2)(model(model(x)))])(keras.Model(a := Input((3,)), Dense(3)(a)))
+3 & 3: (lambda model: [model(Input((3,))), model(x) - model(y)][1])(keras.Model(a := Input((3,)), Dense(3)(a)))
+3 & 3: (lambda model: [model(x)[1], model(model(y)[0])[1]])(keras.Model(a := Input((3,)), [Dense(3)(a), Dense(2)(a)]))
+3: (lambda model: [model(x), model(Dense(3)(model(x)))])(keras.Sequential([Dense(3), Dense(3)]))
+3: (lambda model: keras.Model(b := Input((3,)), [b, model(model(b))])(x))(keras.Model(a := Input((3,)), Dense(3)(a)))
 # windows
 6 5 4: SeparableConv2D(3, (2, 3), depth_multiplier=2, dilation_rate=2, padding="same")(x)
 6 4: SeparableConv1D(3, 2, depth_multiplier=3, padding="causal")(x)
