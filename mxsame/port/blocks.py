@@ -173,6 +173,14 @@ def take_slice(F: Any, x: Any, begin: Sequence, end: Sequence, step: Sequence) -
     return F.slice(copy_to_plain(F, x) if is_divided else x, begin=begin, end=end, step=step)
 
 
+def crop_like(F: Any, x: Any, like: Any, axis: int) -> Any:
+    """Take the start of an axis, as many elements as another array has, or all if these are fewer: MXNet's operator,
+    which graphs have, refuses fewer."""
+    if F is mx.nd:
+        return F.slice_axis(x, axis=axis, begin=0, end=min(each.shape[axis] for each in (x, like)))
+    return F.slice_like(x, like, axes=(axis,))
+
+
 def move_single_channel(F: Any, x: Any, source: int, target: int) -> Any:
     return F.expand_dims(F.squeeze(x, axis=source), axis=target)
 

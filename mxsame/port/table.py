@@ -18,7 +18,7 @@ from mxsame import validation
 from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Weight, is_off, leaves, mapped, snake_case
 from mxsame.port.site import Site
-from mxsame.port.values import Operand, Value, with_mask
+from mxsame.port.values import Lengths, Operand, Sized, Value, refuse_lengths, with_mask
 from mxsame.validation import check
 
 
@@ -38,7 +38,9 @@ FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of K
 
 # what a parameter of a row's function takes
 TENSOR, TENSORS, OPERAND, CONSTANT, NUMBER = "a tensor", "tensors", "a tensor or a constant", "a constant", "a number"
+LENGTHS, SIZED = "a constant or lengths", "a tensor, a constant or lengths"
 KINDS = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
+KINDS.update({Lengths: LENGTHS, Sized: SIZED})
 KINDS.update(dict.fromkeys((int, float, bool, Optional[int], Optional[float], Optional[bool]), NUMBER))
 
 
@@ -117,7 +119,7 @@ class Row:
                 raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
         free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
         named.update(zip(free, args))
-        named = {name: each if self.kinds.get(name) == OPERAND else mapped(each, np.ndarray, np.ndarray.tolist)
+        named = {name: each if self.kinds.get(name) in (OPERAND, SIZED) else mapped(each, np.ndarray, np.ndarray.tolist)
                  for name, each in named.items()}  # fmt: skip
         inputs = list(args[len(free) :])
         is_missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
@@ -129,15 +131,18 @@ class Row:
 
 
 def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
-    """Require tensors where the function takes tensors, and nowhere else; None where it is the default."""
+    """Require tensors where the function takes tensors, and nowhere else; so dynamic lengths, and None where it is the
+    default."""
+    if kind not in (LENGTHS, SIZED):
+        refuse_lengths(name, value)
     check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
     if kind in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
         check(entries and all(isinstance(entry, Value) for entry in entries), f"{name} must be {kind}", **{name: value})
-    elif kind in (CONSTANT, NUMBER):
+    elif kind in (CONSTANT, NUMBER, LENGTHS):
         check(not leaves(value, Value), f"{name} must be {kind}; received a tensor")
-        is_one = kind == CONSTANT or value is None or isinstance(value, (int, float))
+        is_one = kind != NUMBER or value is None or isinstance(value, (int, float))
         check(is_one, f"{name} must be a number", **{name: value})
 
 

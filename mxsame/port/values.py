@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.port.description import leaves, mapped
 from mxsame.validation import check
@@ -61,19 +62,41 @@ class Value(NamedTuple):
         return self._replace(pads=None, shape=(self.shape[0], *middle, self.shape[-1]))
 
 
+@dataclass(frozen=True)
+class OpenLength:
+    """The length of a dynamic axis of a value, the batch among them, or a product of lengths, of no value: no number.
+    A row takes it where the annotation of its function says so."""
+
+    of_value: Optional[Value] = None
+    axis: int = 0
+
+    def __repr__(self) -> str:
+        of = "a product of dynamic lengths" if self.of_value is None else f"axis {self.axis} of {self.of_value}"
+        return f"the length of {of}"
+
+    @property
+    def is_batch(self) -> bool:
+        return self.of_value is not None and self.axis == 0
+
+
 Operand = Union[Value, Any]  # of an operator: a tensor or a constant
+Lengths = Union[OpenLength, Any]  # a constant in which lengths may be dynamic
+Sized = Union[Value, OpenLength, Any]  # an operand in which lengths may be dynamic
 
 
-BATCH = "batch"  # in the shape of a tensor; other dynamic lengths are -1
+def refuse_lengths(name: str, given: Any) -> None:
+    """Refuse dynamic lengths in an argument that takes none."""
+    rule = f"{name} must not be a dynamic length, as tf.shape gives it: declare a static one in keras.Input"
+    check(not _open_lengths(given), rule, **{name: given})
 
 
-class OpenLength(int):
-    """The length of a dynamic axis, -1, which knows the axis."""
-
-    def __new__(cls, of_value: Value, axis: int) -> OpenLength:
-        length = super().__new__(cls, -1)
-        length.of_value, length.axis = of_value, axis
-        return length
+def _open_lengths(nested: Any) -> List[OpenLength]:
+    """Returns the dynamic lengths in nested lists, tuples and dicts."""
+    if isinstance(nested, OpenLength):
+        return [nested]
+    nested = nested.values() if isinstance(nested, dict) else nested
+    is_nested = not isinstance(nested, (Value, str)) and isinstance(nested, (list, tuple, type({}.values())))
+    return [length for entry in nested for length in _open_lengths(entry)] if is_nested else []
 
 
 def with_mask(args: Any, mask: Any) -> Any:

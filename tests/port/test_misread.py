@@ -126,6 +126,8 @@ EXACT = """
 5: tf.cumsum(x * [1., 1., 1., 1., 1e9], 1, exclusive=True)
 5 3: tf.split(x, [2, 3], 1)
 5 3: x[:, 3:1:-1]
+None 3 & None 4: x[:, : tf.shape(y)[1]]
+5 3: tf.reshape(x[:, : tf.shape(x)[1] - 2], [tf.shape(x)[0], (tf.shape(x)[1] - 2) * 3])
 5 3: tf.where(x >= 0.25, 1., x)
 5 3: tf.nn.silu(tf.nn.gelu(x, approximate=True), beta=2.)
 5 3: keras.activations.hard_sigmoid(3 * keras.activations.elu(x, alpha=0.3))
@@ -233,6 +235,17 @@ None 1 3: tf.squeeze(x)
 5 3: tf.reshape(x, [4, 15])
 5 3: tf.reshape(x, [-1, 3])
 5 4 3: tf.image.resize(x, (7, 3), antialias=True)
+# dynamic lengths, which are no numbers
+None 3 & None 3: x[:, -1 : tf.shape(y)[1]]
+None 3 & None 3: x[:, :: tf.shape(y)[1]]
+None 3 & None 3: x[:, tf.shape(y)[1] - 1]
+None 3 & 3 None: x[:, : tf.shape(y)[2]]
+5 3 & None 3: tf.roll(x, tf.shape(y)[1], 1)
+5 3 & None 3: tf.repeat(x, tf.shape(y)[1], axis=1)
+None 3 int32: tf.where(x > tf.shape(x)[1], x, 0)
+None 3: x * tf.cast(tf.shape(x)[1], "float32")
+None None 3: tf.image.resize(x, tf.shape(x)[1:3] * 2)
+None None 4: tf.reshape(x, [tf.shape(x)[0] * tf.shape(x)[1], tf.shape(x)[2], 4])
 """
 
 

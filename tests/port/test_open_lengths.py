@@ -15,6 +15,16 @@ def keras():
     return live_keras.keras()
 
 
+def cropped(x):
+    """A decoder that crops what it has enlarged to the size of the picture."""
+    import tensorflow as tf
+
+    layers = keras().layers
+    small = layers.MaxPooling2D(2, padding="same")(layers.Conv2D(4, 3, padding="same")(x))
+    large = layers.UpSampling2D(2)(small)
+    return layers.Concatenate()([x, large[:, : tf.shape(x)[1], : tf.shape(x)[2]]])
+
+
 def like_the_input(method):
     """A decoder that resizes to the size of the picture."""
 
@@ -27,11 +37,20 @@ def like_the_input(method):
     return resized
 
 
+def merged_axes(x):
+    import tensorflow as tf
+
+    batch, height, width = (tf.shape(x)[axis] for axis in range(3))
+    return keras().layers.Dense(2)(tf.reshape(x, [batch, height * width, 4]))
+
+
 SIZES = ((9, 12), (1, 1), (1, 7), (2, 1), (31, 64))
 MODELS = {  # name -> (shape, function, lengths)
     "last step": ((None, 6), lambda x: x[:, -1], ((5,), (2,), (1,))),
     "last steps": ((None, 6), lambda x: x[:, -2:], ((5,), (2,))),
     "each step": ((None, 6), lambda x: keras().layers.TimeDistributed(keras().layers.Dense(2))(x), ((5,), (9,), (1,))),
+    "cropped": ((None, None, 3), cropped, ((9, 12), (1, 1), (7, 2))),
+    "merged axes": ((None, None, 4), merged_axes, ((5, 3), (1, 4))),
     "bilinear": ((None, None, 3), like_the_input("bilinear"), SIZES),
     "nearest": ((None, None, 3), like_the_input("nearest"), SIZES),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
 from mxsame.port.table import KERAS, OPERATORS, Operand, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
-from mxsame.port.values import BATCH, OpenLength
+from mxsame.port.values import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
 
 # -- the same elements in other axes
@@ -32,12 +32,16 @@ def _reshape_layer(site: Site, x: Value) -> Value:
 
 
 @operator("reshape", types=KEPT, order=KERAS, names={"shape": "newshape"})
-def _reshape(site: Site, x: Value, newshape: Sequence[Any]) -> Value:
-    """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others."""
-    batch, *rest = newshape
+def _reshape(site: Site, x: Value, newshape: Lengths) -> Value:
+    """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others, as a dynamic
+    length does: what Keras computes has as many elements."""
+    batch, *rest = listed(newshape)
+    rest = [-1 if isinstance(n, OpenLength) and not n.is_batch else n for n in rest]
+    is_batch = isinstance(batch, OpenLength) and batch.is_batch
+    refuse_lengths("shape", rest)
     static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
     rule = "shape must be -1 for the batch, then static with as many elements"
-    check(batch == BATCH or (batch in (-1, None) and static), rule, shape=newshape, data=x.shape)
+    check(is_batch or (batch in (-1, None) and static), rule, shape=newshape, data=x.shape)
     return _to_shape(site, x, rest)
 
 
@@ -53,7 +57,7 @@ def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
 @operator("shape", types=OWN)
 def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
     """Returns what `tf.shape` does: lengths, which are no tensors here."""
-    return (BATCH, *(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape[1:], 1)))
+    return tuple(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
 
 
 @layer("Permute", types=KEPT)
@@ -117,8 +121,9 @@ def _tile(site: Site, x: Value, repeats: Any) -> Value:
 
 
 @operator("stack", types=KEPT, order=KERAS)
-def _stack(site: Site, xs: Operand, axis: int = 0) -> Any:
+def _stack(site: Site, xs: Sized, axis: int = 0) -> Any:
     if not all(isinstance(x, Value) for x in xs):  # lengths of a shape
+        check(not any(isinstance(x, Value) for x in xs), "lengths must be stacked with lengths only", xs=xs)
         return tuple(xs)
     (axis,) = axes_after_batch(axis, xs[0].rank + 1)
     return site.function("stack", *xs, axis=axis)
@@ -218,16 +223,19 @@ WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
 
 
 @operator("get_item", types=KEPT, names={"slice_spec": "key"})
-def _get_item(site: Site, x: Operand, key: Any) -> Any:
+def _get_item(site: Site, x: Sized, key: Lengths) -> Any:
     """Index by slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it
     is."""
     if not isinstance(x, Value):  # a shape
+        refuse_lengths("key", key)
         (key,) = listed(key)
         return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
     entries = _indices(listed(key), x.rank)
     taken = [entry for entry in entries if entry is not None]
     fits = len(taken) == x.rank and taken[0] == WHOLE and entries[0] is not None
     check(fits, "indices must leave the batch as it is", key=key)
+    x, taken = _cropped_like(site, x, taken)
+    refuse_lengths("key", taken)
     slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
     check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
@@ -275,6 +283,22 @@ def _strided_slice(
             stop = None if end_mask >> at & 1 else last
             key.append({"start": start, "stop": stop, "step": None if step == 1 else step})
     return _get_item(site, x, key)
+
+
+def _cropped_like(site: Site, x: Value, entries: Sequence[Any]) -> Tuple[Value, List[Any]]:
+    """Crop axes to the lengths of the same axes of other tensors, as `x[:, : tf.shape(y)[1]]`: returns what is left to
+    be done."""
+    entries = list(entries)
+    for axis, entry in enumerate(entries):
+        length = entry["stop"] if isinstance(entry, dict) else None
+        if isinstance(length, OpenLength) and length.of_value is not None:
+            is_crop = length.axis == axis and entry["start"] in (None, 0) and entry["step"] in (None, 1)
+            check(is_crop, "a dynamic length must end a slice of the same axis, from its start", key=entry)
+            x, like = site.alike([x, length.of_value])
+            shape = tuple(None if at == axis else n for at, n in enumerate(x.shape))
+            x = site.function(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
+            entries[axis] = dict(WHOLE)
+    return x, entries
 
 
 def _indices(key: Sequence[Any], rank: int) -> list:

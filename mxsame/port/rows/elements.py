@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
 from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
-from mxsame.port.values import BATCH
+from mxsame.port.values import OpenLength, Sized, refuse_lengths
 from mxsame.validation import check
 
 # -- activations
@@ -73,11 +74,13 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 
 
 @operator(*BINARY, types=types.OWN, names={"x1": "x", "x2": "y"})
-def _binary(site: Site, x: Operand, y: Operand) -> Any:
+def _binary(site: Site, x: Sized, y: Sized) -> Any:
     """Compute with two tensors, or with one and a number or an array; a comparison gives ones and zeros."""
     name = site.row.name
     if not isinstance(x, Value) and not isinstance(y, Value):
-        return _length_product(name, x, y)
+        return _of_lengths(name, x, y)
+    for key, each in (("x", x), ("y", y)):
+        refuse_lengths(key, each)
     operands, dtype = _typed(site, name, [x, y])
     out = _computed(site, name, *operands)
     if name not in blocks.COMPARISONS:
@@ -86,11 +89,19 @@ def _binary(site: Site, x: Operand, y: Operand) -> Any:
     return site.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 
-def _length_product(name: str, x: Any, y: Any) -> Any:
-    """Multiply lengths of a shape."""
-    fits = name == "multiply" and BATCH not in (x, y)
-    check(fits, "lengths must be multiplied only, and that of the batch not", x=x, y=y)
-    return -1 if -1 in (x, y) else x * y
+def _of_lengths(name: str, x: Any, y: Any) -> Any:
+    """Compute with lengths of a shape, one or several; a product may be of dynamic ones."""
+    several = [each for each in (x, y) if isinstance(each, (list, tuple))]
+    if several:
+        pairs = (
+            each if isinstance(each, (list, tuple)) else itertools.repeat(each, len(several[0])) for each in (x, y)
+        )
+        return tuple(_of_lengths(name, *pair) for pair in zip(*pairs))
+    static, open_lengths = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, OpenLength)]
+    fits = name == "multiply" or (static and name in ("add", "subtract"))
+    rule = "dynamic lengths must be multiplied only, and that of the batch not: declare static ones in keras.Input"
+    check(fits and not any(each.is_batch for each in open_lengths), rule, x=x, y=y)
+    return OpenLength() if open_lengths else blocks.PYTHON[name](x, y)
 
 
 def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:

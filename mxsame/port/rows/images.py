@@ -10,7 +10,7 @@ import numpy as np
 from mxsame.port import blocks, types
 from mxsame.port.rows._shared import random_layer
 from mxsame.port.table import CHANNELS_FIRST, Site, Value, layer, operator
-from mxsame.port.values import OpenLength
+from mxsame.port.values import Lengths, OpenLength
 from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
 # -- zeros around, and less of it
@@ -105,7 +105,7 @@ def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tu
 
 @operator("resize", order=CHANNELS_FIRST, types=types.OWN, names={"method": "interpolation"})
 def _resize(
-    site: Site, x: Value, size: Any, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
+    site: Site, x: Value, size: Lengths, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
     pad_to_aspect_ratio: bool = False, fill_mode: str = "constant", fill_value: float = 0.0,
     data_format: Optional[str] = None,
 ) -> Value:  # fmt: skip
@@ -117,7 +117,7 @@ def _resize(
     if method == "nearest" or site.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
     x = site.cast(x, "float32")
-    if all(isinstance(length, OpenLength) for length in size) and method != "bicubic":
+    if all(isinstance(length, OpenLength) and length.of_value for length in size) and method != "bicubic":
         return _resized_like(site, x, size, method == "nearest")
     height, width = size = [integer("size", length, 1, LARGEST_INDEX) for length in size]
     if crop_to_aspect_ratio:
@@ -133,7 +133,7 @@ def _resize(
     return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
 
 
-def _resized_like(site: Site, x: Value, size: Sequence[OpenLength], nearest: bool) -> Value:
+def _resized_like(site: Site, x: Value, size: Sequence[Any], nearest: bool) -> Value:
     """Resize to lengths of other tensors that the graph alone knows."""
     axes = [length.of_value.axis(length.axis) for length in size]
     others = [length.of_value for length in reversed(size)]
