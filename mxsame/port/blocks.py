@@ -495,22 +495,27 @@ class BatchNorm3D(mx.gluon.nn.BatchNorm):
 class Function(mx.gluon.HybridBlock):
     """A function of (F, arrays, parameters, arguments) as a block, or an operator of MXNet by its name.
 
-    `shapes` are those of its parameters, by name. Initializers matter if somebody starts anew from a part of a network:
-    those of vectors are Keras's.
+    `shapes` are those of its parameters, by name, which may be `params` of another block, reshaped. Initializers matter
+    if somebody starts anew from a part of a network: those of vectors are Keras's.
     """
 
     def __init__(
         self, function: Any, prefix: Optional[str] = None, shapes: Any = None, params: Any = None, **arguments: Any
     ):
         super().__init__(prefix=prefix, params=params)
+        self._reshaped = {}
         self.function = function if isinstance(function, str) else function.__name__
         self.arguments, self._function = arguments, function
         with self.name_scope():
             for name, shape in (shapes or {}).items():
-                parameter = self.params.get(name, shape=shape, init=INITIALIZERS.get(name), allow_deferred_init=True)
+                made = {"shape": shape, "init": INITIALIZERS.get(name), "allow_deferred_init": True}
+                parameter = self.params.get(name, **(made if params is None else {}))
+                if parameter.shape != tuple(shape):
+                    self._reshaped[name] = shape
                 setattr(self, name, parameter)
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any, **parameters: Any) -> Any:
+        parameters.update({name: F.reshape(parameters[name], shape=shape) for name, shape in self._reshaped.items()})
         return run(F, self._function, x, *others, **parameters, **self.arguments)
 
     def __repr__(self) -> str:

@@ -57,6 +57,8 @@ MODELS = {
     ],
     "(lambda model: [model(x), model(model(Dense(3)(model(x))))])(keras.Sequential([Dense(3)]))": [THIRDS],
     "(lambda model: [model(Input((3,))), model(model(x))][1])(keras.Model(a := Input((3,)), Dense(3)(a)))": [THIRDS],
+    "(lambda layer: [layer(x), layer(x[:, 0]), layer(Conv1D(3, 1)(x))])(LayerNormalization())": [LONG],
+    "(lambda layer: [layer(x[:, 0]), layer(x)])(RMSNormalization())": [LONG],
     "nested(dict, 'ab')({'b': Masking()(x), 'a': y})": [FIVE, LONG[:, 5:10]],
     "RNN([LSTMCell(2), GRUCell(2)], return_sequences=True, go_backwards=True)(Masking()(x))": [FIVE],
     "[keras.ops.tile(x, 2), keras.ops.pad(x, [(0,), (1,), (2,)]), *keras.ops.moments(x, 1)]": [LONG],

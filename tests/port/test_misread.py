@@ -104,6 +104,9 @@ EXACT = """
 3 & 3: (lambda model: [model(x)[1], model(model(y)[0])[1]])(keras.Model(a := Input((3,)), [Dense(3)(a), Dense(2)(a)]))
 3: (lambda model: [model(x), model(Dense(3)(model(x)))])(keras.Sequential([Dense(3), Dense(3)]))
 3: (lambda model: keras.Model(b := Input((3,)), [b, model(model(b))])(x))(keras.Model(a := Input((3,)), Dense(3)(a)))
+# layers that are called on tensors of several ranks
+6 5 4 & 5 4 & 4: (lambda layer: [layer(Conv2D(4, 1)(x)), layer(y), layer(z)])(Dense(3, activation="relu"))
+5 4 & 4 & 2 5 4: (lambda f: [f(x), f(y), f(z)])(EinsumDense("...x,xhy->...hy", (5, 2, 3), bias_axes="hy"))
 # windows
 6 5 4: SeparableConv2D(3, (2, 3), depth_multiplier=2, dilation_rate=2, padding="same")(x)
 6 4: SeparableConv1D(3, 2, depth_multiplier=3, padding="causal")(x)
@@ -226,6 +229,7 @@ None 1 3: tf.squeeze(x)
 5 words & 5: CategoryEncoding(5, output_mode="count")(x, count_weights=y)
 5 3: BatchNormalization()(x, training=True)
 5 3: CenterCrop(1, 3)(x)
+5 3 & 3: (lambda layer: [layer(x), layer(y)])(Normalization())
 5 3: tf.einsum("abc,adc->abd", x, x)
 5 3: tf.norm(x, ord=1, axis=1)
 5 3: tf.reduce_sum(x)

@@ -37,6 +37,7 @@ def _axes(site: Site, x: Value) -> List[int]:
        types=CAST, unread="synchronized|renorm_momentum")  # fmt: skip
 def _batch_norm(site: Site, x: Value) -> Value:
     """Build a batch norm; several axes become one, which is the last."""
+    site.same_in_all_calls(rank=x.rank)
     axes = _axes(site, x)
     if len(axes) == 1:
         return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
@@ -94,6 +95,9 @@ def _along(
 ) -> Value:
     """Call a function with the layer's weights, which have these axes of x."""
     used, conversion = _over(x, axes, stored)
+    site.same_in_all_calls(
+        order_of_weights=[sorted(axes).index(axis) for axis in x.ordered(range(x.rank)) if axis in axes]
+    )
     roles = site.layer.roles or ()
     shapes, conversions = {role.parameter: used for role in roles}, {role.name: conversion for role in roles}
     return site.weighted(function, x, shapes=shapes, conversions=conversions, **arguments)
@@ -144,7 +148,9 @@ def _prelu(site: Site, x: Value) -> Value:
 
 @layer("Normalization", order=SETTLED, weights=STATISTICS, masks=PASSES_IN_KERAS_3, types=CAST)
 def _normalization(site: Site, x: Value) -> Value:
-    """Normalize with statistics of its own, or with those of its configuration."""
+    """Normalize with statistics of its own, or with those of its configuration, which Keras has for data of one
+    rank."""
+    site.same_in_all_calls(rank=x.rank)
     config, invert = site.config, bool(site.config.get("invert", False))
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
