@@ -134,6 +134,12 @@ class Site:
 
     # -- steps
 
+    def same_in_all_calls(self, **options: Any) -> None:
+        """Refuse a call with other options than the first: the layer has one block, which is made for these."""
+        for name, value in options.items():
+            is_same = self.known.at_first(name, value) == value
+            check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
+
     def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None,
               options: Any = None) -> List[Value]:  # fmt: skip
         """Add a step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;

@@ -11,7 +11,7 @@ import numpy as np
 from mxsame.port import blocks, types
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
-from mxsame.port.table import KERAS, OPERATORS, Operand, Site, Value, layer, operator
+from mxsame.port.table import KERAS, OPERATORS, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
 from mxsame.port.values import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
