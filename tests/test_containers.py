@@ -348,7 +348,7 @@ def outcome(day, action):
     try:
         result = action(day)
         return [each.asnumpy() if hasattr(each, "asnumpy") else each for each in tracing.flatten(result)]
-    except (AssertionError, RuntimeError, ValueError) as error:
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         return RuntimeError if "has not been initialized" in str(error) else ValueError
 
 
