@@ -230,11 +230,18 @@ def test_a_loop_for_a_gpu_has_no_copies_in_its_body():
 
 def test_a_file_from_a_gpu_has_the_copies_that_a_cpu_needs(monkeypatch, tmp_path):
     monkeypatch.setattr(deploy, "_is_cpu", lambda context: False)
-    net = running.Own(lambda F, x: F.slice(x, begin=(None, 4), end=(None, 9)))
-    deployed = mxsame.deploy(net, (2, 16, 3, 3))
-    assert running.operators(deployed.graph) == ["slice"]
+
+    def function(F, x, weight):
+        out = F.Convolution(
+            F.slice(x, begin=(None, 4), end=(None, 9)), weight, kernel=(1, 1), num_filter=5, no_bias=True
+        )
+        return F.relu(out) + out
+
+    deployed = mxsame.deploy(running.initialized(running.Own(function, weight=(5, 5, 1, 1))), (2, 16, 3, 3))
+    assert running.operators(deployed.graph) == ["slice", "Convolution", "Activation", "elemwise_add"]
     symbol, _ = deployed.export(str(tmp_path / "net"))
-    assert running.operators(mx.sym.load(symbol))[-2:] == ["slice_axis", "slice"]
+    want = ["slice_axis", "slice", "Convolution", "BlockGrad", "Activation", "elemwise_add"]
+    assert running.operators(mx.sym.load(symbol))[-6:] == want
 
 
 # ---- deployed graphs with channels last ------------------------------------------------------------------------------

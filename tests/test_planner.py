@@ -163,6 +163,7 @@ COUNTED = [  # constants that are not zero, and what is counted with them
     ("shift", square(None, 3, 2), CONV, {"operator": 1}, 1 + 8 + 2 * 15),
     ("slice", UP, on_gpu("transposed", 16, 32, batch=2), {"dense": 1}, 10 * 2 * 16 * 32 * 64 * 25),
     ("slice", UP, on_gpu("transposed", 16, 640, batch=2), {"dense": 1}, 2 * 16 * 640 * 64 * 25),
+    ("slice", UP, on_gpu("transposed", 16, 8, batch=2), {"dense": 1}, 10 * 2 * 16 * 8 * 64 * 25),
     ("dilate", UP, on_gpu("transposed", 16, 32, batch=2), {"dense": 1}, 4 * 2 * 16 * 32 * 64 * 25),
     ("dilate", UP, on_gpu("transposed", 16, 32, batch=2), {"concat": 1}, 3 * (2 + 4) * IN),
     ("slice", SMALL, on_gpu("avg", 16, batch=2), {"pooling": 1}, 2 * 16 * 25 * 9),

@@ -108,8 +108,8 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
         simplify(graph, fuses)
         if on_cpu:
             copy_before_softmax(graph)
-        if own == SINGLE:  # also for a GPU, where barriers are in place: its file may run on a CPU
-            protect(graph)
+            if own == SINGLE:
+                protect(graph)
         fused_dtype = (dtype or own.name) if fuses else None
         return Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fused_dtype)
 
@@ -277,8 +277,11 @@ class Deployed(mx.gluon.SymbolBlock):
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
         whole = tracing.group(self.compose([tracing.variable(name) for name in self.signature.shapes]))
-        if not any(map(_is_cpu, tracing.contexts(self.params))):  # the file may run on a CPU
-            whole = tracing.in_mode(prepare(whole.as_nd_ndarray(), self.signature.shapes, Target("file")))
+        if not any(map(_is_cpu, tracing.contexts(self.params))):  # a file may run on a CPU, too
+            prepared = prepare(whole.as_nd_ndarray(), self.signature.shapes, Target("file"))
+            graph = Graph.of(prepared, {}, self.signature.shapes)
+            protect(graph)
+            whole = tracing.in_mode(graph.symbol())
         return files.write(whole, self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:

@@ -42,6 +42,7 @@ from mxsame.plan.windows import AnyWindow, TransposedWindow
 
 TILE = 16  # input channels that fill cuDNN's tiles of a convolution
 TRANSPOSED_TILE = 320  # output channels that fill those of a transposed convolution
+LEAST_CHANNELS = 32  # of an output of a transposed convolution that was measured; fewer are taken for so many
 LONGEST_EVEN = 4  # even kernel for which cuDNN is as fast as for odd ones
 PICTURE = 4  # the most channels of a picture
 
@@ -219,7 +220,7 @@ def _computed(plan: Plan, layer: TypicalLayer, costs: GpuCosts) -> Counts:
     if any(_is_long_and_even(axis) for axis in plan.axes):
         products *= costs.even
     if work.operator == "transposed" and not plan.dilates:
-        products *= max(TRANSPOSED_TILE / (layer.channels // work.groups), 1)
+        products *= max(TRANSPOSED_TILE / max(layer.channels // work.groups, LEAST_CHANNELS), 1)
     return {**counts, "dense_last" if work.channels_last else "dense": products * max(TILE / share, 1)}
 
 
