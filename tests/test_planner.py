@@ -12,7 +12,7 @@ import pytest
 from mxsame import processor
 from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force, gpu_costs
 from mxsame.plan.costs import TypicalLayer
-from mxsame.planner import Decision, GpuCosts, Workload, choose, estimate
+from mxsame.planner import Decision, GpuCosts, Workload, candidates, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
@@ -116,7 +116,9 @@ GPU = {  # by the rule without which another strategy is chosen
     "a crop with channels first is not": (square(112, 3, 2), on_gpu("conv", 64, 72), "slice"),
     "a layout that is not known": (square(224, 7, 2), on_gpu("conv", 3, 64, last=None), "concat"),
     "whose training was not measured": (square(224, 7, 2), on_gpu("conv", 3, 64, last=None, **TRAINED), "pad"),
-    "for what cannot have channels last": (square(None, 5, 2), on_gpu("conv", 3, 64, last=None), "flip"),
+    "a dynamic shape has channels first": (square(None, 2, 2), on_gpu("conv", 3, 64, last=None), "pad"),
+    "groups have them": (square(224, 3, 2), on_gpu("conv", 144, groups=144, last=None), "slice"),
+    "three axes have them": (square(28, 2, 1, rank=3), on_gpu("conv", 3, 64, last=None), "pad"),
     "a longer kernel is not for nothing": (square(28, 3, 2), on_gpu("conv", 8, batch=1, purpose="deployment"), "slice"),
 }
 
@@ -128,7 +130,17 @@ def test_on_a_gpu_the_estimate_chooses_by_what_was_measured_there(rule):
     assert chosen(windows, work) == strategy
 
 
-SMALL, LARGER, CUBE = square(8, 3, 2), square(9, 5, 2), square(8, 3, 2, rank=3)
+def test_what_competes_on_a_device():
+    windows, on_cpu = square(8, 3, 2), Workload("conv", 8, 16, 32)
+    assert list(candidates(windows, on_cpu)) == ["slice", "concat", "kernel", "flip"]
+    assert list(candidates(windows, on_gpu("conv", 16, 32))) == ["slice", "concat", "kernel", "pad", "flip"]
+    assert list(candidates(windows, on_gpu("conv", 16, 32, last=True))) == ["slice", "concat", "kernel", "pad"]
+    up, work = transposed(8, 5, 2, (1, 2)), Workload("transposed", 8, 16, 32)
+    assert list(candidates(up, work)) == ["slice", "kernel"]
+    assert list(candidates(up, on_gpu("transposed", 16, 32))) == ["slice", "kernel", "dilate"]
+
+
+SMALL, CUBE = square(8, 3, 2), square(8, 3, 2, rank=3)
 CONV = on_gpu("conv", 16, 32, batch=2)
 IN, OUT, WEIGHTS = 2 * 16 * 8 * 8, 2 * 32 * 4 * 4, 32 * 16 * 3 * 3  # elements
 DEPTHWISE = on_gpu("conv", 16, groups=16, batch=2)
