@@ -176,6 +176,7 @@ def of_everything(F, x, kernel, wide, alpha, gamma, beta, mean, variance):
     x = F.Convolution(F.concat(x, x, dim=1), wide, kernel=(1, 1), num_filter=264, no_bias=True)
     parts = [F.slice(x, begin=(None, begin), end=(None, begin + 24)) for begin in (4, 28)]
     x = F.clip(F.LeakyReLU(F.concat(*parts, dim=1), alpha, act_type="prelu"), -1, 2)
+    x = F.Dropout(x, p=0.5)
     x, _ = F.contrib.foreach(lambda row, state: (row + state, state), x, F.sum(x, axis=0))
     return F.softmax(x, axis=-1), arrays.copy_weight(F, kernel) * 2
 
@@ -193,13 +194,14 @@ def graph_for(device, purpose):
 RELU6 = {"inference": ["clip"], "training": ["_minimum_scalar", "Activation"]}  # the gradients differ at the bounds
 PRELU = {"inference": ["LeakyReLU"]}  # in training its slope would have a wrong gradient, on all devices
 PRELU["training"] = ["relu", "_minimum_scalar", "Reshape", "Reshape", "broadcast_mul", "reshape_like", "elemwise_add"]
+DROPOUT = {"inference": [], "training": ["Dropout"]}
 BY_ONEDNN = {"slice_axis", "_maximum_scalar", "size_array", "take", "BlockGrad"}  # copies, clips, waits
 
 
 @pytest.mark.parametrize("purpose", ["inference", "training"])
 def test_a_graph_for_a_gpu_has_none_of_the_cpus_passes(purpose):
     want = ["Convolution", "BatchNorm", *RELU6[purpose], "Concat", "Convolution", "slice", "slice", "Concat"]
-    want += [*PRELU[purpose], "clip", "sum", "_foreach", "softmax", "_mul_scalar"]
+    want += [*PRELU[purpose], "clip", *DROPOUT[purpose], "sum", "_foreach", "softmax", "_mul_scalar"]
     assert running.operators(graph_for("gpu", purpose)) == want
     assert set(running.operators(graph_for("cpu", purpose))) >= BY_ONEDNN
 

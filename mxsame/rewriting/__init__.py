@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prepare", "simplify"]
 
-CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU"}  # some of them
+CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU", "Dropout"}  # some of them
 
 
 def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
@@ -28,7 +28,7 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     graph = Graph.of(symbol, {}, shapes)
     if target.device == "gpu":
         is_changed = any(node.op in CHANGED_FOR_GPU or node.kind == "minimum_scalar" for node in graph.nodes())
-        return _prepare_for_gpu(graph, has_gradients) if is_changed else symbol
+        return _prepare_for_gpu(graph, has_gradients, target.purpose == "inference") if is_changed else symbol
     speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
     changed = {*onednn.SOFTMAX, *onednn.LOOPS}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
@@ -47,10 +47,11 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     return graph.symbol()
 
 
-def _prepare_for_gpu(graph: Graph, has_gradients: bool) -> Symbol:
+def _prepare_for_gpu(graph: Graph, has_gradients: bool, infers: bool) -> Symbol:
     """Returns the graph for a GPU, where nothing is in oneDNN's layouts: copies out of these are not needed, before
-    softmax, slices or gradients, and neither are waits before loops."""
-    canonical.drop_copies(graph)
+    softmax, slices or gradients, and neither are waits before loops. What counts there is the number of operators: with
+    small data, starting them takes longer than they do."""
+    canonical.drop_copies(graph, dropout=infers)
     if has_gradients:
         training.mend_prelu(graph)
     else:  # the gradient of a clip is another one at its bounds

@@ -47,9 +47,14 @@ def takes_all(node: Node) -> bool:
     return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
 
-def drop_copies(graph: Graph) -> None:
-    """Drop copies that MXNet needs for oneDNN only. An output of the graph stays an operator's own."""
-    copies = (node for node in graph.nodes() if takes_all(node) or node.is_needed)
+def drop_copies(graph: Graph, dropout: bool) -> None:
+    """Drop copies that MXNet needs for oneDNN only, and at inference `dropout`. An output of the graph stays an
+    operator's own."""
+    dropped = {"Dropout"} if dropout else set()
+    nodes = graph.nodes()
+    copies = (
+        node for node in nodes if takes_all(node) or node.is_needed or (node.op in dropped and _is_identity(node))
+    )
     graph.replace({Output(node): node.inputs[0] for node in copies if Output(node) not in graph.outputs})
 
 
