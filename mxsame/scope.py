@@ -39,14 +39,11 @@ class Target(NamedTuple):
     gradients : bool
         Whether gradients flow although the purpose is inference (saliency maps): oneDNN's max pooling keeps nothing
         for a backward pass then.
-    is_alone : bool
-        Whether there is no other graph for sizes that a graph for every size does not take.
     """
 
     purpose: Optional[str] = None
     device: Optional[str] = None
     gradients: bool = False
-    is_alone: bool = False
 
     @property
     def has_gradients(self) -> bool:
@@ -82,11 +79,13 @@ FORMAT = Target("format", "cpu")
 
 class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
-    each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them."""
+    each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them. A graph for every
+    size that `is_alone` has no other one next to it for sizes that it does not take."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None
     decisions: Optional[List[Any]] = None
+    is_alone: bool = False
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -103,7 +102,10 @@ def scope() -> Scope:
 
 @contextlib.contextmanager
 def building(
-    target: Target, placeholders: Optional[List[Any]] = None, decisions: Optional[List[Any]] = None
+    target: Target,
+    placeholders: Optional[List[Any]] = None,
+    decisions: Optional[List[Any]] = None,
+    is_alone: bool = False,
 ) -> Iterator[None]:
     """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
     lists.
@@ -112,7 +114,7 @@ def building(
     ...     scope().target.purpose
     'training'
     """
-    token = _SCOPE.set(Scope(target, placeholders, decisions))
+    token = _SCOPE.set(Scope(target, placeholders, decisions, is_alone or target.purpose == "file"))
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Window, Windows, make_pool_windows
+from mxsame.scope import scope
 from mxsame.tensors import operands
 from mxsame.validation import Shape
 
@@ -231,11 +232,11 @@ def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:
 def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
     """Returns the strategies that are not exact, or slow: a graph without another one next to it takes a length of 1,
     which windows of two do not take with "full"."""
-    is_for_any_size, target = None in inputs.size, inputs.target
+    is_for_any_size = None in inputs.size
     refused = () if _convolves(inputs, unknown_type=is_for_any_size) else ("pick",)
     follows_size = any(isinstance(window.padding, str) for window in windows if isinstance(window, Window))
-    is_alone = is_for_any_size and follows_size and (target.is_alone or target.purpose == "file")
-    return (*refused, "full") if is_alone else refused
+    is_alone = inputs.in_graph and scope().is_alone
+    return (*refused, "full") if is_for_any_size and follows_size and is_alone else refused
 
 
 def _convolves(inputs: Inputs, unknown_type: bool) -> bool:

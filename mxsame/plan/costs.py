@@ -106,7 +106,7 @@ class Workload:
         for name in ("batch", "in_channels", "channels", "groups"):
             value = getattr(self, name)
             if value is not None or name == "groups":
-                validation.integer(name, value, 1)
+                validation.integer(name, value, 0 if name == "batch" else 1)
         for name in ("plain", "in_blocks", "pairs", "blocks"):
             validation.flag(name, getattr(self, name))
         for name, words in (("purpose", PURPOSES), ("device", DEVICES)):
