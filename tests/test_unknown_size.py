@@ -7,6 +7,7 @@ from running import Own, assert_equal, from_files, initialized, outputs_without_
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.scope import Target, building
 
 gluon = mx.gluon
 SIZES = [(17, 22), (18, 21), (19, 13), (24, 24), (9, 31)]
@@ -26,6 +27,14 @@ def test_windows_of_two_on_one_element(op):
     assert_equal(net(data.tile((1, 1, 1, 2))), wanted)
     with pytest.raises(mx.base.MXNetError, match=r"kernel size \(2\) exceeds input \(1 padded to 1\)"):
         net(data).wait_to_read()
+
+
+def test_a_graph_without_another_takes_one_element():
+    """As one of keras-mxnet, whose model is built once."""
+    data = mx.nd.random.normal(shape=(1, 8, 5, 1))
+    with building(Target("inference", "cpu"), is_alone=True):
+        symbol = mxsame.ops.max_pool(mx.sym.var("data"), 2, layout="NCHW")
+    assert_equal(symbol.eval(data=data)[0], mxsame.ops.max_pool(data, 2).asnumpy())
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -53,12 +62,6 @@ def test_data_that_is_too_short_for_a_window_is_refused(op, tmp_path):
             net(short).wait_to_read()
     with pytest.raises(ValueError, match="at least as long as the kernel"):
         pool(short)
-
-
-def test_shapes_are_inferred_for_any_batch():
-    pools = [mxsame.nn.MaxPool2D(3, 2), mxsame.nn.LpPool2D(3, 2), mxsame.nn.AvgPool2D(3, 2), mxsame.nn.MaxPool2D(5, 3)]
-    symbol = sequential(*pools)(mx.sym.var("data"))
-    assert symbol.infer_shape_partial(data=(0, 3, 64, 63))[1] == [(0, 3, 3, 3)]
 
 
 # ---- a whole network -------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class Lengthen(Concat):
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (extra, after) in self.values.items():
             starts[axis], length = _infer_lengths(F, setting, data, axis, extra)
-            length = _longer(F, length, after)
+            length = arrays.concatenate(F, length, 0, (0, after)) if after else length
             like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
         return F._internal._identity_with_attr_like_rhs(self.concatenate(F, setting, data, starts), like)
 
@@ -350,25 +350,17 @@ def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, extra: int) -
     """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
     many as these and the data.
 
-    MXNet infers these lengths with the shapes, by `SequenceLast` of data of an unknown batch, too. n + low is half of
-    the sum of (out-1)s + ke and n, rounded as low is. The first array is what is missing from that sum to n: of MXNet's
-    operators, only `_rnn_param_concat` infers it.
+    MXNet infers these lengths with the shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is.
+    The first array is what is missing from that sum to n: of MXNet's operators, only `_rnn_param_concat` infers it.
     """
-    window, others = setting.window(axis), [other for other in range(1, setting.axes.stop) if other != axis]
+    window = setting.window(axis)
     missing = window.effective_kernel_size - window.stride + 2 * extra
-    row = F.zeros_like(F.reshape(F.SequenceLast(arrays.take_first(F, data, others)), shape=(-1,)))
+    row = F.zeros_like(F.reshape(setting.row(F, data, axis), shape=(-1,)))
     starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
-    twice = F.concat(starts, _longer(F, row, missing), dim=0)
+    twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
     half = F.slice(twice, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
     start = F._internal._zeros_without_dtype(shape=(-1,))
     return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
-
-
-def _longer(F: Any, row: Any, count: int) -> Any:
-    """Returns an array of one axis with so many zeros after it. MXNet cannot infer the shape of `repeat` of an array
-    whose length is not known, as for an unknown batch, but that of `tile`."""
-    zero = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
-    return F.concat(row, F.tile(zero, reps=(count,)), dim=0) if count else row
 
 
 def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
