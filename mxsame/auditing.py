@@ -190,18 +190,24 @@ def _opened(net: Any, shape: Shapes) -> Tuple[Any, Any, Dict[str, Tuple[int, ...
         symbol = _symbol(net)
         return symbol, symbol, _shapes(symbol, shape)
     if isinstance(shape, Mapping):
+        are_names = all(isinstance(name, str) for name in shape)
+        validation.check_type(are_names, "shape must map names of inputs to shapes", shape=shape)
         given, structure = shape, (True,) * len(shape)
         tracing.check_inputs(net, tuple(shape))
     else:
         _, given, _ = inputs = tracing.inputs_of(net, shape, "shape", required=True)
         structure = inputs.structure
         tracing.check_inputs(net, structure)
-    symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
-    used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
-    shapes = _shapes(symbol, used or given)
-    with tracing.explain_errors(shape=shape):
-        trace = tracing.trace_net(net, structure, FORMAT)
-        built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
+    try:
+        symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
+        used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
+        shapes = _shapes(symbol, used or given)
+        with tracing.explain_errors(shape=shape):
+            trace = tracing.trace_net(net, structure, FORMAT)
+            built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
+    except (AttributeError, NotImplementedError) as error:  # of Symbols, which lack it, or of a Block without a graph
+        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols"
+        raise TypeError(f"{rule}; received {error}") from error
     return symbol, built, shapes
 
 

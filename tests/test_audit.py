@@ -390,6 +390,12 @@ def test_the_table_names_layers_and_what_to_do():
     ("net", "shape", "error", "message"),
     [
         (3, (1, 2, 8, 8), TypeError, "net must be a gluon.HybridBlock, a Symbol or the path"),
+        (
+            Own(lambda F, x: x * x.shape[2]),
+            (1, 2, 8),
+            TypeError,
+            "net must be HybridBlocks throughout, .*; received 'Sym",
+        ),
         ("no-symbol.json", (1, 2), ValueError, "net must be a file that can be read; received .*: No such file"),
         (conv(DATA), 8, TypeError, "shape must be a sequence of integers"),
         (conv(DATA), (1, 2, 0, 8), ValueError, r"shape\[2\] must be an integer >= 1"),

@@ -281,6 +281,9 @@ CONTRADICTIONS = [
     (lambda: mxsame.audit(mx.gluon.loss.L2Loss(), (1, 2)), "must be given all of its inputs and .*argument: 'label'"),
     (lambda: mxsame.audit(sym.zeros((1, 2)), (1, 2)), "net must be a network with an input"),
     (lambda: mxsame.audit(S, [(1, 3), (1, 3)]), r"or a mapping from names .* received shape=\[\(1, 3\), \(1, 3\)\]"),
+    (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"shape must have a shape of one input at least; .*=\[None\]"),
+    (lambda: mxsame.audit(nn.MaxPool2D(), {1: (1, 1, 2, 2)}), "shape must map names of inputs to shapes"),
+    (lambda: planner.choose([WINDOW], planner.Workload("conv"), None, []), "is_for_both must be True or False"),
     (lambda: mxsame.plot_padding(8, 3, ax=3), "ax must be a matplotlib.axes.Axes; received ax=3"),
     *(
         (lambda name=name: forced(name, lambda: None), "strategy must be")

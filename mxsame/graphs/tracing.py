@@ -280,6 +280,7 @@ def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape", *, r
         leaves = [(None, None)] * len(flatten(structure))
     else:
         structure = _structure(name, input_shape, leaves)
+        validation.check(leaves, f"{name} must have a shape of one input at least", **{name: input_shape})
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
     names = input_names(net, len(leaves))
     shapes, types = (dict(zip(names, (leaf[part] for leaf in leaves))) for part in (0, 1))

@@ -115,7 +115,7 @@ def choose(
     >>> choose(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
-    windows = _checked(windows, work)
+    windows, is_for_both = _checked(windows, work), validation.flag("is_for_both", is_for_both)
     if forced() is not None or not exact_plans(windows, work.operator, allowed):
         plan = choose_layout(first_plan(windows, work.operator, allowed), windows, work)
     else:
