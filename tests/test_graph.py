@@ -375,6 +375,13 @@ def test_a_folder_is_no_name_of_files(path, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["sub"] and not os.listdir("sub")
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x\udcff"])
+def test_a_name_that_the_system_refuses(name, tmp_path):
+    with pytest.raises(ValueError, match=r"path must be one that can be written: .*; received path="):
+        mxsame.export(small_network_called(), tmp_path / name)
+    assert not os.listdir(tmp_path)
+
+
 def test_what_is_returned_was_written(tmp_path, monkeypatch):
     """Through folders that are links, and files that are: a link there still leads to the file."""
     monkeypatch.chdir(tmp_path)

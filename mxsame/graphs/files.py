@@ -160,7 +160,11 @@ def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
             folders = [
                 stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-")) for folder, _ in targets
             ]
-            yield [os.path.join(temporary, name) for temporary, (_, name) in zip(folders, targets)]
+            drafts = [os.path.join(temporary, name) for temporary, (_, name) in zip(folders, targets)]
+            for draft in drafts:  # a name that the system refuses is refused before MXNet sees it
+                open(draft, "wb").close()
+                os.remove(draft)
+            yield drafts
             # Arrays of ONNX before the graph that names them.
             moves = [
                 (os.path.join(temporary, file), os.path.join(folder, file))
@@ -172,6 +176,6 @@ def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
                 raise IsADirectoryError(f"{taken} is a folder")
             for draft, target in moves:
                 os.replace(draft, target)
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         received = validation.received(path=paths[0])
         raise ValueError(f"path must be one that can be written: {error}; {received}") from error
