@@ -53,4 +53,4 @@ def of_two(node: Node) -> Tuple[str, Optional[float], bool]:
     """What a node of such a kind computes; the number, if it has one; and whether the number is the first operand."""
     kind, is_scalar, _ = node.kind.partition("_scalar")
     reverses = bool(is_scalar) and kind.startswith("r")
-    return kind[reverses:], float(node.attr("scalar")) if is_scalar else None, reverses
+    return kind[reverses:], node.attr("scalar") if is_scalar else None, reverses

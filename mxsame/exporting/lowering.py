@@ -96,7 +96,7 @@ def _tiled(w: Walk, node: Node, x: Any) -> Any:
 @rewrites("depth_to_space", "space_to_depth")
 def _blocks(w: Walk, node: Node, x: Any) -> Any:
     """Channels are (block, block, others) in both."""
-    size, to_space = int(node.attr("block_size")), node.op == "depth_to_space"
+    size, to_space = node.attr("block_size"), node.op == "depth_to_space"
     _, channels, height, width = (n.traced for n in w.shape(node.inputs[0]))
     if to_space:
         parts, axes = (0, size, size, channels // size**2, height, width), (0, 3, 4, 1, 5, 2)
@@ -181,7 +181,7 @@ def _norm(w: Walk, node: Node, x: Any) -> Any:
 def _scaled_by_norm(w: Walk, node: Node, x: Any) -> Any:
     ndim = ndim_of(w, node)
     axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode")]
-    return F.broadcast_div(x, F.sqrt(F.sum(x * x, axis=tuple(axes), keepdims=True) + float(node.attr("eps"))))
+    return F.broadcast_div(x, F.sqrt(F.sum(x * x, axis=tuple(axes), keepdims=True) + node.attr("eps")))
 
 
 @rewrites("_contrib_AdaptiveAvgPooling2D")
@@ -217,7 +217,7 @@ def _softmax_of_loss(node: Node, x: Any, _: Any) -> Any:
 
 def _smooth_l1(node: Node, x: Any) -> Any:
     """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
-    square = float(node.attr("scalar")) ** 2
+    square = node.attr("scalar") ** 2
     return F.where(F.abs(x) < 1 / square, x * x * (square / 2), F.abs(x) - 0.5 / square)
 
 
@@ -279,7 +279,7 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
     "_contrib_BatchNormWithReLU": lambda node, *xs: F.relu(
         F.BatchNorm(*xs, **{name: node.attrs.get(name) for name in node.attrs})
     ),
-    "hard_sigmoid": lambda node, x: F.clip(x * float(node.attr("alpha")) + float(node.attr("beta")), 0, 1),
+    "hard_sigmoid": lambda node, x: F.clip(x * node.attr("alpha") + node.attr("beta"), 0, 1),
     "softmin": lambda node, x: F.softmax(-x, axis=node.attr("axis"), temperature=node.attr("temperature")),
     "square": lambda node, x: x * x,
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),

@@ -339,7 +339,7 @@ def ranking_of(w: Walk, node: Node) -> Ranked:
     """What a `topk` is asked for, or a `sort` or an `argsort`, which take every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
-    count = int(node.attr("k")) if node.op == "topk" else 0
+    count = node.attr("k") if node.op == "topk" else 0
     count = min(count, length) if count > 0 else length
     gives = "value" if node.op == "sort" else str(node.attr("ret_typ", "indices"))
     return Ranked(axis, count, not node.attr("is_ascend"), gives)
@@ -402,7 +402,7 @@ def nearest_scale(node: Node) -> int:
     """How often an UpSampling repeats elements."""
     check_attribute(node, "sample_type", "nearest")
     check(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
-    return int(node.attr("scale"))
+    return node.attr("scale")
 
 
 def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
@@ -426,7 +426,7 @@ def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List
     layer by layer and direction by direction, and all biases after them."""
     check_attribute(node, "projection_size", None)
     (channels,) = w.static(node.inputs[0], "the channels", [2])
-    rest, size, directions = w.computed(node.inputs[1]), int(node.attr("state_size")), 1 + node.attr("bidirectional")
+    rest, size, directions = w.computed(node.inputs[1]), node.attr("state_size"), 1 + node.attr("bidirectional")
     height = len(gates) * size
 
     def next_weights(*shape: int) -> Any:
@@ -436,7 +436,7 @@ def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List
         return array[list(gates)].reshape(shape)
 
     weights = []
-    for number in range(int(node.attr("num_layers"))):
+    for number in range(node.attr("num_layers")):
         width = channels if number == 0 else directions * size
         pairs = [(next_weights(height, width), next_weights(height, size)) for _ in range(directions)]
         weights.append([np.stack(arrays) for arrays in zip(*pairs)])

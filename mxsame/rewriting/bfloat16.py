@@ -90,7 +90,7 @@ def _products(graph: Graph, node: Node, shape: Shape) -> float:
 def _keeps_type(node: Node) -> bool:
     """Returns whether an operator runs in the type of its data."""
     if node.op == "clip":  # only if it is fused with a convolution
-        return node.inputs[0].node.op == "Convolution" and float(node.attr("a_min")) == 0
+        return node.inputs[0].node.op == "Convolution" and node.attr("a_min") == 0
     if node.op == "Convolution":
         return node.inputs[1].node.op == "_full"  # the sums of `mxsame.rewriting.onednn.fuse_gates`
     name, values = KEEPERS.get(node.op, ("", ()))

@@ -38,7 +38,7 @@ def _is_identity(node: Node) -> bool:
     if node.op == "Dropout":
         return node.attr("mode", "training") != "always"
     if node.op in NEUTRAL:
-        return float(node.attr("scalar")) == NEUTRAL[node.op]
+        return node.attr("scalar") == NEUTRAL[node.op]
     return takes_all(node) or node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
 
 
@@ -60,7 +60,7 @@ def drop_copies(graph: Graph, dropout: bool) -> None:
 
 def _divides_by_1(node: Node) -> bool:
     """Returns whether it only makes floats of integers."""
-    return node.op == tensors.TO_FLOATS and float(node.attr("scalar")) == 1
+    return node.op == tensors.TO_FLOATS and node.attr("scalar") == 1
 
 
 def canonicalize(graph: Graph) -> None:
@@ -83,7 +83,7 @@ def write_clips(graph: Graph) -> None:
     for node in users:
         clip = node.inputs[0].node if node.kind == "multiply_scalar" else node
         if clip is not node and clip.kind == "clip" and len(users[clip]) == 1:
-            scale, types = float(node.attr("scalar")), {dtypes.get(Output(each)) for each in (node, clip)}
+            scale, types = node.attr("scalar"), {dtypes.get(Output(each)) for each in (node, clip)}
             if 0 < scale < np.inf and types == {np.float32}:
                 bounds = {name: repr(float(np.float32(scale * clip.attr(name)))) for name in ("a_min", "a_max")}
                 node.op, node.attrs, clip.op, clip.attrs = "clip", bounds, node.op, node.attrs

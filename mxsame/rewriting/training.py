@@ -181,7 +181,7 @@ def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
         if len(chain) < 5 or any(len(users[each]) > 1 for each in chain[1:4]) or not _is_trained(chain[2]):
             continue
         _, minimum, norm, convolution, _ = chain
-        bound, channels = float(minimum.attr("scalar")), shapes.get(norm, (0, 0))[1]
+        bound, channels = minimum.attr("scalar"), shapes.get(norm, (0, 0))[1]
         fits = node.attr("act_type") == "relu" and 0 < bound <= HIGHEST_BOUND
         fits = fits and _has_same_blocks_at_any_size(convolution, shapes)
         if fits and 1 < _block(convolution, shapes, convolution) == size_for([channels]):

@@ -36,7 +36,7 @@ def widen(graph: Graph) -> None:
     for start in users:
         if start in seen or _groups(graph, start) != 1:
             continue
-        channels = int(start.attr("num_filter"))
+        channels = start.attr("num_filter")
         more = -channels % (onednn_blocks.LARGEST if processor.has("AVX512_CORE") else onednn_blocks.SMALLEST)
         part = _part_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
         if part is None and channels % onednn_blocks.SMALLEST and _has_blocks(graph, start, shapes):
@@ -95,7 +95,7 @@ def _part_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optiona
     channels ends it. One that keeps them is in it, and so must be what an operator in it reads. Any other user gets a
     slice, if there is one element of each channel.
     """
-    part, channels = Part([start], [], []), int(start.attr("num_filter"))
+    part, channels = Part([start], [], []), start.attr("num_filter")
 
     def keeps(node: Node) -> bool:
         if shapes.get(node, ())[1:2] != (channels,):

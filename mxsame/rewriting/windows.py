@@ -154,7 +154,7 @@ def _is_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
 def is_never_negative(node: Node) -> bool:
     """Returns whether an operator's output has no element below 0."""
     kind = node.attr("act_type") if node.op == "Activation" else node.kind
-    return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and float(node.attr("a_min")) >= 0)
+    return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and node.attr("a_min") >= 0)
 
 
 # -- notes

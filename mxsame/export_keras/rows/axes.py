@@ -92,7 +92,7 @@ def _slice(w: Writer, node: Node, x: Value) -> Value:
 
 @writes("Pad")
 def _pad(w: Writer, node: Node, x: Value) -> Value:
-    widths, value = entries(node.attr("pad_width")), float(node.attr("constant_value"))
+    widths, value = entries(node.attr("pad_width")), node.attr("constant_value")
     word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect", "edge")), [*zip(widths[::2], widths[1::2])]
     if word == "edge":
         return _repeat_edges(w, x, [n.traced for n in w.shape(node.inputs[0])], pairs)
@@ -174,7 +174,7 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
 
 @writes("one_hot", unread="dtype")
 def _one_hot(w: Writer, node: Node, x: Value) -> Value:
-    depth = int(node.attr("depth"))
+    depth = node.attr("depth")
     hot = w.operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
     values = (float(node.attr(name)) for name in ("on_value", "off_value"))
     return w.operator("Where", hot._replace(order=(*x.order, x.rank)), *values)

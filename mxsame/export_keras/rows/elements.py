@@ -91,7 +91,7 @@ def _clip(w: Writer, node: Node, x: Value) -> Value:
 
 @writes("Dropout")
 def _dropout(w: Writer, node: Node, x: Value) -> Value:
-    config: Dict[str, Any] = {"rate": float(node.attr("p"))}
+    config: Dict[str, Any] = {"rate": node.attr("p")}
     axes = node.attr("axes")
     if axes:
         config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]

@@ -59,7 +59,7 @@ def _scaled(
         for name, (weight, neutral) in weights.items()
         if keeps or not w.is_frozen(weight.source) or (weight.array != neutral).any()
     }
-    return {"epsilon": float(node.attr("eps")), "center": "beta" in needed, "scale": "gamma" in needed}, needed
+    return {"epsilon": node.attr("eps"), "center": "beta" in needed, "scale": "gamma" in needed}, needed
 
 
 @writes("batch_norm")
@@ -67,7 +67,7 @@ def _batch_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output, *m
     """Training moves the statistics, or leaves them if they are global."""
     fixed = node.attr("use_global_stats")
     config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
-    config.update(axis=x.axis(node.attr("axis", 1)), momentum=float(node.attr("momentum")))
+    config.update(axis=x.axis(node.attr("axis", 1)), momentum=node.attr("momentum"))
     weights.update(zip(("moving_mean", "moving_variance"), map(w.weight, moving)))
     return w.layer("BatchNormalization", config, x, weights=weights, call={"training": False} if fixed else {})
 
@@ -103,13 +103,13 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
     rule = "an .h5 file has layers only, and no initial states: give a path that ends in .keras"
     check(not (given and w.is_h5), rule)
     returns = len(w.outputs_of(node)) > 1
-    mode, size, rate = str(node.attr("mode")), int(node.attr("state_size")), float(node.attr("p"))
+    mode, size, rate = str(node.attr("mode")), node.attr("state_size"), node.attr("p")
     x, class_name, directions = w.arranged(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")
     config: Dict[str, Any] = {"units": size, "return_sequences": True, "return_state": returns}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
     config.update({"reset_after": True} if class_name == "GRU" else {})
     config.update({"use_bias": False} if NO_BIAS in node.attrs else {})
-    vector, count = w.weight(node.inputs[1]), int(node.attr("num_layers"))
+    vector, count = w.weight(node.inputs[1]), node.attr("num_layers")
     ends: List[List[Value]] = [[] for _ in states]
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):
         part = f"l{number}" if count > 1 else ""

@@ -60,7 +60,7 @@ def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
 def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
     """Strides of a dilated convolution are steps after it, as no layer of Keras has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
-    x, rank, channels, groups = w.last(x), len(windows), len(weight.array), int(node.attr("num_group"))
+    x, rank, channels, groups = w.last(x), len(windows), len(weight.array), node.attr("num_group")
     kernel_size, strides, dilations = kernels_of(windows)
     steps, word = [1] * rank, word_of(windows)
     if max(strides) > 1 and max(dilations) > 1:
@@ -90,7 +90,7 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
 @writes("Deconvolution", unread=IN_WINDOWS)
 def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
     """Groups are layers of their own, side by side."""
-    windows, groups, x = windows_at(w, node), int(node.attr("num_group")), w.last(x)
+    windows, groups, x = windows_at(w, node), node.attr("num_group"), w.last(x)
     weights = {"kernel": w.weight(node.inputs[1]), **({} if bias is None else {"bias": w.weight(bias)})}
     share, outs = (x.shape[-1] or 1) // groups, []
     for number in range(groups):

@@ -39,7 +39,7 @@ def transpose(w: Writer, node: Node, x: str) -> str:
 
 @writes("expand_dims")
 def expand_dims(w: Writer, node: Node, x: str) -> str:
-    return w.unsqueezed(x, [int(node.attr("axis")) % (ndim_of(w, node) + 1)])
+    return w.unsqueezed(x, [node.attr("axis") % (ndim_of(w, node) + 1)])
 
 
 @writes("squeeze")
@@ -72,7 +72,7 @@ def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
 @writes("repeat")
 def repeat(w: Writer, node: Node, x: str) -> str:
     """Repeats every element of an axis."""
-    shape, count = list(w.shape(node.inputs[0])), int(node.attr("repeats"))
+    shape, count = list(w.shape(node.inputs[0])), node.attr("repeats")
     axis = axis_of(w, node)
     if shape[axis].is_static:
         index = [number for number in range(shape[axis].traced) for _ in range(count)]
@@ -96,7 +96,7 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
 
 @writes("Pad")
 def pad(w: Writer, node: Node, x: str) -> str:
-    widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), float(node.attr("constant_value"))
+    widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), node.attr("constant_value")
     if not value and any(reader.op == "Pooling" for reader in _readers(w, node)):
         value = KEPT_ZERO
     filling = w.scalar(value, node.inputs[0]) if mode == "constant" else None
@@ -163,8 +163,8 @@ def gather_nd(w: Writer, node: Node, x: str, index: str) -> str:
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
     index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
-    matches = w.add("Equal", index, w.integers(range(int(node.attr("depth")))))
-    values = float(node.attr("on_value")), float(node.attr("off_value"))
+    matches = w.add("Equal", index, w.integers(range(node.attr("depth"))))
+    values = node.attr("on_value"), node.attr("off_value")
     return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))
 
 

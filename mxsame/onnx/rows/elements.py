@@ -95,7 +95,7 @@ def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
         return w.add("Mul", w.add("Mul", x, w.add("Add", w.add("Erf", w.add("Div", x, root)), one)), half)
     if kind == "selu":
         return w.add(tables.OF_TYPE[kind][tables.ONNX], x)
-    return w.add({"leaky": "LeakyRelu", "elu": "Elu"}[kind], x, alpha=float(node.attr("slope")))
+    return w.add({"leaky": "LeakyRelu", "elu": "Elu"}[kind], x, alpha=node.attr("slope"))
 
 
 @writes("clip")
@@ -111,7 +111,7 @@ def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
     if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
         x = w.cast(x, w.dtype(Output(node)))
     if node.attr("temperature") not in (None, 1.0):
-        x = w.add("Div", x, w.scalar(float(node.attr("temperature")), Output(node)))
+        x = w.add("Div", x, w.scalar(node.attr("temperature"), Output(node)))
     op = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[node.kind]
     return w.add(op, x, axis=int(node.attr("axis", -1)))
 

@@ -59,7 +59,7 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
         name if array is None or (name and array.dtype == dtype) else w.constant(array, dtype)
         for name, array in zip(names, arrays)
     ]
-    epsilon = float(node.attr("eps"))
+    epsilon = node.attr("eps")
     order = [0, axis, *(other for other in range(1, ndim) if other != axis)]
     out = w.add("BatchNormalization", w.transposed(x, order), *names, epsilon=epsilon)
     return w.transposed(out, np.argsort(order).tolist())
@@ -68,7 +68,7 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
 @writes("LayerNorm")
 def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     """(x - mean) / sqrt(variance + epsilon), scaled and shifted."""
-    ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), float(node.attr("eps"))
+    ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), node.attr("eps")
     if axis == ndim - 1 and w.opset >= 17:
         return w.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
     after = list(range(1, ndim - axis))
@@ -82,8 +82,8 @@ def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
 @writes("GroupNorm")
 def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     """Each group of channels is standardized, then scaled and shifted by one number of its own."""
-    grouped = w.add("Reshape", x, w.integers([0, int(node.attr("num_groups")), -1]))
-    out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=float(node.attr("eps")))
+    grouped = w.add("Reshape", x, w.integers([0, node.attr("num_groups"), -1]))
+    out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=node.attr("eps"))
     return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
 
 
@@ -107,9 +107,9 @@ FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: 
 @writes("RNN", "RNN with a note", unread="p")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
-    mode, size = str(node.attr("mode")), int(node.attr("state_size"))
+    mode, size = str(node.attr("mode")), node.attr("state_size")
     op, order = GATES[mode]
-    directions, count = 1 + node.attr("bidirectional"), int(node.attr("num_layers"))
+    directions, count = 1 + node.attr("bidirectional"), node.attr("num_layers")
     attrs: dict = {"hidden_size": size, "direction": "bidirectional" if directions == 2 else "forward"}
     if op == "GRU":
         attrs["linear_before_reset"] = 1

@@ -85,7 +85,7 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
 def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
-    attrs.update(dilations=[window.dilation for window in windows], group=int(node.attr("num_group")))
+    attrs.update(dilations=[window.dilation for window in windows], group=node.attr("num_group"))
     if op == "ConvTranspose" or len(windows) > 1:
         return w.add(op, x, weight, bias, **attrs)
     # in 2-D, for which ONNX Runtime has its fast code
