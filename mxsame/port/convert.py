@@ -188,7 +188,7 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     """
     check_network(net)
     is_of_functions = all(map(callable, custom.values())) if isinstance(custom, Mapping) else custom is None
-    check_type(is_of_functions, "custom must map names to functions of (block)", custom=custom)
+    check_type(is_of_functions, "custom must map names to functions of (block)", custom=type(custom).__name__)
     mx.nd.waitall()  # as mxsame.graphs.deploy.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:

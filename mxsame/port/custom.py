@@ -30,9 +30,10 @@ class CustomRows:
 
     def __init__(self, custom: Any):
         self.custom = {} if custom is None else custom
-        values = self.custom.values() if isinstance(self.custom, Mapping) else [None]
         rule = "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's layers"
-        check_type(all(map(_is_usable, values)), rule, custom=custom)
+        check_type(isinstance(self.custom, Mapping), rule, custom=type(custom).__name__)
+        wrong = {name: type(given).__name__ for name, given in self.custom.items() if not _is_usable(given)}
+        check_type(not wrong, rule, custom=wrong)
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.unsupported: List[str] = []  # what a model is refused for before its weights are read
         self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity

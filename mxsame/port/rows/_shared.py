@@ -22,7 +22,7 @@ from mxsame.port.activations import (
 from mxsame.port.builder import users_code
 from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
 from mxsame.port.table import LAYERS, Site, Value, in_place
-from mxsame.validation import check
+from mxsame.validation import check, one_of
 
 LORA = "lora_rank|lora_alpha"  # what is trained in place of a kernel, and merged with it where it is saved
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
@@ -190,7 +190,9 @@ def merged_batches(site: Site, build: Callable, x: Value, count: int) -> Value:
 
 def word(site: Site) -> str:
     """Returns the layer's padding."""
-    return str(site.config.get("padding", "valid")).lower()
+    value, name = site.config.get("padding", "valid"), site.row.name
+    words = ("valid", "same", *["causal"] * name.endswith("Conv1D"), *["keras-mxnet"] * (value == "keras-mxnet"))
+    return one_of("padding", value, words)
 
 
 def window(site: Site) -> Dict[str, Any]:

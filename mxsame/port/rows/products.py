@@ -231,7 +231,9 @@ def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
     """Compute a sum of two tensors, as a product of matrices for each entry of the axes that both and the output have;
     of one, in another order of axes."""
     arrays = leaves(list(operands), Value)
-    few = len(arrays) == len(operands) <= 2  # Keras 2 writes nothing but the equation
+    is_stored = arrays or site.version == 3
+    check(is_stored, "tf.einsum must be another layer (Dot, EinsumDense, tf.matmul): Keras 2 stores no tensors of it")
+    few = len(arrays) == len(operands) <= 2
     check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
     if len(arrays) == 1:
         return to_order(site, arrays[0], einsum_order(subscripts, arrays[0].rank))
