@@ -160,7 +160,7 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
     """Call a block of the user's, on arrays in Keras's order, and the mask of the first if it takes one. What else the
     layer is called with is in the configuration that its function gets."""
     layer, known = site.layer, site.known
-    given = {"args": list(inputs), **constants}
+    given = {"args": list(inputs), "training": site.training or None, **constants}
     given = {name: mapped(each, Value, lambda x: None) for name, each in given.items() if _has_constants(each)}
     is_same = repr(known.at_first("constants", given)) == repr(given)
     check(is_same, "arguments that are no tensors must be the same in all calls of a custom layer", **given)

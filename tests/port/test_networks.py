@@ -235,19 +235,21 @@ def test_custom_functions_get_all_arguments_of_a_call():
     import tensorflow as tf
 
     class Scaled(keras().layers.Layer):
-        def call(self, x, factor=1.0):
+        def call(self, x, factor=1.0, training=False):
             return x * factor
 
-    x, given = keras().layers.Input((3,)), []
+    layers, given = keras().layers, []
+    x = layers.Input((3,))
 
     def block(config, weights):
-        given.append({name: config[name] for name in ("y", "factor", "args") if name in config})
+        given.append({name: config[name] for name in ("y", "factor", "args", "training") if name in config})
         return gluon.nn.HybridLambda(lambda F, x: x)
 
     calls = [("math.floormod", x % 2.0), ("math.floormod", 2.0 % x), ("Scaled", Scaled()(x, factor=3.0))]
+    calls.append(("Scaled", keras().Sequential([layers.Input((3,)), Scaled()])(x, training=True)))
     for name, outputs in calls:
         mxsame.from_keras(keras().Model(x, outputs), custom={name: block})
-    assert given == [{"y": 2.0}, {"args": [2.0]}, {"factor": 3.0}]
+    assert given == [{"y": 2.0}, {"args": [2.0]}, {"factor": 3.0}, {"training": True}]
     scaled = Scaled()
     model = keras().Model(x, tf.concat([scaled(x), scaled(x, factor=2.0)], 1))
     with pytest.raises(ValueError, match=r"must be the same in all calls of a custom layer; received factor=2\.0"):
