@@ -89,7 +89,8 @@ def is_off(value: Any) -> bool:
 class Weight(NamedTuple):
     """A weight of a layer: its name in Keras, the parameter of a block that it becomes, if any, the option that leaves
     it out if it is False, the one that takes its place, whether it can be trained, the group of a `.keras` file below
-    the layer's, and whether its axes are in MXNet's order already, as keras-mxnet stores them."""
+    the layer's, which is the attribute of a live layer, a pattern of the end of its path in the older format, its name
+    by default, and whether its axes are in MXNet's order already, as keras-mxnet stores them."""
 
     name: str
     parameter: str = ""
@@ -97,6 +98,7 @@ class Weight(NamedTuple):
     unless: str = ""
     trained: bool = True
     group: str = ""
+    path: str = ""
     native: bool = False
 
     def is_in(self, config: Dict[str, Any]) -> bool:

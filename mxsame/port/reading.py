@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 import os
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from mxsame import validation
 from mxsame.port import files, keras_mxnet, weights as weighing
@@ -112,9 +114,22 @@ def _take_live(model: Model, live: Any) -> None:
         if getattr(theirs, "lora_enabled", False):  # its kernel is the merged one
             layer.weights = [getattr(theirs, role.name) for role in layer.roles or ()]
             continue
-        layer.weights = theirs.get_weights() if model.native else list(theirs.weights)
-        if layer.class_name == "SpectralNormalization":  # Keras 3 has its vector among the layer's weights
-            layer.weights.sort(key=lambda weight: "vector_u" in weight.name)
+        layer.weights = theirs.get_weights() if model.native else _weights_of(theirs, layer)
+
+
+def _weights_of(theirs: Any, layer: Layer) -> List[Any]:
+    """Returns the weights of a live layer. Those of a layer of several parts are in its parts, whatever is trained."""
+    groups = dict.fromkeys(role.group for role in layer.roles or ())
+    if len(groups) < 2:
+        return list(theirs.weights)
+    parts = [list(functools.reduce(_attribute, group.split("/"), theirs).weights) for group in groups if group]
+    known = {id(weight) for part in parts for weight in part}
+    return [*itertools.chain(*parts), *(weight for weight in theirs.weights if id(weight) not in known)]
+
+
+def _attribute(theirs: Any, name: str) -> Any:
+    """Returns a part of a live layer, which may be private."""
+    return getattr(theirs, name) if hasattr(theirs, name) else getattr(theirs, f"_{name}")
 
 
 def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str, Any]:

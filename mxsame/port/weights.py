@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
-from mxsame.port.description import Layer, Model, counted, snake_case, why_more_weights
+from mxsame.port.description import Layer, Model, Weight, counted, snake_case, why_more_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -111,13 +111,13 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
         if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in layer.walk()):
             layers.append(layer)
     known = {layer.name for layer in layers}
-    by_name = set(stored) == known
     missing, surplus = (", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known))
     rule = f"the file must have weights for {len(layers)} layers; received those of {len(stored)}"
-    fits = len(stored) == len(layers) and (by_name or by_order)
+    fits = len(stored) == len(layers) and (by_order or set(stored) == known)
     check(fits, f"{rule} (missing by name: {missing}; surplus: {surplus})")
-    for layer, arrays in zip(layers, stored.values()):
-        _distribute(layer, stored[layer.name] if by_name else arrays)
+    for layer, name in zip(layers, stored):
+        name = name if by_order else layer.name
+        _distribute(layer, stored[name], model.version, not by_order)
 
 
 def _needed(group: Any, name: str, kind: str) -> Any:
@@ -126,25 +126,47 @@ def _needed(group: Any, name: str, kind: str) -> Any:
     return item
 
 
-def _distribute(layer: Layer, arrays: List[Any]) -> None:
-    """Assign the arrays of one entry to the layer, or to the layers of a nested model."""
+def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> None:
+    """Assign the arrays of one entry to the layer, or to the layers of a nested model: by their paths if these show
+    each, since what is trained comes first, and not all that is frozen is in the configuration; else by order. `named`:
+    the paths have the names of the layers of a nested model."""
     if layer.model is None and layer.roles is None:
         layer.weights = arrays
         return
     if layer.model is not None:
         arrays = _without_custom(layer.model, arrays)
-    slots = ordered(layer)
-    shown = ", ".join(f"{owner.name}/{role}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
+    slots = ordered(layer, version)
+    shown = ", ".join(f"{owner.name}/{role.name}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
     fits = len(slots) == len(arrays)
     check(fits, rule + "".join(map(why_more_weights, layer.walk())))
-    names = [re.sub("^(for|back)wards_", "", role) for _, role in slots]  # both directions have their own kernel
-    every = set(names)
-    for (owner, role), name, array in zip(slots, names, arrays):
-        stored = array.name.rsplit("/", 1)[-1].split(":")[0]
-        rule = f"{role} of layer {owner.name!r} must be stored at its position; received {array.name!r}"
-        check(stored == name or stored not in every, rule)
-        owner.weights.append(array)  # of each layer, those that are trained come first
+    paths = [array.name.rsplit(":", 1)[0] for array in arrays]
+    ends = [role.path or re.escape(role.name) for _, role in slots]
+    full = [f"{re.escape(owner.name)}/(.*/)?{end}" for (owner, _), end in zip(slots, ends)]
+    order = _order_by_paths(full if named and layer.model is not None else ends, paths)
+    if order is None:
+        order, every = list(range(len(slots))), re.compile(f"(^|/)({'|'.join(dict.fromkeys(ends))})$")
+        for (owner, role), end, path in zip(slots, ends, paths):
+            rule = f"{role.name} of layer {owner.name!r} must be stored at its position; received {path!r}"
+            check(re.search(f"(^|/){end}$", path) or not every.search(path), rule)
+    for (owner, _), number in zip(slots, order):
+        owner.weights.append(arrays[number])
+
+
+def _order_by_paths(ends: List[str], paths: List[str]) -> Optional[List[int]]:
+    """Returns the number of the path with each of these ends; None if they are not one for each."""
+    patterns = [re.compile(f"(^|/){end}$") for end in ends]
+    if all(pattern.search(path) for pattern, path in zip(patterns, paths)):
+        return list(range(len(paths)))
+    by_name: Dict[str, List[int]] = {}
+    for number, path in enumerate(paths):
+        by_name.setdefault(path.rsplit("/", 1)[-1], []).append(number)
+    found = [
+        [number for number in by_name.get(re.findall(r"\w+$", end)[0], ()) if pattern.search(paths[number])]
+        for end, pattern in zip(ends, patterns)
+    ]
+    is_each = all(len(numbers) == 1 for numbers in found) and len({numbers[0] for numbers in found}) == len(paths)
+    return [numbers[0] for numbers in found] if is_each else None
 
 
 def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
@@ -166,10 +188,14 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
     return others
 
 
-def ordered(layer: Layer) -> List[Tuple[Layer, str]]:
-    """Returns the weights of one entry in the older format's order: what is trained, then what is not."""
-    trained, others = _collected(layer)
-    return [*trained, *others]
+def ordered(layer: Layer, version: int) -> List[Tuple[Layer, Weight]]:
+    """Returns the weights of one entry in the older format's order: what is trained, then what is not. Those of a model
+    that is frozen are in its own order in Keras 3."""
+    if version == 2:
+        trained, others = _collected(layer)
+        return [*trained, *others]
+    weights = [(inner, role) for inner in layer.walk() for role in inner.roles or ()]
+    return sorted(weights, key=lambda each: not (each[0].trainable and each[1].trained)) if layer.trainable else weights
 
 
 def _collected(layer: Layer) -> Tuple[list, list]:
@@ -180,7 +206,7 @@ def _collected(layer: Layer) -> Tuple[list, list]:
         for collected, more in zip((trained, others), _collected(inner)):
             collected += more
     for role in layer.roles or ():
-        (trained if role.trained else others).append((layer, role.name))
+        (trained if role.trained else others).append((layer, role))
     return (trained, others) if layer.trainable else ([], [*trained, *others])
 
 
@@ -243,11 +269,11 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
     for layer in entries:
         group = file.require_group(layer.name)  # "a/b" has made "a"
         names = []
-        for owner, role in ordered(layer):
-            names.append(f"{owner.name}/{role}:0")
+        for owner, role in ordered(layer, model.version):
+            names.append(f"{owner.name}/{role.name}:0")
             if names[-1] in group:  # two layers of one name in nested models
-                names[-1] = f"{owner.name}_{len(names)}/{role}:0"
-            group.create_dataset(names[-1], data=arrays(owner)[role])
+                names[-1] = f"{owner.name}_{len(names)}/{role.name}:0"
+            group.create_dataset(names[-1], data=arrays(owner)[role.name])
         _write_names(group, "weight_names", names)
 
 

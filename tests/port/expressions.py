@@ -53,6 +53,14 @@ def nested(kind, names):
     return keras().Model(inputs if kind is dict else list(inputs.values()), out)
 
 
+def frozen(layer, x, *parts):
+    """The output of a layer, of which parts are frozen: attributes of it."""
+    out = layer(x, x) if "Attention" in type(layer).__name__ else layer(x)
+    for part in parts:
+        getattr(layer, part).trainable = False
+    return out
+
+
 def embedded(words, **arguments):
     return keras().layers.Embedding(5, 3, mask_zero=True, **arguments)(words)
 
@@ -89,7 +97,7 @@ def names_of(inputs):
 
     layers = {name: value for name, value in vars(keras().layers).items() if name[0].isupper()}
     others = {"keras": keras(), "tf": tf, "np": np, "own": own, "function": function, "embedded": embedded}
-    others["nested"] = nested
+    others.update(nested=nested, frozen=frozen)
     return {**layers, **others, **dict(zip("xyz", inputs))}
 
 

@@ -104,6 +104,10 @@ EXACT = """
 3 & 3: (lambda model: [model(x)[1], model(model(y)[0])[1]])(keras.Model(a := Input((3,)), [Dense(3)(a), Dense(2)(a)]))
 3: (lambda model: [model(x), model(Dense(3)(model(x)))])(keras.Sequential([Dense(3), Dense(3)]))
 3: (lambda model: keras.Model(b := Input((3,)), [b, model(model(b))])(x))(keras.Model(a := Input((3,)), Dense(3)(a)))
+# parts that are frozen, whose weights come last in a file of the older format
+5 3: frozen(Bidirectional(LSTM(3, return_sequences=True)), x, "forward_layer")
+5 3: frozen(MultiHeadAttention(2, 3), x, "_key_dense", "_output_dense")
+5 3: keras.Model(a := Input((5, 3)), Dense(3)(frozen(Bidirectional(GRU(3)), Dense(3)(a), "forward_layer")))(x)
 # layers that are called on tensors of several ranks
 6 5 4 & 5 4 & 4: (lambda layer: [layer(Conv2D(4, 1)(x)), layer(y), layer(z)])(Dense(3, activation="relu"))
 5 4 & 4 & 2 5 4: (lambda f: [f(x), f(y), f(z)])(EinsumDense("...x,xhy->...hy", (5, 2, 3), bias_axes="hy"))

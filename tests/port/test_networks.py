@@ -156,6 +156,34 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
         mxsame.to_keras_weights(net, tmp_path / "back.h5", custom={"Scaled": lambda block: []})
 
 
+def test_parts_of_a_live_model_that_are_frozen():
+    layers, x = keras().layers, keras().Input((5, 4))
+    attention, both = layers.MultiHeadAttention(2, 3), layers.Bidirectional(layers.LSTM(4))
+    model = keras().Model(x, both(attention(x, x)))
+    attention._query_dense.trainable = both.forward_layer.trainable = False
+    check(randomise(model))
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model")
+def test_weights_of_another_session_are_those_of_layers_in_their_order(tmp_path):
+    """As `load_weights` takes them, whatever the names are."""
+
+    def model(names, units=4):
+        layers = [keras().layers.Dense(units, name=name) for name in names]
+        return randomise(keras().Sequential([keras().Input((4,)), *layers]))
+
+    first, second = model("ab"), model("ba")
+    source, path = tmp_path / "model.json", str(tmp_path / "weights.h5")
+    source.write_text(second.to_json())
+    first.save_weights(path)
+    second.load_weights(path)
+    check(second, source=source, weights=path)
+    for other, message in ((model("abc"), "3 layers; received those of 2"), (model("ab", 5), "must have the shape")):
+        source.write_text(other.to_json())
+        with pytest.raises(ValueError, match=message):
+            mxsame.from_keras(source, path)
+
+
 SWISH = {"swish2": lambda F, x: x * F.sigmoid(2 * x), "softmax1": lambda F, x: F.softmax(x, axis=1)}
 
 

@@ -133,7 +133,13 @@ def _projections(config: Dict[str, Any]) -> List[Weight]:
     names = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"]
     private = names if "num_query_heads" in config else ["gate"]
     return [
-        Weight(f"{name}_{kind}", f"{name}_{parameter}", option, group=f"{'_' * (name in private)}{name}_dense")
+        Weight(
+            f"{name}_{kind}",
+            f"{name}_{parameter}",
+            option,
+            group=f"{'_' * (name in private)}{name}_dense",
+            path=f"{'attention_' * (name == 'output')}{name}/{kind}",
+        )
         for name in names
         for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
     ]

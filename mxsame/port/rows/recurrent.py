@@ -207,7 +207,12 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
 
 def _weights_of_both(config: Dict[str, Any]) -> List[Weight]:
     return [
-        weight._replace(name=f"{child}_{weight.name}", parameter=f"{child}.{weight.parameter}", group=group)
+        weight._replace(
+            name=f"{child}_{weight.name}",
+            parameter=f"{child}.{weight.parameter}",
+            group=group,
+            path=f"{child[:-1]}_[^/]+/(.*/)?{weight.name}",
+        )
         for (child, group), (_, inner) in zip(CHILDREN.items(), _directions(config))
         for weight in WEIGHTS
         if weight.is_in(inner)
