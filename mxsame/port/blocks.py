@@ -173,6 +173,21 @@ def take_slice(F: Any, x: Any, begin: Sequence, end: Sequence, step: Sequence) -
     return F.slice(copy_to_plain(F, x) if is_divided else x, begin=begin, end=end, step=step)
 
 
+@deferred_in_trace
+def squeeze_all(F: Any, x: Any, axis: Sequence[int]) -> Any:
+    """Take axes of length 1 away. A batch of 1 is refused, since Keras takes it away, too; so does a graph of any
+    batch."""
+    shape = tensors.known_shape(x)
+    if shape is None or shape[0] is None:
+        return F.squeeze(x)
+    if shape[0] == 1:
+        rule = (
+            "data must have a batch of 2 or more: Keras's squeeze takes a batch of 1 away, too, unless it has an axis"
+        )
+        raise ValueError(f"{rule}; {received(**{'data.shape': shape})}")
+    return F.squeeze(x, axis=axis) if axis else F.identity(x)
+
+
 def crop_like(F: Any, x: Any, like: Any, axis: int) -> Any:
     """Take the start of an axis, as many elements as another array has, or all if these are fewer: MXNet's operator,
     which graphs have, refuses fewer."""

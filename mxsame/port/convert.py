@@ -127,6 +127,7 @@ def _built(model: Model, layout: Optional[str], rows: CustomRows) -> Network:
     for tensor in model.inputs:
         shape = _input_shape(layers.get(tensor.layer), tensor.layer)
         dtype = layers[tensor.layer].config.get("dtype")
+        steps.has_batch_of_1 |= _declared_shape(layers[tensor.layer])[0] == 1
         value = steps.value(shape, _is_turned(shape, layout, format_of))
         inputs.append(value._replace(dtype=dtype if isinstance(dtype, str) else "float32"))
     outputs = [
@@ -143,11 +144,15 @@ def _built(model: Model, layout: Optional[str], rows: CustomRows) -> Network:
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
     is_input = layer is not None and layer.class_name == "InputLayer"
     check(is_input, "inputs of a model must be input layers", input=name)
-    shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
+    shape = _declared_shape(layer)
     rule = f"input {name!r} must have a shape: build the model before it is saved; received {shape}"
     check(isinstance(shape, (list, tuple)) and shape, rule)
     lengths = [None if n is None else integer(f"shape of input {name!r}", n, 1) for n in shape]
     return (None, *lengths[1:])
+
+
+def _declared_shape(layer: Layer) -> Any:
+    return layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
 
 
 def _data_format(model: Model, layout: Optional[str]) -> str:

@@ -184,6 +184,22 @@ def test_weights_of_another_session_are_those_of_layers_in_their_order(tmp_path)
             mxsame.from_keras(source, path)
 
 
+def test_a_batch_of_1_that_keras_squeezes_is_refused():
+    import tensorflow as tf
+
+    x = keras().Input((1, 3))
+    model = keras().Model(x, tf.squeeze(x))
+    net, one = check(model), nd.ones((1, 1, 3))
+    for run in (net, mxsame.from_keras(model), lambda x: mxsame.deploy(mxsame.from_keras(model), x.shape)):
+        with pytest.raises(
+            ValueError, match=r"batch of 2 or more.*unless it has an axis; received data.shape=\(1, 1, 3"
+        ):
+            run(one)
+    x = keras().Input((1, 3), batch_size=1)
+    with pytest.raises(ValueError, match="axis must be given where an input declares a batch of 1"):
+        mxsame.from_keras(keras().Model(x, tf.squeeze(x)))
+
+
 SWISH = {"swish2": lambda F, x: x * F.sigmoid(2 * x), "softmax1": lambda F, x: F.softmax(x, axis=1)}
 
 

@@ -85,13 +85,12 @@ def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
 
 @operator("squeeze", types=KEPT, order=KERAS, names={"squeeze_dims": "axis"})
 def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
-    """Take axes of length 1 away; without an axis, those that have a length of 1 in the shape that Keras declares, in
-    which the batch has none."""
+    """Take axes of length 1 away; without an axis all, but no batch: see `blocks.squeeze_all`."""
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
-        axis = [at for at, n in enumerate(x.shape) if at and n == 1]
-    if not axis and axis != 0:
-        return x
+        check(not site.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
+        axis = tuple(at for at, n in enumerate(x.shape) if at and n == 1)
+        return site.function(blocks.squeeze_all, x, axis=axis)
     return site.function("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
 
 
