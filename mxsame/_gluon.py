@@ -94,6 +94,21 @@ def initialize_with(parameter: Any, array: Any) -> None:
     parameter._data = [array]
 
 
+def use_global_stats(batch_norm: Any, value: bool) -> None:
+    """Makes a batch norm use its moving statistics in training, too, or not."""
+    batch_norm._kwargs["use_global_stats"] = value
+
+
+def layout_of(layer: Any) -> str:
+    """Returns the layout of a layer with windows."""
+    return str(layer._kwargs["layout"])
+
+
+def drop_children(block: Any) -> None:
+    """Makes a block have no children."""
+    block._children.clear()
+
+
 def attach_op_hook(block: Any, operator: Any) -> None:
     """Makes a CachedOp call the hook that was registered with the block's `register_op_hook`."""
     operator._register_op_hook(block._callback, block._monitor_all)

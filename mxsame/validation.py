@@ -93,7 +93,7 @@ def check_arguments(function: Function) -> Function:
             unknown = [name for name in arguments if name not in parameters]
             for name in unknown:
                 others = (own for own in OTHER_NAMES.get(name, ()) if own.split(":")[0] in parameters)
-                own = next(others, None) or _most_alike(name, parameters)
+                own = next(others, None) or most_alike(name, parameters)
                 if own:
                     raise TypeError(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
             maker = type(args[0]).__name__ if is_method else function.__name__
@@ -120,13 +120,13 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
     for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
         gluons = gluons.replace(keras, gluon)
     uses = [f"{other}.{gluons}" for other, has in elsewhere.items() if hasattr(has, gluons)]
-    own = gluons if gluons in names else None if uses else _most_alike(gluons, names)
+    own = gluons if gluons in names else None if uses else most_alike(gluons, names)
     uses = [f"{module}.{own}"] if own else uses
     hint = f"use {uses[0]}" if uses else "it has " + ", ".join(names)
     return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
 
 
-def _most_alike(name: str, names: Iterable[str]) -> Optional[str]:
+def most_alike(name: str, names: Iterable[str]) -> Optional[str]:
     """Returns the name that another is likely to mean, such as "Conv2D" for "conv2d"; None if no name is similar."""
     by_folded = {each.casefold(): each for each in names}
     matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.8)

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from mxsame.exporting.shapes import Shape
+from mxsame.port.cutting import keras_order
 from mxsame.port.description import Layer, LayerCall, Model, Tensor
 from mxsame.rewriting.graph import unused
 from mxsame.validation import check
@@ -129,33 +130,7 @@ class Draft:
         return tensor
 
     def finish(self, outputs: List[Tensor]) -> None:
-        """Bring the layers into the order that Keras gives them: by depth, those of one depth as a search from the
-        outputs finds them. Layers that no output needs are left out."""
+        """Bring the layers into the order that Keras gives them. Layers that no output needs are left out."""
         self.model.outputs = outputs
         layers = {layer.name: layer for layer in self.model.layers}
-        found, calls = _searched(layers, outputs)
-        depths: Dict[Tuple[str, int], int] = {}
-        deepest: Dict[str, int] = {}
-        for name, call in reversed(calls):
-            depth = deepest[name] = depths[name, call] = max(depths.get((name, call), 0), deepest.get(name, 0))
-            for tensor in layers[name].calls[call].tensors():
-                depths[tensor[:2]] = max(depths.get(tensor[:2], 0), depth + 1)
-        self.model.layers = [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
-
-
-def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[Dict[str, int], List[Tuple[str, int]]]:
-    """The layers in the order in which a search in depth from the outputs finds them, and their calls in the order in
-    which it leaves them."""
-    found: Dict[str, int] = {}
-    left: Dict[Tuple[str, int], None] = {}
-    stack = [(tensor[:2], False) for tensor in reversed(outputs)]
-    while stack:
-        call, is_done = stack.pop()
-        if is_done:
-            left[call] = None
-        elif call not in left:
-            found.setdefault(call[0], len(found))
-            stack.append((call, True))
-            sources = layers[call[0]].calls[call[1]].tensors()
-            stack += [(tensor[:2], False) for tensor in reversed(sources)]
-    return found, list(left)
+        self.model.layers = keras_order(layers, outputs)

@@ -67,12 +67,16 @@ def users_code() -> Iterator[None]:
 
 class Builder:
     """Collects steps. `row_of` finds the row of a layer or operator; `total` is how many calls of layers there are;
-    `custom` are the user's functions. `known` is what is known of each layer, by its path."""
+    `custom` are the user's functions. `known` is what is known of each layer, by its path; at the start, what is known
+    from another time, when the blocks were made."""
 
-    def __init__(self, row_of: Callable, total: int, custom: Mapping[str, Any]):
+    def __init__(
+        self, row_of: Callable, total: int, custom: Mapping[str, Any], known: Mapping[Tuple[str, ...], Known] = {}
+    ):
         self.row_of, self.total, self.custom = row_of, total, custom
         self.steps, self.calls = Steps(), itertools.count(1)
         self.known: Dict[Tuple[str, ...], Known] = {}
+        self._before = known
 
     def model(self, model: Model, path: Tuple[str, ...], inputs: List[Value], training: Optional[bool] = None,
               once: bool = True) -> List[Value]:  # fmt: skip
@@ -98,7 +102,10 @@ class Builder:
                 refused[layer.name, number] = []
                 continue
             full_path = (*path, layer.name)
-            known = self.known.setdefault(full_path, Known(layer))
+            if full_path not in self.known:
+                before = self._before.get(full_path)
+                self.known[full_path] = before.again() if before is not None else Known(layer)
+            known, start = self.known[full_path], len(self.steps)
             wanted = call.kwargs.get("training")
             asked, alone = training if wanted is None else bool(wanted), once and len(layer.calls) == 1
             site = Site(self.steps, layer, full_path, call, known, model.version, asked, alone, self.custom, self.model)
@@ -109,14 +116,27 @@ class Builder:
                 continue
             if site.refusals:
                 refused[layer.name, number] = [reason(layer, full_path, error) for error in site.refusals]
-            if number == 0 and isinstance(outputs[0], Value) and known.output is None:
-                known.output = outputs[0]
+            if number == 0 and isinstance(outputs[0], Value) and not known.outputs:
+                known.outputs, known.training = outputs, asked
+            own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == site.name)
+            known.blocks.update(dict.fromkeys(own))
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
             raise Refused([reason for reasons in refused.values() for reason in reasons])
         for tensor in model.outputs:
             check(tensor in values, f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}")
         return [values[tensor] for tensor in model.outputs]
+
+    def leave_out_after(self, outputs: Sequence[Value]) -> None:
+        """Leave out the steps that these outputs do not need, and the layers that then compute nothing."""
+        needed = {value.key for value in outputs}
+        for step in reversed(self.steps):
+            if needed.intersection(step.outputs):
+                needed.update(step.inputs)
+        self.steps[:] = (step for step in self.steps if needed.intersection(step.outputs))
+        kept = {path for path, known in self.known.items() if any(x.key in needed for x in known.outputs)}
+        kept.update(path[:end] for path in list(kept) for end in range(1, len(path)))
+        self.known = {path: known for path, known in self.known.items() if path in kept}
 
     def _declared(self, x: Value, dtype: Any) -> Value:
         """Returns an input of a model in the type that the model declares, if it does."""
@@ -134,12 +154,12 @@ class Builder:
         def before() -> str:
             return self._custom_before(inputs())
 
-        with refusing(layer, site.path, inputs, before, lambda: not site.known.is_users):
+        with refusing(layer, site.path, inputs, before, lambda: not site.known.is_users and not site.known.kept):
             args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, values.__getitem__)
             if layer.model is not None and layer.wrapped is None:
                 given = args if kwargs.get("mask") is None else with_mask(args, kwargs["mask"])
                 return self.model(layer.model, site.path, _of_model(layer.model, given), site.training, site.once)
-            row = self.row_of(layer)
+            row = site.known.row or self.row_of(layer)
             if row is None:  # which is listed with all others
                 raise Refused([])
             out = row(site, args, kwargs)
@@ -156,7 +176,7 @@ class Builder:
                 if step.block in users and users[step.block] not in found:
                     found.append(users[step.block])
         shapes = (("_".join(path), None if output is None else output.shape) for path, output in found)
-        return "".join(f"; the block of custom for {layer!r} returns {shape}" for layer, shape in shapes)
+        return "".join(f"; the block given for {layer!r} returns {shape}" for layer, shape in shapes)
 
 
 def _of_model(model: Model, given: List[Any]) -> List[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -12,10 +13,13 @@ from mxsame.port import keras_mxnet, types, weights as weighing
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.custom import CustomRows, names_of
-from mxsame.port.description import Layer, Model
-from mxsame.port.network import Network, check_network
-from mxsame.port.parameters import arrays_of
+from mxsame.port.cutting import Path, cut, paths_of
+from mxsame.port.description import Layer, Model, listed
+from mxsame.port.layers import path_of
+from mxsame.port.network import Built, Network, check_network
+from mxsame.port.parameters import Placed, arrays_of
 from mxsame.port.reading import read
+from mxsame.port.site import Known
 from mxsame.progress import Progress, report
 from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
 
@@ -28,6 +32,7 @@ def from_keras(
     *,
     layout: Optional[str] = None,
     custom: Optional[Mapping[str, Callable]] = None,
+    outputs: Any = None,
     padding: Optional[str] = None,
     progress: Optional[Progress] = None,
 ) -> Network:
@@ -54,6 +59,9 @@ def from_keras(
         "config": ..}` of such a layer, or a list of them, one after the other, of which the first has the weights. By
         the name of an activation, "<lambda>" if it has none: a function of (F, x), as `{"swish2": lambda F, x: x *
         F.sigmoid(2 * x)}`. Errors in a function are raised as they are.
+    outputs : str or list of str, optional
+        The layers whose outputs the network has in place of the model's, as `"block5_pool"`; the layers after them are
+        left out, and so are inputs that they do not need. "base/conv" is a layer of a nested model.
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
     progress : function of (stage, done, total), optional
@@ -112,33 +120,40 @@ def from_keras(
         model = read(source, weights, rows.check)
         if padding is not None:
             keras_mxnet.settle(model)
-        return _built(model, layout, rows)
+        wanted = [path_of(name, list(paths_of(model))) for name in listed(outputs)] if outputs is not None else []
+        model = cut(model, [outer for outer, *_ in wanted]) if wanted else model
+        rank = _turned_rank(model, layout)
+        return Network(model, partial(_built, model, rank, rows, wanted, layout), rank)
     except ValueError as error:
         if not rows.unsupported or getattr(error, "is_users", False):
             raise
         raise Refused([*rows.unsupported, *getattr(error, "reasons", [])]) from error
 
 
-def _built(model: Model, layout: Optional[str], rows: CustomRows) -> Network:
-    """Returns the network of a model that was read."""
-    builder = Builder(rows.row_of, model.calls(), rows.custom)
-    steps, layers, format_of = builder.steps, {layer.name: layer for layer in model.layers}, _data_format(model, layout)
+def _built(
+    model: Model, rank: int, rows: CustomRows, wanted: Sequence[Path], layout: Any, known: Mapping[Path, Known]
+) -> Built:
+    """Returns the steps of a model that was read, around blocks that are known already; its outputs are those of the
+    `wanted` layers if there are any."""
+    builder = Builder(rows.row_of, model.calls(), rows.custom, known)
+    steps, layers = builder.steps, {layer.name: layer for layer in model.layers}
     inputs = []
     for tensor in model.inputs:
         shape = _input_shape(layers.get(tensor.layer), tensor.layer)
         dtype = layers[tensor.layer].config.get("dtype")
         steps.has_batch_of_1 |= _declared_shape(layers[tensor.layer])[0] == 1
-        value = steps.value(shape, _is_turned(shape, layout, format_of))
+        value = steps.value(shape, len(shape) == rank)
         inputs.append(value._replace(dtype=dtype if isinstance(dtype, str) else "float32"))
-    outputs = [
-        steps.arranged(value, _is_turned(value.shape, layout, format_of))
-        for value in builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
-    ]
+    outputs = builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
+    outputs = [value for path in wanted for value in builder.known[path].outputs] or outputs
+    outputs = [steps.arranged(value, value.rank == rank) for value in outputs]
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
     check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
     given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
     outputs = [steps.function("output", identity, value) if value.key in given else value for value in outputs]
-    return Network(model, builder, inputs, outputs)
+    if wanted:
+        builder.leave_out_after(outputs)
+    return Built(builder, inputs, outputs)
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
@@ -163,13 +178,13 @@ def _data_format(model: Model, layout: Optional[str]) -> str:
     return formats.pop() if len(formats) == 1 else "channels_last"
 
 
-def _is_turned(shape: Sequence, layout: Optional[str], data_format: str) -> bool:
-    """Returns whether an input or output of the net has channels first where Keras's has them last."""
-    if layout is None or len(shape) != len(layout):
-        return False
-    is_first, is_last = layout.startswith("NC"), data_format == "channels_last"
-    check(is_first or is_last, "layout must have channels first, as the model does", layout=layout)
-    return is_first and is_last
+def _turned_rank(model: Model, layout: Optional[str]) -> int:
+    """Returns how many axes arrays have that the net has with channels first, and Keras with channels last; 0 for
+    none."""
+    is_last = _data_format(model, layout) == "channels_last"
+    is_first = layout is not None and layout.startswith("NC")
+    check(layout is None or is_first or is_last, "layout must have channels first, as the model does", layout=layout)
+    return len(layout) if layout is not None and is_first and is_last else 0
 
 
 @check_arguments
@@ -182,8 +197,13 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     `custom` is for layers that were given to :func:`from_keras` so, and have weights: the name of a class or of a
     layer, and a function of the block that returns the layer's arrays, as Keras has them and in its order.
 
-    Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5, and for a custom layer
-    with weights that has no function or is in a nested model, whose order of weights is not known.
+    A net that was read with `outputs` is for `keras.Model(model.inputs, the outputs of these layers)`. Where `gluon.nn`
+    or `mxsame.nn` layers have taken the place of others (:meth:`Network.replace`), the file is for a model with Keras's
+    layers of the same names and classes there: `Dense`, and convolutions with channels first.
+
+    Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5, for a custom layer with
+    weights that has no function or is in a nested model, whose order of weights is not known, and for any other block
+    in place of a layer.
 
     >>> import mxsame
     >>> def trained(path):
@@ -198,13 +218,16 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
 
     def arrays(layer: Layer) -> Dict[str, Any]:
         block = net.custom.get(id(layer))
-        if block is None or not layer.weights:
+        if block is None or not any(stored.parameter is None for stored in layer.weights):
             return arrays_of(layer)
         return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom or {})))
 
     for layer in net.description.walk():
-        known = not layer.weights or layer.roles is not None
-        check(known, f"custom layers with weights must not be in nested models; received {layer.name!r}")
+        rule = "custom layers with weights must not be in nested models"
+        if all(stored.parameter is not None for stored in layer.weights if isinstance(stored, Placed)):
+            rule = "a block in place of a layer must be Dense or a convolution with channels first, or have no weights"
+            rule = f"{rule}; mxsame.to_keras writes the whole model"
+        check(not layer.weights or layer.roles is not None, f"{rule}; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
 
 

@@ -36,14 +36,13 @@ class CustomRows:
         check_type(not wrong, rule, custom=wrong)
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.unsupported: List[str] = []  # what a model is refused for before its weights are read
-        self.after: Dict[int, List[Layer]] = {}  # what comes after a layer that the user replaced, by its identity
 
     def row_of(self, layer: Layer) -> Optional[Callable]:
         """Returns what builds a layer."""
         make, row = self._given(layer), row_of(layer)
         if make is not None and not _is_configuration(make):
             return Row(partial(_custom, make=make), KERAS, masks=TAKES, types=OWN)
-        return partial(_in_turn, row, after) if row and (after := self.after.get(id(layer))) else row
+        return partial(_in_turn, row, layer.after) if row and layer.after else row
 
     def _given(self, layer: Layer) -> Any:
         """Returns the user's function for it; that of an activation is for no layer of its name."""
@@ -76,7 +75,7 @@ class CustomRows:
             row = row_of(layer)
             try:
                 with refusing(layer, [layer.name]):
-                    if row is not None and (self._given(layer) is None or id(layer) in self.after):
+                    if row is not None and (self._given(layer) is None or _is_configuration(self._given(layer))):
                         row.weights_of(layer.config)
             except Refused as error:
                 self.unsupported += error.reasons
@@ -94,8 +93,8 @@ class CustomRows:
                 entries = listed(replacement(dict(layer.config)))
         first, *after = entries
         layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
-        self.after[id(layer)] = [_after(layer, *class_and_config(entry)) for entry in after]
-        known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(row_of, self.after[id(layer)]))
+        layer.after = [_after(layer, *class_and_config(entry)) for entry in after]
+        known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(row_of, layer.after))
         names = [class_and_config(entry)[0] for entry in entries]
         validation.check(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
 
@@ -157,8 +156,8 @@ def _has_constants(argument: Any) -> bool:
 
 
 def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
-    """Call a block of the user's, on arrays in Keras's order, and the mask of the first if it takes one. What else the
-    layer is called with is in the configuration that its function gets."""
+    """Call a block of the user's, which is made at the layer's first call. What else the layer is called with is in the
+    configuration that its function gets."""
     layer, known = site.layer, site.known
     given = {"args": list(inputs), "training": site.training or None, **constants}
     given = {name: mapped(each, Value, lambda x: None) for name, each in given.items() if _has_constants(each)}
@@ -174,12 +173,18 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
         layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
         if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
             layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
-    block, arrays = known.block, leaves([*inputs, *constants.values()], Value)
+    return called(site, known.block, leaves([*inputs, *constants.values()], Value))
+
+
+def called(site: Site, block: Any, arrays: List[Value], rank: int = 0) -> List[Value]:
+    """Returns the outputs of a block of the user's, on arrays in Keras's order, and the mask of the first if it takes
+    one; outputs of so many axes, `rank`, have channels first."""
     mask = arrays[0].mask
     if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
         arrays.append(mask)
     with users_code():
         outputs = site.steps.emit(block, arrays, site.name, False)
         dtypes = inferred_types(block, arrays)
+    outputs = [out.as_transposed() if out.rank == rank else out for out in outputs]
     outputs = [site.cast(out._replace(dtype=GIVEN), known_type(dtype)) for out, dtype in zip(outputs, dtypes)]
     return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs

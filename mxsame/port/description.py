@@ -114,7 +114,8 @@ class Layer:
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
     and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
     for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `stored_as`
-    is its class in the file, if the user has named another one; then `named` is whether that is by its name alone.
+    is its class in the file, if the user has named another one, and `named` is whether that is by its name alone;
+    `after` are more layers, which the user has put after it.
     """
 
     class_name: str
@@ -127,6 +128,7 @@ class Layer:
     roles: Optional[List[Weight]] = None
     stored_as: str = ""
     named: bool = False
+    after: Sequence[Layer] = ()
 
     @property
     def wrapped(self) -> Optional[Layer]:

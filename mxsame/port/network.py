@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxsame import tensors
+from mxsame import _gluon, tensors
 from mxsame._mxnet import mx
+from mxsame.graphs import tracing
 from mxsame.nn import HybridBlock
-from mxsame.port.builder import Builder
+from mxsame.port.builder import Builder, Refused
+from mxsame.port.cutting import Path
 from mxsame.port.description import Layer, Model
+from mxsame.port.layers import NetworkLayer, owner_of, path_of, place_weights, replaced, summary
+from mxsame.port.site import Known
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.validation import check, check_not_empty, check_shape
+from mxsame.validation import check, check_not_empty, check_shape, check_type
+
+
+class Built(NamedTuple):
+    """The steps of a network, with what is known of its layers, and the values of its inputs and outputs."""
+
+    builder: Builder
+    inputs: List[Value]
+    outputs: List[Value]
 
 
 class Network(HybridBlock):
     """A Keras model as a Gluon block; its children and parameters have the names of Keras's layers.
+
+    Its layers have Keras's names: `net["dense"]` is :meth:`get_layer`, `net["dense"] = block` and `net.dense = block`
+    are :meth:`replace`, and `for layer in net` goes through the layers of the model, not those of nested models.
 
     Attributes
     ----------
@@ -27,25 +43,42 @@ class Network(HybridBlock):
         What was read; its weights are in the parameters.
     transpositions : int
         How many times the data itself changes its order of axes.
+    rank : int
+        How many axes arrays have that the network has with channels first, and Keras with channels last; 0 for none.
 
     Notes
     -----
     Inputs must have the model's static lengths, as in Keras: the steps are for these. Arrays of other lengths are a
     `ValueError`, and graphs refuse them with an error of the operator `data_must_be_..`.
+
+    >>> import mxsame
+    >>> from mxnet.gluon import nn
+    >>> net = mxsame.from_keras(mxsame.sample("digits"))
+    >>> net["conv2d"].trainable = False
+    >>> net["dense"] = nn.Dense(3)
+    >>> net["dense"].output_shape, net["dense"].blocks
+    ((None, 3), [Dense(128 -> 3, linear)])
     """
 
-    def __init__(self, description: Model, builder: Builder, inputs: List[Value], outputs: List[Value]):
+    def __init__(self, description: Model, build: Callable[[Mapping[Path, Known]], Built], rank: int = 0):
         super().__init__(prefix="")
-        self.description, self.inputs = description, inputs
+        self.description, self._build, self.rank = description, build, rank
+        self._take(build({}))
+
+    def _take(self, built: Built) -> None:
+        """Becomes the network of these steps."""
+        builder, inputs, outputs = built
+        steps = builder.steps
+        self.inputs = inputs
         self.declared_shapes = [tuple(value.ordered(value.shape)) for value in inputs]
-        self._steps, self._known = builder.steps, builder.known
-        steps = self._steps
+        self._steps, self._known = steps, builder.known
         self.outputs, self._outputs = outputs, [x.key for x in outputs]
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
             [key for key in dict.fromkeys(step.inputs) if last[key] == number and key not in self._outputs]
             for number, step in enumerate(steps)
         ]
+        _gluon.drop_children(self)
         for block in dict.fromkeys(step.block for step in steps):
             self.register_child(block, block.name)
 
@@ -64,16 +97,98 @@ class Network(HybridBlock):
     def transpositions(self) -> int:
         return sum(getattr(step.block, "function", None) == "transpose" for step in self._steps)
 
-    def layers(self, *arrays: Any) -> Iterator[Tuple[Tuple[str, ...], Layer, List[Any], Any]]:
-        """Yields what every layer gives for these inputs, one after the other: (path, layer, blocks, array in Keras's
-        order).
+    # -- layers by their names
+
+    def get_layer(self, name: Union[str, int]) -> NetworkLayer:
+        """Returns a layer, by Keras's name or by its position; "base/conv", or "conv" if only one layer has that name,
+        is one of a nested model.
+
+        Raises `ValueError` for a name that no layer has."""
+        return NetworkLayer(self, path_of(name, list(self._known)))
+
+    __getitem__ = get_layer
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns the layer of a name that is no attribute."""
+        try:
+            return NetworkLayer(self, path_of(name, list(self.__dict__.get("_known", ()))))
+        except ValueError as error:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; {error}") from None
+
+    def __iter__(self) -> Iterator[NetworkLayer]:
+        return (NetworkLayer(self, path) for path in self._known if len(path) == 1)
+
+    def replace(self, name: Union[str, int], block: Any) -> None:
+        """Put a block in place of a layer, in all of its calls.
+
+        Parameters
+        ----------
+        name : str or int
+            As for :meth:`get_layer`; an operator or a nested model can be replaced, too.
+        block : gluon.HybridBlock
+            It takes the arrays that the layer takes, in the order of axes of the network: Keras's, or channels first
+            for images of a network of `layout="NCHW"`; and the mask of the first if its `hybrid_forward` has a
+            parameter `mask`. If it is not initialized, it is on the network's devices: by the initializers of its
+            parameters, or as in Keras ("glorot_uniform").
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another name, what is no HybridBlock, names of parameters that other layers have, and outputs that the
+            layers after it do not take. The network is then as it was.
+
+        Notes
+        -----
+        All other layers keep their blocks and parameters. A network inside of another block that is hybridized has to
+        be hybridized again with it.
+        """
+        path = path_of(name, list(self._known))
+        check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
+        model, position = owner_of(self.description, path)
+        before = model.layers[position]
+        known = replaced(before, block, self.rank, tracing.contexts(self.collect_params()))
+        model.layers[position] = known.layer
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the importer's, which were shown
+                built = self._build({**self._known, path: known})
+            _check_names(built.builder.steps)
+        except Exception as error:
+            model.layers[position] = before
+            if isinstance(error, Refused):
+                rule = f"the network must run with the new layer {'/'.join(path)!r}"
+                raise ValueError(f"{rule}: {'; '.join(error.reasons)}") from None
+            raise
+        place_weights(known.layer, block)
+        self._take(built)
+        _gluon.drop_graph(self)
+
+    def __setitem__(self, name: Union[str, int], block: Any) -> None:
+        self.replace(name, block)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Replaces the layer of this name. Other blocks are refused, since the network would not call them."""
+        if isinstance(value, mx.gluon.Block) or (name,) in self.__dict__.get("_known", ()):
+            self.replace(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def summary(self, *inputs: Any) -> None:
+        """Print the layers by Keras's names, their shapes and parameters; for given arrays, the shapes for these."""
+        print("\n".join(summary(self, *inputs)))
+
+    def layers(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
+        """Yields what every layer gives for these inputs, one after the other: (path, layer, blocks, array), the array
+        in the network's order of axes.
 
         A layer without steps of its own (dropout at inference, zeros that the next convolution puts) gives nothing.
         """
-        blocks: Dict[str, List[Any]] = {}
-        for step in self._steps:
-            if step.block not in blocks.setdefault(step.layer, []):
-                blocks[step.layer].append(step.block)
+        for path, layer, blocks, out in self.layers_in_keras_order(*arrays):
+            turned = len(out.shape) == self.rank
+            yield path, layer, blocks, out.transpose((0, -1, *range(1, self.rank - 1))) if turned else out
+
+    def layers_in_keras_order(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
+        """Yields what :meth:`layers` yields, with all arrays in Keras's order of axes."""
         wanted: Dict[int, List[Any]] = {}
         for path, known in self._known.items():
             if known.output is not None and known.output.pads is None:
@@ -83,7 +198,7 @@ class Network(HybridBlock):
             for path, layer, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
                 out = values[value.key]
                 out = out.transpose(value.keras_order) if value.transposed else out
-                yield path, layer, blocks.get("_".join(path), []), out
+                yield path, layer, list(self._known[path].blocks) if layer.model is None else [], out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:
         """Yields each step when its outputs are among the values; what no later step takes is then deleted."""
@@ -121,6 +236,17 @@ class Network(HybridBlock):
             pass
         outputs = [values[key] for key in self._outputs]
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _check_names(steps: Sequence[Step]) -> None:
+    """Raises a `ValueError` if two blocks or parameters have one name: files would have one of them."""
+    blocks, parameters = {}, {}
+    for block in dict.fromkeys(step.block for step in steps):
+        named = [(blocks, block.name, block)]
+        named += [(parameters, name, parameter) for name, parameter in block.collect_params().items()]
+        for table, name, each in named:
+            rule = "block must have names that no other layer has; give it a prefix"
+            check(table.setdefault(name, each) is each, rule, name=name)
 
 
 def check_network(net: Any) -> None:

@@ -38,7 +38,7 @@ def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
             sum(int(np.prod(array.shape)) for array in layer.weights),
             next((str(block._call.padding) for block in blocks if isinstance(block, Layer)), None),
         )
-        for path, layer, blocks, out in net.layers(*arrays)
+        for path, layer, blocks, out in net.layers_in_keras_order(*arrays)
     ]
 
 
@@ -92,7 +92,7 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
     arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
     check(len(arrays) == len(net.inputs), f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
     ours, wanted = {}, outputs if recorded else _operations(outputs)
-    for path, layer, _, out in net.layers(*_in_order(net, arrays)):
+    for path, layer, _, out in net.layers_in_keras_order(*_in_order(net, arrays)):
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import Config, Layer, LayerCall, NotReplaceable
-from mxsame.port.parameters import fill
+from mxsame.port.parameters import Placed, fill
 from mxsame.port.steps import Steps
 from mxsame.port.values import Size, Value
 from mxsame.validation import check
@@ -18,15 +18,40 @@ from mxsame.validation import check
 
 @dataclass
 class Known:
-    """What is known of a layer once it was called: its block, those for calls with other arguments, which have the same
-    parameters, what holds of all its calls, and its first output."""
+    """What is known of a layer once it was called: its block, if it has weights, and the arguments that it was made
+    with, `kept` if that was for another network; the blocks for calls with other arguments, which have the same
+    parameters; the row of a block that has taken its place; what holds of all its calls; `training` and the outputs of
+    its first call; and the blocks of all of its steps."""
 
     layer: Layer
     block: Any = None
     variants: Dict[str, Any] = field(default_factory=dict)
     is_users: bool = False
+    arguments: Any = None
+    kept: bool = False
+    row: Any = None
     in_all_calls: Dict[str, Any] = field(default_factory=dict)
-    output: Optional[Value] = None
+    training: Optional[bool] = None
+    outputs: Sequence[Value] = ()
+    blocks: Dict[Any, None] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Optional[Value]:
+        """The first output of the first call."""
+        return self.outputs[0] if self.outputs else None
+
+    @property
+    def parameters(self) -> List[Any]:
+        """The parameters that are the layer's weights, those of a block of the user's in the block's order."""
+        if self.is_users:
+            return list(self.block.collect_params().values())
+        placed = [stored for stored in self.layer.weights if isinstance(stored, Placed)]
+        return [stored.parameter for stored in placed if stored.parameter is not None]
+
+    def again(self) -> Known:
+        """Returns what remains of it for a network that is built anew around its block."""
+        kept = {"variants": dict(self.variants), "in_all_calls": dict(self.in_all_calls)}
+        return replace(self, kept=True, outputs=(), blocks={}, **kept)
 
     def at_first(self, what: str, value: Any) -> Any:
         """Returns what holds of the first call, and of all others."""
@@ -145,7 +170,7 @@ class Site:
         """Add a step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
         `conversions` maps weights to conversions, others are as they are. Calls with other `options` have blocks of
         their own with the same parameters, which `make(prefix=.., params=..)` makes."""
-        known, variant = self.known, repr(options)
+        known, variant, arguments = self.known, repr(options), _arguments(make)
         if known.block is None:
             block = self.steps.made(make, self.name)
             try:
@@ -153,6 +178,11 @@ class Site:
             except ValueError as error:
                 raise NotReplaceable(str(error)) from error
             known.block = known.variants[variant] = block
+            known.arguments = arguments
+        elif known.kept and not known.outputs and arguments != known.arguments:
+            pairs = ((name, known.arguments.get(name), value) for name, value in arguments.items())
+            name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
+            raise NotReplaceable(f"its weights are for {name}={before}; received {name}={now}")
         elif variant not in known.variants:
             known.variants[variant] = make(prefix=self.steps.unique(self.name), params=known.block.collect_params())
         return self.steps.emit(known.variants[variant], inputs, self.name, shape=shape)
@@ -164,3 +194,9 @@ class Site:
         shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
         make = partial(blocks.Function, function, shapes=shapes, **arguments)
         return self.block(make, *inputs, conversions=conversions, options={"rank": inputs[0].rank})[0]
+
+
+def _arguments(make: Any) -> Dict[str, str]:
+    """Returns the arguments of a `partial`, apart from functions, as texts."""
+    given = getattr(make, "keywords", {})
+    return {name: str(value) for name, value in given.items() if not callable(value)}

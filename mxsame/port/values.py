@@ -54,6 +54,10 @@ class Value(NamedTuple):
         entries = list(entries)
         return [entries[0], entries[-1], *entries[1:-1]] if self.transposed else entries
 
+    def as_transposed(self) -> Value:
+        """Returns an array of this shape as one with channels first."""
+        return self._replace(transposed=True, shape=(self.shape[0], *self.shape[2:], self.shape[1]))
+
     @property
     def without_pads(self) -> Value:
         if self.pads is None:

@@ -73,11 +73,11 @@ BLOCKS = {  # the user's function of `Mine` -> what is said
     "a class without a configuration": (AsItIs, "functions that return blocks, and not to blocks"),
     "another shape": (
         lambda config, weights: mx.gluon.nn.Flatten(),
-        r"data.shape=\(None, 12\); the block of custom for 'one' returns \(None, 12\); custom",
+        r"data.shape=\(None, 12\); the block given for 'one' returns \(None, 12\); custom",
     ),
     "another shape before another layer": (
         lambda config, weights: AsItIs(),
-        r"data.shape=\(None, 12\); the block of custom for 'one' returns \(None, 3, 4\); custom",
+        r"data.shape=\(None, 12\); the block given for 'one' returns \(None, 3, 4\); custom",
     ),
 }
 

@@ -1,0 +1,76 @@
+"""A part of a model: the layers that some of its layers need, in the order that Keras gives them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from mxsame.port.description import Layer, Model, Tensor
+
+Call = Tuple[str, int]  # a layer and the number of a call
+Path = Tuple[str, ...]  # a layer's name, after those of the models that it is in
+
+
+def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
+    """Yields the paths of all layers and nested models, apart from inputs."""
+    for layer in model.layers:
+        if layer.class_name != "InputLayer":
+            yield (*before, layer.name)
+            yield from paths_of(layer.model, (*before, layer.name)) if layer.model is not None else ()
+
+
+def cut(model: Model, names: Sequence[str]) -> Model:
+    """Returns the model whose outputs are these layers, in their first calls, as `keras.Model(inputs, outputs)` makes
+    it: without the layers and inputs that these do not need."""
+    layers = {layer.name: layer for layer in model.layers}
+    outputs = [Tensor(name, layers[name].first_call) for name in names]
+    needed: Dict[str, Tuple[int, int]] = {}  # the calls, from the first to the last, since they have numbers
+    waiting = [tensor[:2] for tensor in outputs]
+    while waiting:
+        name, number = waiting.pop()
+        first, end = needed.get(name, (number, number))
+        needed[name] = min(first, number), max(end, number + 1)
+        new = (call for call in range(*needed[name]) if not first <= call < end)
+        waiting += [tensor[:2] for call in new for tensor in _sources(layers[name], call)]
+    for name, (first, end) in needed.items():
+        layer = layers[name]
+        layer.calls = layer.calls[first - layer.first_call : end - layer.first_call]
+        layer.first_call = first
+    inputs = [tensor for tensor in model.inputs if tensor.layer in needed]
+    order = keras_order({name: layers[name] for name in needed}, outputs)
+    return replace(model, layers=order, inputs=inputs, outputs=outputs, sequential=False, source=None)
+
+
+def keras_order(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> List[Layer]:
+    """Returns the layers that the outputs need as Keras orders them: by depth, those of one depth as a search from the
+    outputs finds them."""
+    found, calls = _searched(layers, outputs)
+    depths: Dict[Call, int] = {}
+    deepest: Dict[str, int] = {}
+    for name, call in reversed(calls):
+        depth = deepest[name] = depths[name, call] = max(depths.get((name, call), 0), deepest.get(name, 0))
+        for tensor in _sources(layers[name], call):
+            depths[tensor[:2]] = max(depths.get(tensor[:2], 0), depth + 1)
+    return [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
+
+
+def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[Dict[str, int], List[Call]]:
+    """Returns the layers in the order in which a search in depth from the outputs finds them, and their calls in the
+    order in which it leaves them."""
+    found: Dict[str, int] = {}
+    left: Dict[Call, None] = {}
+    stack = [(tensor[:2], False) for tensor in reversed(outputs)]
+    while stack:
+        call, is_done = stack.pop()
+        if is_done:
+            left[call] = None
+        elif call not in left:
+            found.setdefault(call[0], len(found))
+            stack.append((call, True))
+            stack += [(tensor[:2], False) for tensor in reversed(_sources(layers[call[0]], call[1]))]
+    return found, list(left)
+
+
+def _sources(layer: Layer, call: int) -> List[Tensor]:
+    """Returns the tensors of a call; input layers may have none."""
+    return layer.calls[call - layer.first_call].tensors() if layer.calls else []

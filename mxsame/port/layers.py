@@ -1,0 +1,248 @@
+"""The layers of a network, by Keras's names: what `net[name]` returns, and a block in place of a layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import _gluon, validation
+from mxsame._mxnet import mx
+from mxsame.graphs import tracing
+from mxsame.port import types
+from mxsame.port.custom import called
+from mxsame.port.cutting import Path
+from mxsame.port.description import Layer, Model, leaves
+from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, Placed, kernel
+from mxsame.port.rows._shared import BIAS, KERNEL
+from mxsame.port.site import Known, Site
+from mxsame.port.table import AS_IT_IS, TAKES, Row
+from mxsame.port.values import Operand, Value
+from mxsame.validation import check, check_type, flag, most_alike
+
+if TYPE_CHECKING:
+    from mxsame.port.network import Network
+
+SHORTEST = 32  # in place of dynamic lengths, where a block is called once
+MOST_SHOWN = 12  # names in a message
+
+
+class NetworkLayer:
+    """A layer of a Keras model in a network, or an operator, or a nested model: what `net[name]` returns.
+
+    It is a view: it shows what the layer is now, also after :meth:`Network.replace`.
+
+    Attributes
+    ----------
+    name, class_name : str
+        Keras's. The name of a layer of a nested model has that model's before it: "base/conv".
+    config : dict
+        Keras's configuration; empty for a block that has taken the layer's place.
+    blocks : list of HybridBlock
+        The blocks that compute it, in their order: that of the weights, an activation after it. A layer that is called
+        several times has them once, a layer that does nothing here has none.
+    output_shape : tuple
+        That of its first call, in the network's order of axes; None for dynamic lengths.
+    parameters : list of gluon.Parameter
+        Its weights, and those of all layers of a nested model.
+    trainable : bool
+        Whether any of its weights is trained. It can be set, as in Keras: weights that are not trained have no
+        gradients, and a batch norm then uses its moving statistics.
+    """
+
+    def __init__(self, net: Network, path: Path):
+        self._net, self._path = net, path
+
+    @property
+    def _known(self) -> List[Known]:
+        """The layer, and those of a nested model."""
+        return [known for path, known in self._net._known.items() if path[: len(self._path)] == self._path]
+
+    @property
+    def name(self) -> str:
+        return "/".join(self._path)
+
+    @property
+    def class_name(self) -> str:
+        layer = self._known[0].layer
+        return layer.operator or layer.class_name
+
+    @property
+    def config(self) -> Dict[str, Any]:
+        return dict(self._known[0].layer.config)
+
+    @property
+    def blocks(self) -> List[Any]:
+        return list(self._known[0].blocks)
+
+    @property
+    def output_shape(self) -> Tuple[Any, ...]:
+        out = self._known[0].outputs[0]
+        return tuple(out._replace(transposed=out.rank == self._net.rank).ordered(out.shape))
+
+    @property
+    def parameters(self) -> List[Any]:
+        return list(dict.fromkeys(parameter for known in self._known for parameter in known.parameters))
+
+    def collect_params(self, select: Any = None) -> Any:
+        """Returns the parameters of its blocks, as Gluon's `collect_params` does; a few may be constants of the
+        configuration."""
+        collected = mx.gluon.ParameterDict()
+        for block in self.blocks:
+            collected.update(block.collect_params(select))
+        return collected
+
+    @property
+    def trainable(self) -> bool:
+        return any(parameter.grad_req != "null" for parameter in self.parameters)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        value = flag("trainable", value)
+        for known in self._known:
+            for parameter in _trained(known):
+                parameter.grad_req = "write" if value else "null"
+            for block in _batch_norms(known.block):
+                _gluon.use_global_stats(block, not value or known.training is False)
+        _gluon.drop_graph(self._net)
+
+    def __repr__(self) -> str:
+        return f"<layer {self.name!r} ({self.class_name}): {', '.join(map(repr, self.blocks)) or 'no block'}>"
+
+
+def _trained(known: Known) -> List[Any]:
+    """Returns the parameters of a layer that may be trained; Gluon lets statistics have no gradients."""
+    if known.is_users:
+        return known.parameters
+    pairs = zip(known.layer.roles or (), known.layer.weights)
+    return [x.parameter for role, x in pairs if isinstance(x, Placed) and x.parameter is not None and role.trained]
+
+
+def _batch_norms(block: Any) -> List[Any]:
+    """Returns the batch norms in a block."""
+    if block is None:
+        return []
+    own = [block] if isinstance(block, mx.gluon.nn.BatchNorm) else []
+    return own + [norm for child in _gluon.children(block) for norm in _batch_norms(child)]
+
+
+# -- names
+
+
+def path_of(name: Any, paths: Sequence[Path]) -> Path:
+    """Returns the path of a layer: by its name, by its own name in a nested model if no other layer has that, or by its
+    position."""
+    rule = "net[..] must have the name of a layer, or its position; from_keras(.., outputs=name) is a part of a model"
+    check_type(isinstance(name, (str, int)) and not isinstance(name, bool), rule, name=name)
+    if isinstance(name, int):
+        outer = [path for path in paths if len(path) == 1]
+        check(-len(outer) <= name < len(outer), f"the position must be one of {len(outer)} layers", position=name)
+        return outer[name]
+    named = {"/".join(path): path for path in paths}
+    if name in named:
+        return named[name]
+    inner = [path for path in paths if path[-1] == name]
+    check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
+    if not inner:
+        alike = most_alike(name, named)
+        shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
+        hint = f"did you mean {alike!r}?" if alike else f"it has {shown}"
+        raise ValueError(f"the network has no layer {name!r}; {hint}")
+    return inner[0]
+
+
+def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
+    """Returns the model that has the layer of a path, and the position of the layer in it."""
+    name, *rest = path
+    position = next(number for number, layer in enumerate(model.layers) if layer.name == name)
+    inner = model.layers[position].model
+    return owner_of(inner, tuple(rest)) if rest and inner is not None else (model, position)
+
+
+# -- a block in place of a layer
+
+
+def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> Known:
+    """Returns what is known of a layer that is a block, called where another layer was. Arrays of so many axes, `rank`,
+    have channels first in it."""
+    name = type(block).__name__
+    kept = replace(layer, class_name=name, config={"name": layer.name}, operator=None, model=None, weights=[], roles=[])
+    kept.after, kept.stored_as = (), ""
+    row = Row(partial(_called, block=block, rank=rank, contexts=contexts), AS_IT_IS, masks=TAKES, types=types.OWN)
+    return Known(kept, block, is_users=True, row=row)
+
+
+def place_weights(layer: Layer, block: Any) -> None:
+    """Give a layer the parameters of its block as weights: those of Keras's layer of the same class, if it is known."""
+    nn, conversions = mx.gluon.nn, {"": SAME}
+    if isinstance(block, nn.Dense):
+        conversions = {"kernel": TRANSPOSED, "bias": SAME}
+    elif isinstance(block, (nn.Conv1D, nn.Conv2D, nn.Conv3D)) and _gluon.layout_of(block).startswith("NC"):
+        conversions = {"kernel": kernel("conv"), "bias": SAME}
+    known = {role: getattr(block, role.parameter) for role in (KERNEL, BIAS) if role.name in conversions}
+    known = {role: parameter for role, parameter in known.items() if parameter is not None}
+    layer.roles = list(known) or None
+    layer.weights = [_placed(parameter, conversions[role.name]) for role, parameter in known.items()]
+    if not known:
+        layer.weights = [_placed(parameter, SAME) for parameter in block.collect_params().values()]
+
+
+def _placed(parameter: Any, conversion: Conversion) -> Placed:
+    shape = conversion.to_keras(np.empty(parameter.shape, bool)).shape
+    return Placed(tuple(shape), parameter, conversion.to_keras)
+
+
+def _called(
+    site: Site, *inputs: Operand, block: Any, rank: int, contexts: Sequence[Any], **constants: Operand
+) -> List[Value]:
+    arrays = leaves([*inputs, *constants.values()], Value)
+    arrays = [site.steps.arranged(x, x.rank == rank) for x in arrays]
+    try:
+        _initialize(block, arrays, contexts)
+        return called(site, block, arrays, rank)
+    except mx.base.MXNetError as error:
+        shapes = [tuple(x.ordered(x.shape)) for x in arrays]
+        received = validation.received(shapes=shapes)
+        raise ValueError(f"block must take what the layer takes; {received}; {tracing.reason(error)}") from None
+
+
+def _initialize(block: Any, arrays: Sequence[Value], contexts: Sequence[Any]) -> None:
+    """Give a block its parameters, if it has none yet: by their own initializers, or else as Keras does, uniformly
+    within sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010)."""
+    parameters = block.collect_params().values()
+    for parameter in parameters:
+        if not _gluon.is_initialized(parameter) and not _gluon.is_deferred(parameter):
+            default = mx.init.Xavier() if len(parameter.shape or ()) > 1 else mx.init.Uniform()
+            parameter.initialize(ctx=list(contexts), default_init=default)
+    if any(map(_gluon.is_deferred, parameters)):
+        shapes = [[1, *(length or SHORTEST for length in x.ordered(x.shape)[1:])] for x in arrays]
+        with mx.autograd.pause(train_mode=False):
+            block(*(mx.nd.zeros(shape, contexts[0], types.STORED[x.dtype]) for shape, x in zip(shapes, arrays)))
+
+
+# -- all layers as a table
+
+
+def summary(net: Network, *inputs: Any) -> Iterator[str]:
+    """Yields the lines of a table of all layers, with the sums of their parameters."""
+    shapes = {path: out.shape for path, _, _, out in net.layers(*inputs)} if inputs else {}
+    rows = [("layer", "class", "output", "parameters", "trainable")]
+    for path, known in net._known.items():
+        layer = NetworkLayer(net, path)
+        shape = shapes.get(path, layer.output_shape)
+        count = 0 if known.layer.model is not None else _count(layer.parameters)
+        trained = "no" if count and not layer.trainable else ""
+        rows.append((layer.name, layer.class_name, str(shape), f"{count:,}", trained))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+    parameters = dict.fromkeys(parameter for known in net._known.values() for parameter in known.parameters)
+    trained = _count(parameter for parameter in parameters if parameter.grad_req != "null")
+    total = _count(parameters)
+    yield f"{total:,} parameters: {trained:,} trained, {total - trained:,} not"
+
+
+def _count(parameters: Iterable[Any]) -> int:
+    return sum(int(np.prod(parameter.shape)) for parameter in parameters)
