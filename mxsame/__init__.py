@@ -38,6 +38,8 @@ _PUBLIC = {  # each name, and the module that it is, or that defines it
     "to_keras_weights": "mxsame.port.convert:to_keras_weights",
 }
 
+_MODULES = ("doctor", "onnx")  # which may be named without an import of their own
+
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:  # the same names, for type checkers
@@ -56,6 +58,8 @@ if TYPE_CHECKING:  # the same names, for type checkers
 
 def __getattr__(name: str) -> Any:
     """Returns a public name, imported when it is first used."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _PUBLIC:
         from mxsame.validation import unknown_name
 
@@ -70,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_PUBLIC, *_MODULES})

@@ -92,18 +92,35 @@ class Audit:
         """The layers of which nothing is known."""
         return tuple(layer for layer in self.layers if layer.status == NOT_COMPARED)
 
+    def fix(self, net: Any) -> Any:
+        """Returns the network with exact SAME instead of the wrong layers, for this input size, as a SymbolBlock with
+        the parameters of `net`, the block that was audited: training one trains the other. What oneDNN has fused is
+        separate in it.
+
+        Raises `TypeError` and `ValueError` for another net, for one that is not initialized, and if a wrong layer is one
+        of `mxsame.nn` that its graph for every size does not show.
+
+        >>> from mxnet import gluon, nd
+        >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
+        >>> net.initialize()
+        >>> audit(net, (1, 3, 32, 32)).fix(net)(nd.ones((1, 3, 32, 32))).shape
+        (1, 8, 16, 16)
+        """
+        tracing.check_ready(net)
+        symbol, parameters = self.fixed_symbol(), net.collect_params()
+        inputs = [tracing.variable(name) for name in self.shapes if name in symbol.list_inputs()]
+        missing = sorted({*symbol.list_inputs()} - {*self.shapes} - {*parameters})
+        validation.check(not missing, "net must be the block that was audited", missing=missing)
+        return mx.gluon.SymbolBlock(tracing.in_mode(symbol), inputs, params=parameters)
+
     def fixed_symbol(self) -> Any:
-        """Returns the network with exact SAME instead of the wrong layers, for this input size, and its parameters.
-        What oneDNN has fused is separate in it.
+        """Returns what :meth:`fix` does, as a Symbol: for what was audited as a Symbol or a file.
 
-        Raises `ValueError` if a wrong layer is one of `mxsame.nn` that its graph for every size does not show.
-
-        >>> from mxnet import gluon, sym
+        >>> from mxnet import gluon
         >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
         >>> fixed = audit(net, (1, 3, 32, 32)).fixed_symbol()
         >>> len(audit(fixed, (1, 3, 32, 32)).wrong), fixed.infer_shape(data=(1, 3, 32, 32))[1]
         (0, [(1, 8, 16, 16)])
-        >>> same = gluon.SymbolBlock(fixed, sym.var("data"), params=net.collect_params())
         """
         if not self.wrong:
             return self.symbol
@@ -125,7 +142,7 @@ class Audit:
 
 
 @validation.check_arguments
-def audit(net: Any, shape: Shapes) -> Audit:
+def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
     """Find the layers whose symmetric padding is not Keras's SAME for this input size.
 
     A layer is wrong if its output has the shape that SAME gives and each window starts elsewhere; so is an average
@@ -137,12 +154,13 @@ def audit(net: Any, shape: Shapes) -> Audit:
     ----------
     net : gluon.HybridBlock, Symbol or path of a `-symbol.json` file
     shape : sequence of ints, a list of one for each input of a net, or a mapping from names of inputs to shapes
-        With the batch, as the network takes its data; a block of several inputs has them in this order.
+        With the batch, as the network takes its data; a block of several inputs has them in this order. A block of a
+        Keras model of static shape has its own by default.
 
     Returns
     -------
     Audit
-        `layers`, `wrong` (some of them), `outputs` and `fixed_symbol()`; `print` shows a table.
+        `layers`, `wrong` (some of them), `outputs`, `fix(net)` and `fixed_symbol()`; `print` shows a table.
 
     Raises
     ------
@@ -183,7 +201,7 @@ def audit(net: Any, shape: Shapes) -> Audit:
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def _opened(net: Any, shape: Shapes) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
+def _opened(net: Any, shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
     """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
     which those of `mxsame.nn` only are in a graph for another format; and the shapes of the inputs that it has."""
     if not isinstance(net, mx.gluon.HybridBlock):
@@ -195,8 +213,8 @@ def _opened(net: Any, shape: Shapes) -> Tuple[Any, Any, Dict[str, Tuple[int, ...
         given, structure = shape, (True,) * len(shape)
         tracing.check_inputs(net, tuple(shape))
     else:
-        _, given, _ = inputs = tracing.inputs_of(net, shape, "shape", required=True)
-        structure = inputs.structure
+        inputs = tracing.inputs_of(net, shape, "shape", required=True)
+        given, structure = inputs.shapes, inputs.structure
         tracing.check_inputs(net, structure)
     try:
         symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
@@ -228,17 +246,22 @@ def _symbol(net: Any) -> Any:
     return net
 
 
-def _shapes(symbol: Any, shape: Shapes) -> Dict[str, Tuple[int, ...]]:
+def _shapes(symbol: Any, shape: Any) -> Dict[str, Tuple[int, ...]]:
     """Returns the shape of each input, by name."""
     names = symbol.list_arguments()
     validation.check(names, "net must be a network with an input", outputs=symbol.list_outputs())
-    given = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
+    given: Mapping[str, Any] = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
     for name, value in given.items():
         validation.check(name in names, "shape must be of an input of the network", name=name)
         is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
         rule = "shape must be a sequence of integers, or a mapping from names to such for a Symbol of several inputs"
         validation.check_type(is_shape, rule, shape=value)
-    return {name: validation.per_axis("shape", value, len(value), 1) for name, value in given.items()}
+    return {name: validation.per_axis("shape", _with_batch(value), len(value), 1) for name, value in given.items()}
+
+
+def _with_batch(shape: Sequence[Any]) -> List[Any]:
+    """Returns a shape with 1 for a batch of None."""
+    return [1 if length is None and not axis else length for axis, length in enumerate(shape)]
 
 
 def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
@@ -424,11 +447,11 @@ def _shift_by(layer: _ComparedOperator, axis: Axis, before: Tuple[Fraction, Frac
 
 # ---- as a table ------------------------------------------------------------------------------------------------------
 
-COLUMNS = ("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "")
+COLUMNS = ("layer", "operator", "size", "kernel", "stride", "pads", "SAME", "shift", "accumulated", "status")
 ADVICE = (
     "A shifted layer is right if the network was trained in MXNet, or if Keras has ZeroPadding and padding='valid' "
     "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
-    "exact SAME: mxsame audit --fix, or fixed_symbol() in Python."
+    "exact SAME: mxsame audit --fix, or fix(net) of the audit in Python."
 )
 
 

@@ -31,6 +31,7 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used h
     **dict.fromkeys(("filters", "num_filter"), ("channels",)),
     **dict.fromkeys(("shape", "input_shape"), ("input_shape", "shape")),
     **dict.fromkeys(("context", "device"), ("ctx",)),
+    "bias": ("use_bias",),
     "custom_objects": ("custom: a dict of functions of (config, weights)",),
     "data_format": ('layout: "NHWC" for "channels_last" and two axes',),
     "kernel_initializer": ("weight_initializer",),
@@ -38,6 +39,12 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used h
     "name": ("prefix",),
     "num_group": ("groups",),
     "pad": ("padding",),
+}
+OTHER_FUNCTIONS = {  # names that other packages have for a function, and the name here
+    **dict.fromkeys(("convert", "load", "load_model", "import_keras", "port"), "from_keras"),
+    **dict.fromkeys(("save_model", "convert_to_keras", "export_keras"), "to_keras"),
+    **dict.fromkeys(("to_onnx", "onnx_export", "export_model"), "export_onnx"),
+    **dict.fromkeys(("save_weights", "export_weights"), "to_keras_weights"),
 }
 MOST_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
@@ -120,9 +127,11 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
     for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
         gluons = gluons.replace(keras, gluon)
     uses = [f"{other}.{gluons}" for other, has in elsewhere.items() if hasattr(has, gluons)]
-    own = gluons if gluons in names else None if uses else most_alike(gluons, names)
-    uses = [f"{module}.{own}"] if own else uses
-    hint = f"use {uses[0]}" if uses else "it has " + ", ".join(names)
+    own = [each for each in (gluons, OTHER_FUNCTIONS.get(name)) if each in names]
+    own = own or [f"{gluons}{rank}D" for rank in LAYOUTS if f"{gluons}{rank}D" in names]
+    alike = None if own or uses else most_alike(gluons, names)
+    uses = [f"{module}.{each}" for each in own or filter(None, [alike])] or uses[:1]
+    hint = f"use {' or '.join(uses)}" if uses else "it has " + ", ".join(names)
     return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
 
 

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "exporting": CORE | {"graphs", "rewriting", "progress"},
     "onnx": CORE | {"graphs", "rewriting", "exporting", "installation", "progress"},
     "auditing": CORE | {"ops", "graphs", "rewriting"},
-    "port": CORE | {"graphs", "ops", "nn", "keras", "rewriting", "progress"},
+    "port": CORE | {"graphs", "ops", "nn", "keras", "rewriting", "progress", "installation"},
     "export_keras": CORE | {"graphs", "rewriting", "exporting", "port", "progress"},
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},

@@ -92,7 +92,10 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
         (mxsame.ops, "Conv", "; use mxsame.ops.conv"),
         (mxsame.nn, "Dense", "; use mxnet.gluon.nn.Dense"),
         (mxsame.nn, "BatchNormalization", "; use mxnet.gluon.nn.BatchNorm"),
-        (mxsame, "load_model", "; it has __version__, audit, compare, .*"),
+        (mxsame, "quantize", "; it has __version__, audit, compare, .*"),
+        (mxsame, "to_onnx", "; use mxsame.export_onnx"),
+        (mxsame, "load_model", "; use mxsame.from_keras"),
+        (mxsame.nn, "SeparableConv", "; use " + " or ".join(f"mxsame.nn.SeparableConv{rank}D" for rank in (1, 2, 3))),
         (mxsame.nn, "LSTM", "; use mxnet.gluon.rnn.LSTM"),
         (mxsame.keras.backend, "relu", "; use mxnet.nd.relu"),
         (mxsame.keras.ops, "conv2d", "; use mxsame.keras.ops.conv"),
@@ -103,6 +106,10 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
 def test_a_name_that_is_elsewhere_is_named(module, name, use):
     with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute '{name}'{use}$"):
         getattr(module, name)
+
+
+def test_modules_that_are_not_in_the_table_are_there():
+    assert issubclass(mxsame.onnx.NotCompared, UserWarning) and mxsame.doctor.Check._fields[0] == "name"
 
 
 @pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ in PUBLIC])

@@ -41,7 +41,8 @@ class ModelFile(click.Path):
     type=Target(takes_folders=True),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
-    "OUT ends in .onnx, write an ONNX file, which needs the package onnx.",
+    "OUT ends in .onnx, write an ONNX file, which needs the package onnx. Of a -symbol.json file, write a Keras model if "
+    "OUT ends in .keras or .h5.",
 )
 @shape_option(
     "Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names or "
@@ -138,16 +139,29 @@ def write_network(asked: SimpleNamespace) -> None:
     with refusals("layout"), stages() as stage:
         net = imported(asked.file)
         sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
-        if asked.onnx is None:
-            result = to_keras(net, asked.output, sizes, layout=asked.layout or "NHWC", progress=stage)._asdict()
-        else:
-            result = {"path": export_onnx(net, asked.output, sizes, **asked.onnx, progress=stage)}
+        try:
+            if asked.onnx is None:
+                result = to_keras(net, asked.output, sizes, layout=asked.layout or "NHWC", progress=stage)._asdict()
+            else:
+                result = {"path": export_onnx(net, asked.output, sizes, **asked.onnx, progress=stage)}
+        except ValueError as error:
+            raise ValueError(f"{error}{advice(asked.file, sizes)}") from error
     if asked.as_json:
         print_json(result)
         return
     if asked.onnx is None:
         click.echo("{layers} layers, {parameters:,} parameters, compared by {compared_by}".format(**result))
     click.echo(f"written: {result['path']}")
+
+
+def advice(file: str, sizes: list) -> str:
+    """What may help if a file is refused that is for every size."""
+    from mxsame import tensors
+
+    if tensors.FIXED in Path(file).read_text(encoding="utf-8"):
+        return ""
+    shape = ", ".join(map(str, sizes))
+    return f"\nIf mxsame.export wrote this file for every size, write it for one: mxsame.export(net, path, {shape})."
 
 
 def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.nullcontext) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from mxsame import padding as arithmetic, validation
-from mxsame.cli._shared import Integers, click
+from mxsame.cli._shared import Integers, as_json, click, print_json
 from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, shown
 
 WINDOW = ("kernel", "stride", "dilation")
@@ -48,8 +48,9 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 )
 @click.option("--transposed", is_flag=True, help="A transposed convolution: what is cropped from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
+@as_json
 def command(
-    size: tuple[int, ...], padding: tuple[Any, ...], transposed: bool, output_padding: int | None,
+    size: tuple[int, ...], padding: tuple[Any, ...], transposed: bool, output_padding: int | None, as_json: bool,
     **window: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Where padding goes: low, high, output size, and a drawing.
@@ -71,6 +72,9 @@ def command(
         axes = [PaddedAxis.of(geometry, pads, transposed, output_padding) for geometry, pads in geometries]
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
+    if as_json:
+        print_json({"transposed": transposed, "axes": [*map(as_data, axes)]})
+        return
     for number, axis in enumerate(axes):
         prefix = f"axis {number}: " if rank > 1 else ""
         word, outputs = ("crop", axis.elements) if transposed else ("pads", axis.windows)
@@ -78,6 +82,13 @@ def command(
         for line in drawing(axis, shutil.get_terminal_size().columns):
             click.echo(f"  {line}")
         click.echo()
+
+
+def as_data(axis: PaddedAxis) -> dict[str, Any]:
+    """Returns an axis as --json prints it; of a transposed convolution the pads are what is cropped."""
+    sizes = (axis.windows, axis.elements) if axis.transposed else (axis.elements, axis.windows)
+    window = {"kernel_size": axis.kernel_size, "stride": axis.stride, "dilation": axis.dilation}
+    return {**dict(zip(("size", "output_size"), sizes)), **window, "pads": [axis.low, axis.high]}
 
 
 def by_axis(padding: Any, transposed: bool, *window: tuple[int, ...]) -> list[Any]:

@@ -37,7 +37,7 @@ class Written(NamedTuple):
 @progress.reported
 @validation.check_arguments
 def to_keras(
-    net: Any, path: Any, input_shape: Any, *, layout: str = "NHWC", progress: Optional[Progress] = None
+    net: Any, path: Any, input_shape: Any = None, *, layout: str = "NHWC", progress: Optional[Progress] = None
 ) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
 
@@ -55,8 +55,9 @@ def to_keras(
         layers: an operator that no layer has is refused there.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        The model is for this size and any batch. Where recurrent layers take (T, N, C) and states (layers, N, H), the
-        model takes, and gives, the batch first. An array must have floats.
+        A net of a Keras model of static shape has its own by default. The model is for this size and any batch. Where
+        recurrent layers take (T, N, C) and states (layers, N, H), the model takes, and gives, the batch first. An array
+        must have floats.
     layout : "NHWC" or "NCHW", or one of their relatives
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,

@@ -77,10 +77,11 @@ def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: st
                 for (name, shape), array in zip(sizes.items(), data)
             }
             samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
-    report(f"comparing with {runtime}", 0, len(samples))
+    stage = f"comparing with {runtime.rstrip(',')}"
+    report(stage, 0, len(samples))
     all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
     for number, ((sample, arrays, expected), got) in enumerate(zip(samples, all_outputs)):
-        report(f"comparing with {runtime}", number + 1, len(samples))
+        report(stage, number + 1, len(samples))
         reason = _first_difference(got, expected, itertools.repeat(least))
         if reason is not None and follows_type:
             sample = sample._replace(dtype=np.dtype("float64"))

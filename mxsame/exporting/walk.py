@@ -25,6 +25,7 @@ from mxsame.rewriting import canonical
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.operators import subgraph
+from mxsame.rewriting.sizes import specialize
 from mxsame.rewriting.windows import has_windows, is_channels_first, note_windows, windows_of
 from mxsame.scope import FORMAT, NOTE
 from mxsame.validation import check
@@ -51,11 +52,11 @@ class Source(NamedTuple):
     types: Mapping[str, Any]
 
     @classmethod
-    def of(cls, net: Any, input_shape: Any) -> Source:
+    def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> Source:
         """An input has the integer type of the array that is given for it, or that its variable in a graph has, or else
         the type of the parameters."""
         tracing.check_ready(net)
-        inputs = tracing.inputs_of(net, input_shape, required=True)
+        inputs = tracing.inputs_of(net, input_shape, required=True, dynamic_length=dynamic_length)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
         types = inputs.types_in(dtype)
         variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
@@ -73,6 +74,8 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> T
     for node in graph.nodes():
         if node.name in source.types:
             node.attrs["__dtype__"] = tensors.dtype_attribute(source.types[node.name])
+    if not any_size:
+        specialize(graph, source.types)
     floats = [name for name, dtype in source.types.items() if np.dtype(dtype).kind == "f"]
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)

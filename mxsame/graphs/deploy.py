@@ -35,7 +35,7 @@ DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "b
 
 
 @validation.check_arguments
-def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[str] = None) -> Deployed:
+def deploy(net: HybridBlock, input_shape: Any = None, ctx: Any = None, dtype: Optional[str] = None) -> Deployed:
     """Make a graph for inference, which computes the outputs of `net` in fewer and better steps.
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
@@ -52,7 +52,7 @@ def deploy(net: HybridBlock, input_shape: Any, ctx: Any = None, dtype: Optional[
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
         The batch N may differ from call to call, the other lengths are fixed. Where an array of integers is given, the
-        net takes integers of that type.
+        net takes integers of that type. A net of a Keras model of static shape has its own by default.
     ctx : mx.Context or a list of such, optional
         The devices that it will run on; by default those of the net's parameters.
     dtype : "bfloat16", optional

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
 
 
+ENDINGS = (".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".json", ".params", ".pt", ".pth")  # of other files
+
+
 @validation.check_arguments
 def export(
     net: HybridBlock, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True
@@ -63,6 +66,8 @@ def export(
     """
     check_ready(net)
     path, epoch = check_path(path), validation.integer("epoch", epoch, 0)
+    rule = "path must be a name without an ending; mxsame.export_onnx writes .onnx, mxsame.to_keras .keras and .h5"
+    validation.check(os.path.splitext(path)[1].lower() not in ENDINGS, rule, path=path)
     remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes

@@ -262,18 +262,28 @@ class NetInputs(NamedTuple):
     structure: tuple  # the arguments, with True for each array
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
     types: dict[str, Any]  # of the arrays that were given instead of shapes, else None
+    given: dict[str, Any]  # the shapes as they were given, with None for lengths that may differ
 
     def types_in(self, dtype: Any) -> dict[str, Any]:
         """Returns the type of each input: that of an array of integers that was given, or else the net's own."""
         return {name: dtype if given is None or given.kind == "f" else given for name, given in self.types.items()}
 
 
-def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape", *, required: bool = False) -> NetInputs:
-    """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None, unless they
-    are required, those of the net's last call as a graph, or else those that its `hybrid_forward` must be given, of
-    unknown shapes."""
-    rule = f"{name} must be a sequence of integers, an array, or a list of such"
-    validation.check_type(not required or input_shape is not None, rule, **{name: input_shape})
+def inputs_of(
+    net: Any,
+    input_shape: Any = None,
+    name: str = "input_shape",
+    *,
+    required: bool = False,
+    dynamic_length: Optional[int] = None,
+) -> NetInputs:
+    """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those that
+    the net declares, if they are required and static. Unless they are required, those of the net's last call as a
+    graph, or else those that its `hybrid_forward` must be given, of unknown shapes.
+
+    In a shape, None is any batch, 1 here; of another axis it is refused, unless there is a `dynamic_length` for it."""
+    if required and input_shape is None:
+        input_shape = _declared_shapes(net, name)
     leaves: list[Any] = []
     if input_shape is None:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
@@ -283,8 +293,27 @@ def inputs_of(net: Any, input_shape: Any = None, name: str = "input_shape", *, r
         validation.check(leaves, f"{name} must have a shape of one input at least", **{name: input_shape})
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
     names = input_names(net, len(leaves))
-    shapes, types = (dict(zip(names, (leaf[part] for leaf in leaves))) for part in (0, 1))
-    return NetInputs(structure, shapes, types)
+    given, types = (dict(zip(names, (leaf[part] for leaf in leaves))) for part in (0, 1))
+    shapes = {each: shape and _example(name, shape, dynamic_length) for each, shape in given.items()}
+    return NetInputs(structure, shapes, types, given)
+
+
+def _declared_shapes(net: Any, name: str) -> list:
+    """Returns the shapes that a net of a Keras model declares for its inputs."""
+    declared = getattr(net, "declared_shapes", [])
+    rule = f"{name} must be a sequence of integers, an array, or a list of such"
+    validation.check_type(declared, rule, **{name: None})
+    rule = f"{name} must be given for a model that declares None for other axes than the batch"
+    validation.check(not any(None in shape[1:] for shape in declared), rule, declared=declared)
+    return declared if len(declared) > 1 else declared[0]
+
+
+def _example(name: str, shape: tuple, dynamic_length: Optional[int]) -> tuple:
+    """Returns a shape with a length for each axis."""
+    rule = f"{name} must have a length for every axis but the batch, as an example of the sizes it is for"
+    rule = f"{rule}; for any size use mxsame.hybridize, or mxsame.export without a shape"
+    validation.check(None not in shape[1:] or dynamic_length is not None, rule, **{name: shape})
+    return tuple((dynamic_length if axis else 1) if n is None else n for axis, n in enumerate(shape))
 
 
 def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
@@ -298,7 +327,7 @@ def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
     validation.check(len(given), f"{name} must have at least one length", **{name: given})
     if all(entry is None or isinstance(entry, mx.nd.NDArray) or validation.is_sequence(entry) for entry in given):
         return [_structure(f"{name}[{index}]", entry, leaves) for index, entry in enumerate(given)]
-    shape = tuple(validation.integer(f"{name}[{axis}]", length, 1) for axis, length in enumerate(given))
+    shape = tuple(n if n is None else validation.integer(f"{name}[{axis}]", n, 1) for axis, n in enumerate(given))
     leaves.append((shape, None))
     return True
 

@@ -24,6 +24,7 @@ from mxsame.scope import Target
 __all__ = ["export_onnx"]
 
 DYNAMIC = ("dynamic_batch", "dynamic_size")
+EXAMPLE = 64  # in place of a dynamic size: what the net is traced and compared at
 OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
 
 
@@ -32,7 +33,7 @@ OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and to
 def export_onnx(
     net: Any,
     path: Any,
-    input_shape: Any,
+    input_shape: Any = None,
     *,
     opset: int = 13,
     dynamic_batch: bool = True,
@@ -60,7 +61,8 @@ def export_onnx(
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        For an array of integers, the file has an input of these.
+        A net of a Keras model of static shape has its own by default. None for a size makes the file serve every length
+        of that axis. For an array of integers, the file has an input of these.
     opset : int
         The version of ONNX's operators: from 13 to the newest that the installed onnx supports.
     dynamic_batch : bool
@@ -120,26 +122,23 @@ def export_onnx(
     except ImportError as error:
         fix = f"fix it with: {install(*ONNX)}"
         raise ImportError(f"mxsame.export_onnx needs the package onnx ({error}); {fix}") from error
-    source = Source.of(net, input_shape)
+    source = Source.of(net, input_shape, EXAMPLE)
     path, inputs = files.check_path(path), source.inputs
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
-    dynamic = validation.flag("dynamic_batch", dynamic_batch), validation.flag("dynamic_size", dynamic_size)
-    way_out = ": give " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, dynamic))
+    serves = _serves(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
+    way_out = ": give " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, serves))
     fold = validation.flag("fold", fold)
-    rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
-    declared = getattr(net, "declared_shapes", ())
-    validation.check(not (dynamic_size and has_fixed_size(declared)), rule, dynamic_size=True, shapes=list(declared))
     names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
     validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
     report("tracing")
     with tracing.explain_errors(input_shape=input_shape):
-        graph, batches = graph_of(source, dynamic_size)
+        graph, batches = graph_of(source, serves.size)
         if fold:
             simplify(graph, fuses=False)
-        inferred = Shapes(graph, Serves(*dynamic, declared, batches, way_out))
-        if dynamic_size:
+        inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
+        if serves.size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
     outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
@@ -150,6 +149,16 @@ def export_onnx(
         checking.save(model, file)
         checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
     return path
+
+
+def _serves(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> Serves:
+    """What the file serves: every size if that is asked for, or of the axes that have None in the shapes."""
+    declared, given = getattr(net, "declared_shapes", ()), list(inputs.given.values())
+    asked = any(None in shape[1:] for shape in given)
+    size = validation.flag("dynamic_size", dynamic_size) or asked
+    rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
+    validation.check(not (size and has_fixed_size(declared)), rule, dynamic_size=True, shapes=list(declared))
+    return Serves(batch, size, given if asked else declared)
 
 
 def has_fixed_size(declared: Sequence[tuple]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
+from mxsame.installation.requirements import install
 from mxsame.validation import check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
@@ -171,9 +172,8 @@ def h5py_module() -> Any:
     try:
         import h5py
     except ImportError:
-        raise ImportError(
-            "Keras's weights are HDF5, and h5py is not installed: pip install h5py (mxsame's extra [keras])"
-        ) from None
+        fix = f"fix it with: {install('h5py')}"
+        raise ImportError(f"a file of Keras needs the package h5py, which is not installed; {fix}") from None
     return h5py
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from mxsame.port.site import Known, Site
 from mxsame.port.table import AS_IT_IS, TAKES, Row
 from mxsame.port.values import Operand, Value
 from mxsame.validation import check, check_type, flag, most_alike
-
-if TYPE_CHECKING:
-    from mxsame.port.network import Network
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
 MOST_SHOWN = 12  # names in a message
@@ -52,7 +49,7 @@ class NetworkLayer:
         gradients, and a batch norm then uses its moving statistics.
     """
 
-    def __init__(self, net: Network, path: Path):
+    def __init__(self, net: Any, path: Path):
         self._net, self._path = net, path
 
     @property
@@ -225,7 +222,7 @@ def _initialize(block: Any, arrays: Sequence[Value], contexts: Sequence[Any]) ->
 # -- all layers as a table
 
 
-def summary(net: Network, *inputs: Any) -> Iterator[str]:
+def summary(net: Any, *inputs: Any) -> Iterator[str]:
     """Yields the lines of a table of all layers, with the sums of their parameters."""
     shapes = {path: out.shape for path, _, _, out in net.layers(*inputs)} if inputs else {}
     rows = [("layer", "class", "output", "parameters", "trainable")]

@@ -99,12 +99,17 @@ class Network(HybridBlock):
 
     # -- layers by their names
 
+    @property
+    def paths(self) -> List[Path]:
+        """The names of all layers, each after those of the models that it is in."""
+        return list(self._known)
+
     def get_layer(self, name: Union[str, int]) -> NetworkLayer:
         """Returns a layer, by Keras's name or by its position; "base/conv", or "conv" if only one layer has that name,
         is one of a nested model.
 
         Raises `ValueError` for a name that no layer has."""
-        return NetworkLayer(self, path_of(name, list(self._known)))
+        return NetworkLayer(self, path_of(name, self.paths))
 
     __getitem__ = get_layer
 
@@ -142,7 +147,7 @@ class Network(HybridBlock):
         All other layers keep their blocks and parameters. A network inside of another block that is hybridized has to
         be hybridized again with it.
         """
-        path = path_of(name, list(self._known))
+        path = path_of(name, self.paths)
         check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
         model, position = owner_of(self.description, path)
         before = model.layers[position]

@@ -96,7 +96,8 @@ def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())
-    check(ours, "outputs must be of layers of the net", names=sorted(wanted))
+    layers = ", ".join(dict.fromkeys("/".join(path) for path in net.paths))
+    check(ours, f"outputs must be of layers of the net, which are {layers}; received those of {', '.join(wanted)}")
     theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
     return [Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
 

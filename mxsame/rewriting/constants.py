@@ -18,7 +18,7 @@ def fold(graph: Graph) -> None:
     constant: Set[Node] = set()
     for node in graph.nodes():
         sources = (source for source, _ in node.inputs)
-        if node.name in graph.values if node.op == "null" else _is_pure(node) and constant.issuperset(sources):
+        if node.name in graph.values if node.op == "null" else is_pure(node) and constant.issuperset(sources):
             constant.add(node)
     used = [source for node in graph.nodes() if node not in constant for source in node.inputs]
     needed = [each for each in dict.fromkeys(used + graph.outputs) if each.node in constant and each.node.op != "null"]
@@ -27,7 +27,7 @@ def fold(graph: Graph) -> None:
         graph.replace({each: graph.constant(f"{each.node.name}_value", value) for each, value in folded})
 
 
-def _is_pure(node: Node) -> bool:
+def is_pure(node: Node) -> bool:
     """Returns whether an operator has inputs, and the same outputs at every run."""
     return (
         bool(node.inputs)

@@ -48,7 +48,7 @@ def sink(graph: Graph) -> None:
     shapes, users = graph.shapes(), graph.users()
     for node in users:
         if node.op == "transpose":
-            _merge(node, shapes)
+            merge(node, shapes)
         elif _commutes(graph, node, users, shapes):
             move = next(source.node for source in node.inputs if source.node.op == "transpose")
             before = replace(node)
@@ -58,7 +58,7 @@ def sink(graph: Graph) -> None:
     graph.replace({Output(node): node.inputs[0] for node in users if node.op == "_copy"})
 
 
-def _merge(node: Node, shapes: Shapes) -> None:
+def merge(node: Node, shapes: Shapes) -> None:
     """Write a transpose of a transpose as one transpose, or as an identity."""
     outer, source = movement(node, shapes), node.inputs[0].node
     inner = movement(source, shapes) if source.op == "transpose" else None

@@ -1,0 +1,148 @@
+"""A graph for every size as one for the size of its inputs: what it computes from shapes is computed once.
+
+Layers of a dynamic size compute positions from the shape of their data, and gather the elements of their windows there;
+or they run on flipped data, so that the extra padding element is at the end. With the size static, the positions are
+constants, gathering that repeats the edges of an axis is what a pad operator does, and pads of flipped data are other
+pads of the data as it is. Writers of other formats know those. Such a graph does not run: see
+:mod:`mxsame.rewriting.windows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, List, Mapping, Optional, Set, Tuple
+
+import numpy as np
+
+from mxsame.plan.windows import serialize_windows
+from mxsame.rewriting.constants import is_pure
+from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, Users, entries, operator
+from mxsame.rewriting.sinking import merge
+from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
+from mxsame.scope import NOTE
+
+OF_SHAPES = ("shape_array", "size_array", "_contrib_arange_like")  # operators that look at the shape of their data only
+
+
+def specialize(graph: Graph, types: Mapping[str, Any]) -> None:
+    """Make a graph one for the sizes of its inputs, which have these types, and for any batch."""
+    if any(node.op in OF_SHAPES for node in graph.nodes()):
+        _fold_shapes(graph, types)
+        shapes = graph.shapes()
+        for node in graph.nodes():
+            if node.op == "take":
+                _gather_by_pads(graph, node, shapes)
+        shapes = graph.shapes()
+        for node in graph.nodes():
+            if node.op == "transpose":
+                merge(node, shapes)
+    on_flipped = [node for node in graph.nodes() if has_windows(node) and _flipped(node.inputs[0].node)]
+    shapes, users = (graph.shapes(), graph.users()) if on_flipped else ({}, {})
+    for node in on_flipped:
+        if is_channels_first(node) and NOTE not in node.attrs:
+            _unflip(graph, node, shapes, users)
+
+
+def _fold_shapes(graph: Graph, types: Mapping[str, Any]) -> None:
+    """Replace what is computed from shapes by its value, unless that depends on the batch."""
+    of_shapes: Set[Node] = set()
+    constant = {node for node in graph.nodes() if node.op == "null" and node.name in graph.values}
+    for node in graph.nodes():
+        sources = {source for source, _ in node.inputs}
+        if node.op in OF_SHAPES or (is_pure(node) and sources & of_shapes and sources <= of_shapes | constant):
+            of_shapes.add(node)
+    used = [source for node in graph.nodes() if node not in of_shapes for source in node.inputs]
+    needed = [each for each in dict.fromkeys(used + graph.outputs) if each.node in of_shapes]
+    shapes = ({name: (shape[0] + more, *shape[1:]) for name, shape in graph.inputs.items()} for more in (0, 1))
+    data = ({name: np.zeros(shape, types[name]) for name, shape in each.items()} for each in shapes)
+    folded = zip(needed, *(graph.run(needed, each) for each in data))
+    same = {each: value for each, value, other in folded if value.shape == other.shape and (value == other).all()}
+    graph.replace({each: graph.constant(f"{each.node.name}_value", value) for each, value in same.items()})
+
+
+def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
+    """Write a `take` of an axis that repeats the edges by a pad operator before the transposes of its data, and what is
+    left out at the ends by a slice."""
+    data, positions = node.inputs[0], graph.value(node.inputs[1])
+    shape = shapes.get(data.node, ())
+    ends = _ends(node, positions, shape) if positions is not None and len(shape) in (4, 5) else None
+    if ends is None:
+        return
+    axis, moves = node.attr("axis", 0) % len(shape), []
+    while data.node.op == "transpose" and len(data.node.attr("axes", ())) == len(shape):
+        moves.append(data.node.attr("axes"))
+        axis, data = moves[-1][axis] % len(shape), data.node.inputs[0]
+    if axis < 2:  # the pad operator takes spatial axes
+        return
+    (begin, end), pads = ends
+    widths = [0] * (2 * len(shape))
+    if data.node.op == "Pad" and data.node.attr("mode") == "edge":  # of another axis
+        widths, data = list(data.node.attr("pad_width")), data.node.inputs[0]
+    widths[2 * axis : 2 * axis + 2] = pads
+    if begin or end != shape[node.attr("axis", 0)]:
+        data = operator("slice_axis", f"{node.name}_slice", data, axis=axis, begin=begin, end=end)
+    out = data
+    if any(widths):
+        out = operator("Pad", f"{node.name}_pad", out, mode="edge", pad_width=tuple(widths))
+    for number, axes in enumerate(reversed(moves)):
+        out = operator("transpose", f"{node.name}_transpose{number}", out, axes=tuple(axes))
+    graph.replace({Output(node): out})
+
+
+def _ends(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tuple[int, int], List[int]]]:
+    """Returns which elements of its axis a `take` takes, from one to before another, and how often it repeats the first
+    and the last of them after that; None if its positions are others."""
+    if positions.ndim != 1 or node.attr("mode", "clip") != "clip":
+        return None
+    length = shape[node.attr("axis", 0) % len(shape)]
+    clipped = np.clip(positions, 0, length - 1).astype(int)
+    begin, end = int(clipped[0]), int(clipped[-1]) + 1
+    pads = [int((clipped == begin).sum()) - 1, int((clipped == end - 1).sum()) - 1]
+    if end - begin < 1 or (begin == end - 1 and len(clipped) > 1):
+        return None
+    expected = np.clip(np.arange(begin - pads[0], end + pads[1]), begin, end - 1)
+    return ((begin, end), pads) if np.array_equal(clipped, expected) else None
+
+
+def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
+    """Let an operator on flipped data, whose outputs are flipped back, take the data as it is.
+
+    In its windows along an axis of n elements and m outputs the pad p of the start is then at the end, and the start
+    has what is left of (m - 1) stride + kernel_size - n."""
+    after = users[node][0].node if len(users[node]) == 1 else None
+    data, weights = node.inputs[0], node.inputs[1:2]
+    flipped = _flipped(data.node)
+    if not flipped or node.op == "Deconvolution" or after is None or _flipped(after) != flipped:
+        return
+    if weights:
+        weight = _without_copies(weights[0])
+        if weight.node.op != "reverse" or {*entries(weight.node.attr("axis"))} != flipped:
+            return
+        weights = [_without_copies(weight.node.inputs[0])]
+    windows: List[Any] = []
+    for axis, window in enumerate(windows_of(node, shapes[data.node][2:]), 2):
+        low, high = window.padding
+        if axis in flipped:
+            total = (shapes[node][axis] - 1) * window.stride + window.effective_kernel_size - window.size
+            low, high = total - low, low
+        windows.append(replace(window, padding=(low, high)))
+    if all(min(window.padding) >= 0 and not window.ceil_mode for window in windows):
+        node.attrs[NOTE] = serialize_windows(tuple(windows))
+        node.inputs = [data.node.inputs[0], *weights, *node.inputs[2:]]
+        graph.replace({Output(after): Output(node)})
+
+
+def _flipped(node: Node) -> Set[int]:
+    """Returns the axes along which a slice takes everything, from the last to the first; none if it does anything
+    else."""
+    ends = [*entries(node.attr("begin")), *entries(node.attr("end"))]
+    steps = entries(node.attr("step"))
+    whole = node.op == "slice" and not any(end is not None for end in ends) and {*steps} <= {1, -1, None}
+    return {axis for axis, step in enumerate(steps) if step == -1} if whole else set()
+
+
+def _without_copies(output: Output) -> Output:
+    """Returns what an identity copies."""
+    while output.node.kind == "identity":
+        output = output.node.inputs[0]
+    return output
