@@ -97,8 +97,8 @@ class Audit:
         the parameters of `net`, the block that was audited: training one trains the other. What oneDNN has fused is
         separate in it.
 
-        Raises `TypeError` and `ValueError` for another net, for one that is not initialized, and if a wrong layer is one
-        of `mxsame.nn` that its graph for every size does not show.
+        Raises `TypeError` and `ValueError` for another net, for one that is not initialized, and if a wrong layer is
+        one of `mxsame.nn` that its graph for every size does not show.
 
         >>> from mxnet import gluon, nd
         >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)

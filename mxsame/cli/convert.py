@@ -41,8 +41,8 @@ class ModelFile(click.Path):
     type=Target(takes_folders=True),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
-    "OUT ends in .onnx, write an ONNX file, which needs the package onnx. Of a -symbol.json file, write a Keras model if "
-    "OUT ends in .keras or .h5.",
+    "OUT ends in .onnx, write an ONNX file, which needs the package onnx. Of a -symbol.json file, write a Keras model, "
+    "to OUT, which ends in .keras or .h5.",
 )
 @shape_option(
     "Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names or "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from dataclasses import replace
 from functools import partial
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
@@ -199,7 +201,7 @@ def _called(
     try:
         _initialize(block, arrays, contexts)
         return called(site, block, arrays, rank)
-    except mx.base.MXNetError as error:
+    except (ValueError, mx.base.MXNetError) as error:
         shapes = [tuple(x.ordered(x.shape)) for x in arrays]
         received = validation.received(shapes=shapes)
         raise ValueError(f"block must take what the layer takes; {received}; {tracing.reason(error)}") from None
@@ -215,7 +217,7 @@ def _initialize(block: Any, arrays: Sequence[Value], contexts: Sequence[Any]) ->
             parameter.initialize(ctx=list(contexts), default_init=default)
     if any(map(_gluon.is_deferred, parameters)):
         shapes = [[1, *(length or SHORTEST for length in x.ordered(x.shape)[1:])] for x in arrays]
-        with mx.autograd.pause(train_mode=False):
+        with mx.autograd.pause(train_mode=False), contextlib.redirect_stdout(io.StringIO()):  # MXNet prints errors
             block(*(mx.nd.zeros(shape, contexts[0], types.STORED[x.dtype]) for shape, x in zip(shapes, arrays)))
 
 

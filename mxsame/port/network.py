@@ -189,8 +189,9 @@ class Network(HybridBlock):
         A layer without steps of its own (dropout at inference, zeros that the next convolution puts) gives nothing.
         """
         for path, layer, blocks, out in self.layers_in_keras_order(*arrays):
-            turned = len(out.shape) == self.rank
-            yield path, layer, blocks, out.transpose((0, -1, *range(1, self.rank - 1))) if turned else out
+            if len(out.shape) == self.rank:
+                out = out.transpose((0, self.rank - 1, *range(1, self.rank - 1)))
+            yield path, layer, blocks, out
 
     def layers_in_keras_order(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
         """Yields what :meth:`layers` yields, with all arrays in Keras's order of axes."""

@@ -7,7 +7,6 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -37,7 +36,6 @@ class Steps(List[Step]):
     def __init__(self) -> None:
         super().__init__()
         self.has_batch_of_1 = False  # that an input of the model declares
-        self._keys = itertools.count()
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
         self._sources: Dict[int, FrozenSet[int]] = {}
         self._names: Dict[str, int] = {}
@@ -45,7 +43,7 @@ class Steps(List[Step]):
 
     def value(self, shape: Sequence[Size], transposed: bool = False, sources: Optional[FrozenSet[int]] = None) -> Value:
         """Returns a new value, by default an input of the network."""
-        key = next(self._keys)
+        key = len(self._sources)
         self._sources[key] = frozenset({key}) if sources is None else sources
         return Value(key, tuple(shape), transposed)
 

@@ -1,0 +1,200 @@
+"""Layers of networks by their names: parts of models, blocks in place of layers, what is trained, and the way back."""
+
+import copy
+
+import numpy as np
+import pytest
+from live_keras import arrays_of, compare, expected, inputs_of, keras, randomise
+from mxnet import autograd, gluon, nd
+from mxnet.gluon import nn
+from running import from_files
+
+import mxsame
+
+DIGITS = mxsame.sample("digits")
+PICTURES = np.random.default_rng(0).normal(size=(6, 8, 8, 1)).astype("float32")
+WAYS = {
+    "imperative": lambda net, folder: net,
+    "mxsame.hybridize": lambda net, folder: mxsame.hybridize(net),
+    "deployed": lambda net, folder: mxsame.deploy(net),
+    "file": from_files,
+    "copy": lambda net, folder: copy.deepcopy(net),
+}
+
+
+def head():
+    dense = nn.Dense(3, prefix="head_")
+    dense.initialize()
+    return dense
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_in_place_of_a_layer(way, tmp_path):
+    net, dense = mxsame.from_keras(DIGITS), head()
+    mxsame.hybridize(net)(nd.array(PICTURES))  # its graphs are dropped
+    net.dense = dense
+    features = mxsame.from_keras(DIGITS, outputs="flatten")(nd.array(PICTURES)).asnumpy()
+    weight, bias = (parameter.data().asnumpy() for parameter in (dense.weight, dense.bias))
+    got = WAYS[way](net, tmp_path)(nd.array(PICTURES))
+    np.testing.assert_allclose(got.asnumpy(), features @ weight.T + bias, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_have_names():
+    net = mxsame.from_keras(DIGITS, layout="NCHW")
+    assert [layer.name for layer in net] == ["conv2d", "conv2d_1", "flatten", "dense"]
+    assert net["dense"].config["units"] == net[-1].config["units"] == net.dense.config["units"] == 10
+    assert net.conv2d.output_shape == (None, 16, 4, 4) and net.flatten.blocks and not net.flatten.parameters
+    assert sorted(net["conv2d"].collect_params()) == ["conv2d_bias", "conv2d_weight"]
+    outputs = {path: out for path, _, _, out in net.layers(nd.array(PICTURES.transpose(0, 3, 1, 2)))}
+    assert outputs[("conv2d",)].shape == (6, 16, 4, 4)
+    of_keras, _ = mxsame.from_keras(DIGITS, outputs=["conv2d", "dense"])(nd.array(PICTURES))
+    np.testing.assert_allclose(outputs[("conv2d",)].asnumpy().transpose(0, 2, 3, 1), of_keras.asnumpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (lambda net: net["dens"], ValueError, "no layer 'dens'; did you mean 'dense'"),
+        (lambda net: net.nothing, AttributeError, "no layer 'nothing'; it has conv2d, conv2d_1, flatten, dense"),
+        (lambda net: setattr(net, "nothing", head()), ValueError, "no layer 'nothing'"),
+        (lambda net: setattr(net, "dense", 3), TypeError, "block must be a gluon.HybridBlock; received block=3"),
+        (lambda net: net[:2], TypeError, r"from_keras\(.., outputs=name\) is a part of a model"),
+        (lambda net: net[4], ValueError, "position must be one of 4 layers; received position=4"),
+        (lambda net: net.replace("dense", nn.Dense(3, prefix="conv2d_")), ValueError, "that no other layer has"),
+        (lambda net: net.replace("conv2d", nn.Dense(3)), ValueError, "new layer 'conv2d': layer 'conv2d_1' .* 4 axes"),
+        (lambda net: net.replace("flatten", nn.Dense(3)), ValueError, r"weights are for shapes=.*10, 128.*10, 3\)"),
+        (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"what the layer takes; .*\(None, 128\)"),
+        (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
+    ],
+)
+def test_what_is_refused_leaves_the_net_as_it_was(use, error, message):
+    net = mxsame.from_keras(DIGITS)
+    before = net(nd.array(PICTURES)).asnumpy()
+    with pytest.raises(error, match=message):
+        use(net)
+    assert (net(nd.array(PICTURES)).asnumpy() == before).all() and net.dense.class_name == "Dense"
+
+
+def test_a_summary_has_the_names_of_keras(capsys):
+    net = mxsame.hybridize(mxsame.from_keras(DIGITS))
+    net["conv2d"].trainable = False
+    net.summary(nd.array(PICTURES))
+    net.summary()
+    with_batch, without = np.array_split(capsys.readouterr().out.splitlines(), 2)
+    assert with_batch[1].split() == ["conv2d", "Conv2D", "(6,", "4,", "4,", "16)", "160", "no"]
+    assert without[1].split()[2] == "(None," and without[-1] == "6,090 parameters: 5,930 trained, 160 not"
+
+
+def pyramid():
+    """A model with a layer of two calls, zeros before a convolution, an operator, a second input, and a branch."""
+    layers = keras().layers
+    x, other = layers.Input((12, 13, 3)), layers.Input((5,))
+    first = layers.Conv2D(4, 3, strides=2, padding="same", activation="relu", name="first")(x)
+    norm = layers.BatchNormalization(name="norm")(layers.Conv2D(4, 3, padding="same")(first))
+    shared = layers.Conv2D(4, 1, name="shared")
+    both = layers.Add(name="both")([shared(first), shared(norm)])
+    padded = layers.ZeroPadding2D(1, name="padded")(both)
+    up = layers.Conv2DTranspose(4, 3, strides=2, padding="same")(layers.Conv2D(6, 3, strides=2, name="down")(padded))
+    joined = layers.Concatenate(name="joined")([up[:, :6, :7], first])
+    numbers = [layers.GlobalAveragePooling2D()(joined), layers.Dense(7, name="numbers")(other)]
+    return randomise(keras().Model([x, other], layers.Dense(3)(layers.Concatenate()(numbers))))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("names", ["first", "padded", ["joined", "both", "down"], "numbers"], ids=str)
+def test_a_part_of_a_model_is_kerass(names, tmp_path):
+    """Its outputs, its layers in Keras's order, and its weights in files."""
+    model = pyramid()
+    several = names if isinstance(names, list) else [names]
+    net = mxsame.from_keras(model, outputs=names)
+    used = [tensor for tensor in model.inputs if tensor.node.layer.name in {x.layer for x in net.description.inputs}]
+    part = keras().Model(used, [model.get_layer(name).output for name in several])
+    inputs = inputs_of(part)
+    want = expected(part, inputs)
+    compare(arrays_of(net(*map(nd.array, inputs))), want)
+    assert [layer.name for layer in net.description.layers] == [layer.name for layer in part.layers]
+    for file in ("back.h5", "back.weights.h5"):
+        mxsame.to_keras_weights(net, tmp_path / file)
+        part.set_weights([np.zeros_like(array) for array in part.get_weights()])
+        part.load_weights(tmp_path / file)
+        compare(expected(part, inputs), want)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("layout", [None, "NCHW"])
+def test_shared_layers_and_operators_can_be_replaced(layout):
+    """In all of their calls; arrays have the order of axes of the network."""
+    model = pyramid()
+    net = mxsame.from_keras(model, outputs=["joined", "both"], layout=layout)
+    (shared,) = (each for each in model.layers if each.name == "shared")
+    kernel, bias = shared.get_weights()
+    axis, weight = (1, kernel.transpose(3, 2, 0, 1)) if layout else (-1, kernel[0, 0].T)
+    block = nn.Conv2D(4, 1, in_channels=4) if layout else nn.Dense(4, flatten=False, in_units=4)
+    block.initialize()
+    block.weight.set_data(nd.array(2 * weight))
+    block.bias.set_data(nd.array(2 * bias))
+    net["shared"] = block
+    net["joined"] = nn.HybridLambda(lambda F, x, y: F.concat(y, x, dim=axis))
+    shared.set_weights([2 * kernel, 2 * bias])
+    joined = keras().layers.Concatenate()(model.get_layer("joined").input[::-1])
+    part = keras().Model(model.inputs[0], [joined, model.get_layer("both").output])
+    (data,) = inputs_of(part)
+    got = arrays_of(net(nd.array(data.transpose(0, 3, 1, 2) if layout else data)))
+    compare([out.transpose(0, 2, 3, 1) if layout else out for out in got], expected(part, [data]))
+
+
+@pytest.mark.keras
+@pytest.mark.filterwarnings(
+    "ignore:You are saving your model as an HDF5 file", "ignore:__array__ impl:DeprecationWarning"
+)
+def test_fine_tune_and_write_back(tmp_path):
+    """Import, replace the head, freeze, train, write back: Keras computes what the network does."""
+    keras = pytest.importorskip("keras")
+    layers, is_new = keras.layers, int(keras.__version__.split(".")[0]) > 2
+    x = layers.Input((12, 13, 3))
+    y = layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False, name="conv")(x)
+    base = keras.Model(x, layers.ReLU(6.0)(layers.BatchNormalization(name="norm")(y)), name="base")
+    z = layers.Input((12, 13, 3))
+    pooled = layers.GlobalAveragePooling2D()(base(layers.Rescaling(0.5)(z)))
+    hidden = layers.Dense(6, "relu", name="hidden")(pooled)
+    model = keras.Model(z, layers.Dense(10, "softmax", name="predictions")(hidden))
+    file = tmp_path / ("model.keras" if is_new else "model.h5")
+    model.save(file)
+
+    net = mxsame.from_keras(file)
+    net["predictions"] = nn.Dense(5)
+    for layer in net:
+        layer.trainable = layer.name == "predictions"
+    assert not net["base"].trainable and net.summary() is None
+    mxsame.hybridize(net)
+    data = np.random.default_rng(0).uniform(size=(8, 12, 13, 3)).astype("float32")
+    labels, loss = nd.arange(8) % 5, gluon.loss.SoftmaxCELoss()
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
+    kept = [*net["base"].parameters, *net["hidden"].parameters]
+    before, losses = [parameter.data().asnumpy() for parameter in kept], []
+    for _ in range(10):
+        with autograd.record():
+            error = loss(net(nd.array(data)), labels)
+        error.backward()
+        trainer.step(8)
+        losses.append(error.mean().asscalar())
+    assert losses[-1] < losses[0], "the head is trained"
+    assert all((old == parameter.data().asnumpy()).all() for old, parameter in zip(before, kept)), "nothing else is"
+    want = net(nd.array(data)).asnumpy()
+
+    tuned = keras.Model(model.input, layers.Dense(5, name="predictions")(hidden))
+    for name in ("back.h5", "back.weights.h5"):
+        mxsame.to_keras_weights(net, tmp_path / name)
+        tuned.set_weights([np.zeros_like(array) for array in tuned.get_weights()])
+        tuned.load_weights(tmp_path / name)
+        np.testing.assert_allclose(np.asarray(tuned(data)), want, atol=1e-5)
+    written = mxsame.to_keras(net, tmp_path / file.name.replace("model", "tuned"))
+    loaded = keras.models.load_model(written.path, compile=False)
+    np.testing.assert_allclose(np.asarray(loaded(data)), want, atol=1e-5)
+    assert [layer.name for layer in loaded.layers if layer.trainable and layer.weights] == [net[-1].blocks[0].name]
+
+    net["base"].trainable = True
+    with autograd.record():
+        net(nd.array(data)).sum().backward()
+    moved = [not (old == parameter.data().asnumpy()).all() for old, parameter in zip(before, kept)]
+    assert moved == [False, False, False, True, True, False, False], "a batch norm that is trained takes new statistics"
