@@ -201,8 +201,9 @@ def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
     assert [(layer.status, layer.axes[0].size) for layer in report.layers] == [("shifted", 10), ("same", 5)]
     data = mx.nd.random.normal(shape=(1, 2, 10, 10))
     ours = mxsame.nn.Conv2D(2, 3, 2, in_channels=2, params=layer.params)
-    block = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=net.collect_params())
-    assert difference(block(data).asnumpy(), ours(ours(data)).asnumpy()) < 1e-5
+    assert difference(report.fix(net)(data).asnumpy(), ours(ours(data)).asnumpy()) < 1e-5
+    with pytest.raises(ValueError, match=r"must be the block that was audited; received missing=\['conv"):
+        report.fix(initialized(gluon.nn.Dense(2, in_units=3)))
 
 
 def test_other_channels_last_and_groups_are_kept():
@@ -251,7 +252,7 @@ def test_a_fixed_mobile_net_gives_what_the_same_net_of_mxsame_gives(size):
     assert difference(theirs(data).asnumpy(), want) > 0.05
     report = audit(theirs, (2, 3, *size))
     assert report.wrong
-    block = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=theirs.collect_params())
+    block = report.fix(theirs)
     assert difference(block(data).asnumpy(), want) < 1e-5
     assert difference(block(data[:1]).asnumpy(), want[:1]) < 1e-5  # any batch
     with pytest.raises(mx.base.MXNetError, match="data_must_be"):
@@ -348,7 +349,7 @@ def test_what_is_accumulated_is_what_a_ramp_shows():
         parameter.set_data(mx.nd.array(kernel))
     ramp = mx.nd.arange(128).reshape((1, 1, 128))
     report = audit(net, ramp.shape)
-    fixed = gluon.SymbolBlock(report.fixed_symbol(), DATA, params=net.collect_params())
+    fixed = report.fix(net)
     apart = (net(ramp) - fixed(ramp)).asnumpy()[0, 0, 6:-3]
     assert set(apart) == {report.outputs[next(iter(report.outputs))][0]} == {-1.0 - 2.0 - 4.0}
 
@@ -379,6 +380,7 @@ def test_the_table_names_layers_and_what_to_do():
     text = str(audit(conv(DATA), (1, 2, 8, 9)))
     assert "1 convolutions and pooling operators on data (1, 2, 8, 9): 1 not as Keras's SAME" in text
     assert "(1,0) (1,1)  (0,1) (1,1)  -1 +0" in text
+    assert text.splitlines()[1].endswith("accumulated  status")
     assert "off by -1 and +0 pixels" in text and "mxsame audit --fix" in text
     assert str(audit(conv(DATA), (1, 2, 9, 9))).count("\n") == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -138,6 +139,20 @@ def test_pads_draws_windows_over_elements():
     """With dilation; a page has one without, which test_documents.py compares."""
     result = run("pads", "--size", 5, "--kernel", 2, "--stride", 2, "--dilation", 3)
     assert (result.exit_code, result.output) == (0, OF_5_2_2_3)
+
+
+def test_pads_as_data():
+    axes = [
+        {"size": n, "output_size": 5, "kernel_size": 3, "stride": 2, "dilation": 1, "pads": [n % 2, 1]} for n in (9, 10)
+    ]
+    for arguments, expected in (((), axes), (("--transposed",), None)):
+        result = run("pads", "--size", "9,10", "--kernel", 3, "--stride", 2, "--json", *arguments)
+        read = json.loads(result.output)
+        assert read["transposed"] == bool(arguments) and (expected is None or read["axes"] == expected)
+    assert [(axis["size"], axis["output_size"], axis["pads"]) for axis in read["axes"]] == [
+        (9, 18, [0, 1]),
+        (10, 20, [0, 1]),
+    ]
 
 
 def test_pads_of_several_axes():

@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip ins
 
 import onnx_running
 from onnx_running import exported, operators, runtime
-from running import Own
+from running import Own, from_files, initialized, sequential
 
 import mxsame
 from mxsame._mxnet import mx
@@ -109,6 +109,27 @@ def test_pads_that_no_window_reads_are_kept_for_other_sizes(layer, path):
 def lengths(path):
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return [entry.shape for entry in (*session.get_inputs(), *session.get_outputs())]
+
+
+def test_none_in_a_shape_is_any_length(path):
+    net = Own(lambda F, x: F.tanh(x))
+    for shape, wanted in (
+        ((None, 3, None, None), ["N", 3, "data_2", "data_3"]),
+        ((None, 3, None, 48), ["N", 3, "data_2", 48]),
+        ((None, 3, 40, 48), ["N", 3, 40, 48]),
+    ):
+        mxsame.export_onnx(net, path, shape)
+        assert lengths(path)[0] == wanted
+    mxsame.export_onnx(mxsame.from_keras(mxsame.sample("digits")), path)
+    assert lengths(path)[0] == ["N", 8, 8, 1]
+
+
+def test_a_file_for_every_size_becomes_one_with_pads(path, tmp_path):
+    layers = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(3, 2)
+    net = initialized(sequential(*layers))
+    block = from_files(net, tmp_path)
+    assert difference(block, path, data(2, 3, 33, 30)) < 1e-5
+    assert operators(path) == {"Conv": 1, "MaxPool": 1, "AveragePool": 1}
 
 
 def test_axes_of_one_length_may_have_others_in_the_next_call(path):

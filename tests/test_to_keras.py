@@ -533,6 +533,50 @@ def test_the_command_line(tmp_path):
     assert classes(out) == ["InputLayer", "Conv2D", "Flatten", "Dense", "Softmax"]
 
 
+FOR_EVERY_SIZE = chain(
+    same.Conv2D(4, 3, strides=2), nn.BatchNorm(), nn.Activation("relu"), same.MaxPool2D(3, 2),
+    same.SeparableConv2D(6, (3, 5), strides=2), same.AvgPool2D(3, 2), same.Conv2DTranspose(3, 3, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(33, 32), (40, 45)], ids=str)
+def test_files_for_every_size_become_models_of_one(size, tmp_path):
+    """With the layers that the net has: what computes the size, gathers and flips is gone."""
+    shape, kinds = (1, 3, *size), []
+    mxsame.export(ready(FOR_EVERY_SIZE, shape), tmp_path / "net")
+    option = ",".join(map(str, shape))
+    for out in (tmp_path / "net.h5", tmp_path / "net.keras"):
+        result = CliRunner().invoke(
+            main, ["convert", f"{tmp_path / 'net'}-symbol.json", "-o", str(out), "--shape", option]
+        )
+        assert result.exit_code == 0, result.output
+        kinds.append(classes(out))
+    pooling = ["DepthwiseConv2D", "Conv2D", "AveragePooling2D", "Conv2DTranspose"]
+    assert kinds == [["InputLayer", "Conv2D", "BatchNormalization", "Activation", "MaxPooling2D", *pooling]] * 2
+    configs = {layer.class_name: layer.config for layer in read(str(out)).layers}
+    assert [configs[kind]["padding"] for kind in ("MaxPooling2D", "AveragePooling2D")] == ["same", "same"]
+
+
+def test_a_file_that_is_refused_says_how_to_write_it(tmp_path):
+    mxsame.export(ready(chain(same.Conv2D(4, 2, strides=2)), IMAGE), tmp_path / "net")
+    arguments = ["convert", f"{tmp_path / 'net'}-symbol.json", "-o", f"{tmp_path / 'net.h5'}", "--shape", "1,3,15,12"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1 and "mxsame.export(net, path, (1, 3, 15, 12))" in result.output
+
+
+def test_a_static_shape_of_a_keras_model_need_not_be_given(tmp_path):
+    net = mxsame.from_keras(mxsame.sample("digits"))
+    assert mxsame.deploy(net).signature.shapes == mxsame.audit(net).shapes == {"data": (1, 8, 8, 1)}
+    assert mxsame.to_keras(net, tmp_path / "net.h5").parameters == 6090
+    mxsame.export(net, tmp_path / "net", (None, 8, 8, 1))
+    assert mxsame.audit(tmp_path / "net-symbol.json", (None, 8, 8, 1)).wrong == ()
+    for call in (lambda shape: mxsame.deploy(net, shape), lambda shape: mxsame.to_keras(net, tmp_path / "a.h5", shape)):
+        with pytest.raises(
+            ValueError, match=r"every axis but the batch.*use mxsame.hybridize, or mxsame.export without"
+        ):
+            call((None, 8, None, 1))
+
+
 def test_an_input_of_steps_keeps_its_order(tmp_path):
     net = mx.gluon.nn.HybridLambda(lambda F, x: F.max(x, axis=2))
     mxsame.to_keras(net, tmp_path / "net.h5", (2, 5, 3))
