@@ -188,23 +188,26 @@ class Network(HybridBlock):
 
         A layer without steps of its own (dropout at inference, zeros that the next convolution puts) gives nothing.
         """
-        for path, layer, blocks, out in self.layers_in_keras_order(*arrays):
-            if len(out.shape) == self.rank:
-                out = out.transpose((0, self.rank - 1, *range(1, self.rank - 1)))
-            yield path, layer, blocks, out
+        return self._layers(arrays, self.rank)
 
     def layers_in_keras_order(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
         """Yields what :meth:`layers` yields, with all arrays in Keras's order of axes."""
+        return self._layers(arrays, rank=0)
+
+    def _layers(self, arrays: Sequence[Any], rank: int) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
+        """Yields what :meth:`layers` yields, with channels first in arrays of so many axes."""
         wanted: Dict[int, List[Any]] = {}
         for path, known in self._known.items():
             if known.output is not None and known.output.pads is None:
-                wanted.setdefault(known.output.key, []).append((path, known.layer, known.output))
+                wanted.setdefault(known.output.key, []).append((path, known, known.output))
         values = self._checked(arrays)
         for step in self._run(values):
-            for path, layer, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
-                out = values[value.key]
-                out = out.transpose(value.keras_order) if value.transposed else out
-                yield path, layer, list(self._known[path].blocks) if layer.model is None else [], out
+            for path, known, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
+                out, first = values[value.key], value.rank == rank
+                if value.transposed != first:
+                    turned = value._replace(transposed=first)
+                    out = out.transpose(turned.ordered(range(value.rank)) if first else value.keras_order)
+                yield path, known.layer, list(known.blocks) if known.layer.model is None else [], out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:
         """Yields each step when its outputs are among the values; what no later step takes is then deleted."""

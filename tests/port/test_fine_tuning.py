@@ -1,6 +1,9 @@
 """Layers of networks by their names: parts of models, blocks in place of layers, what is trained, and the way back."""
 
 import copy
+import re
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +13,9 @@ from mxnet.gluon import nn
 from running import from_files
 
 import mxsame
+from mxsame.export_keras import checking
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fine_tune.py"
 DIGITS = mxsame.sample("digits")
 PICTURES = np.random.default_rng(0).normal(size=(6, 8, 8, 1)).astype("float32")
 WAYS = {
@@ -141,6 +146,18 @@ def test_shared_layers_and_operators_can_be_replaced(layout):
     (data,) = inputs_of(part)
     got = arrays_of(net(nd.array(data.transpose(0, 3, 1, 2) if layout else data)))
     compare([out.transpose(0, 2, 3, 1) if layout else out for out in got], expected(part, [data]))
+
+
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checking, "by_keras", lambda *args: None)
+    net = runpy.run_path(str(EXAMPLE))["net"]
+    accuracies = re.findall(r"\d\.\d\d", capsys.readouterr().out)
+    assert float(accuracies[0]) < 0.7 and float(accuracies[1]) > 0.95
+    kernel, before = (each["conv2d"].parameters[0].data().asnumpy() for each in (net, mxsame.from_keras(DIGITS)))
+    assert np.abs(kernel - before).max() > 1e-3, "in the second part, everything is trained"
+    read = mxsame.from_keras(tmp_path / "fine_tuned.h5")
+    np.testing.assert_allclose(read(nd.array(PICTURES)).asnumpy(), net(nd.array(PICTURES)).asnumpy(), atol=1e-5)
 
 
 @pytest.mark.keras
