@@ -43,7 +43,7 @@ class NetworkLayer:
         The blocks that compute it, in their order: that of the weights, an activation after it. A layer that is called
         several times has them once, a layer that does nothing here has none.
     output_shape : tuple
-        That of its first call, in the network's order of axes; None for dynamic lengths.
+        That of its first call, in the network's order of axes; None for dynamic lengths. Empty if it is no tensor.
     parameters : list of gluon.Parameter
         Its weights, and those of all layers of a nested model.
     trainable : bool
@@ -78,8 +78,8 @@ class NetworkLayer:
 
     @property
     def output_shape(self) -> Tuple[Any, ...]:
-        out = self._known[0].outputs[0]
-        return tuple(out._replace(transposed=out.rank == self._net.rank).ordered(out.shape))
+        out = self._known[0].output
+        return () if out is None else tuple(out._replace(transposed=out.rank == self._net.rank).ordered(out.shape))
 
     @property
     def parameters(self) -> List[Any]:

@@ -71,8 +71,8 @@ class Network(HybridBlock):
         steps = builder.steps
         self.inputs = inputs
         self.declared_shapes = [tuple(value.ordered(value.shape)) for value in inputs]
-        self._steps, self._known = steps, builder.known
         self.outputs, self._outputs = outputs, [x.key for x in outputs]
+        self._steps, self._known = steps, builder.known
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
             [key for key in dict.fromkeys(step.inputs) if last[key] == number and key not in self._outputs]
@@ -115,6 +115,8 @@ class Network(HybridBlock):
 
     def __getattr__(self, name: str) -> Any:
         """Returns the layer of a name that is no attribute."""
+        if name.startswith("_"):  # which copies and tools ask for
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         try:
             return NetworkLayer(self, path_of(name, list(self.__dict__.get("_known", ()))))
         except ValueError as error:
@@ -173,7 +175,8 @@ class Network(HybridBlock):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Replaces the layer of this name. Other blocks are refused, since the network would not call them."""
-        if isinstance(value, mx.gluon.Block) or (name,) in self.__dict__.get("_known", ()):
+        is_own = name in self.__dict__ or hasattr(type(self), name)  # a layer may have such a name, too
+        if isinstance(value, mx.gluon.Block) or (not is_own and (name,) in self.__dict__.get("_known", ())):
             self.replace(name, value)
         else:
             super().__setattr__(name, value)

@@ -1,6 +1,7 @@
 """Layers of networks by their names: parts of models, blocks in place of layers, what is trained, and the way back."""
 
 import copy
+import json
 import re
 import runpy
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_what_is_refused_leaves_the_net_as_it_was(use, error, message):
     with pytest.raises(error, match=message):
         use(net)
     assert (net(nd.array(PICTURES)).asnumpy() == before).all() and net.dense.class_name == "Dense"
+
+
+def test_a_layer_may_have_the_name_of_an_attribute():
+    """The network keeps the attribute; the layer is there by its name."""
+    image = {"class_name": "InputLayer", "config": {"name": "inputs", "batch_input_shape": [None, 4]}}
+    names = ("rank", "outputs")
+    layers = [{"class_name": "ReLU", "config": {"name": name}} for name in names]
+    net = mxsame.from_keras(json.dumps({"class_name": "Sequential", "config": {"layers": [image, *layers]}}))
+    assert net.rank == 0 and isinstance(net.outputs, list) and [net[name].class_name for name in names] == ["ReLU"] * 2
+    net.outputs = nn.Dense(2)
+    assert net(nd.ones((3, 4))).shape == (3, 2) and net["outputs"].class_name == "Dense"
 
 
 def test_a_summary_has_the_names_of_keras(capsys):
@@ -185,6 +197,9 @@ def test_fine_tune_and_write_back(tmp_path):
     assert not net["base"].trainable and net.summary() is None
     mxsame.hybridize(net)
     data = np.random.default_rng(0).uniform(size=(8, 12, 13, 3)).astype("float32")
+    inner = keras.Model(base.input, base.get_layer("norm").output)
+    part = mxsame.from_keras(file, outputs="base/norm")
+    np.testing.assert_allclose(part(nd.array(data)).asnumpy(), np.asarray(inner(data / 2)), atol=1e-5)
     labels, loss = nd.arange(8) % 5, gluon.loss.SoftmaxCELoss()
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
     kept = [*net["base"].parameters, *net["hidden"].parameters]
