@@ -13,7 +13,7 @@ UNREGISTERED = {("smooth_l1", "scalar"): "1.0"}  # a default that MXNet has and 
 FLAGS = {"true": True, "false": False, "True": True, "False": False, "1": True, "0": False}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=4096)
 def value_of(op: str, name: str, text: Optional[str]) -> Any:
     """Returns an attribute of an operator, in the type that MXNet's registry names; its default for no text.
 
