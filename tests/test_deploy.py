@@ -904,8 +904,10 @@ def test_a_bound_in_double_precision_stays():
 def test_lengths_are_of_the_type_of_the_array_that_is_given():
     net = initialized(Own(lambda F, x, n, dense: dense(F.SequenceMask(x, n, True, axis=1)), nn.Dense(3, flatten=False)))
     x, lengths = normal(2, 5, 4), mx.nd.array([1, 3], dtype="int32")
-    want = net(x, lengths)
-    running.assert_alike(mxsame.deploy(net, [x, lengths])(x, lengths), want, 1e-5)
+    want, deployed = net(x, lengths), mxsame.deploy(net, [x, lengths])
+    running.assert_alike(deployed(x, lengths), want, 1e-5)
+    with pytest.raises(TypeError, match="the type of the parameters, int32; received data1.dtype='float32'"):
+        deployed(x, lengths.astype("float32"))
 
 
 @pytest.mark.parametrize("make", [lambda net, x: mxsame.deploy(net, x.shape), lambda net, x: mxsame.hybridize(net)])
