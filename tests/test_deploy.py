@@ -906,7 +906,7 @@ def test_lengths_are_of_the_type_of_the_array_that_is_given():
     x, lengths = normal(2, 5, 4), mx.nd.array([1, 3], dtype="int32")
     want, deployed = net(x, lengths), mxsame.deploy(net, [x, lengths])
     running.assert_alike(deployed(x, lengths), want, 1e-5)
-    with pytest.raises(TypeError, match="the type of the parameters, int32; received data1.dtype='float32'"):
+    with pytest.raises(TypeError, match=r"the type of the parameters, int32; received data1\.dtype='float32'"):
         deployed(x, lengths.astype("float32"))
 
 
