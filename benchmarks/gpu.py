@@ -147,8 +147,8 @@ def _check_values(calls: Dict[str, Any], tolerance: float) -> None:
 # -- of records
 
 
-def geometry(row: dict, knows_layout: bool = True) -> Tuple[Windows, Workload]:
-    """Returns the windows and the workload of a row. What does not know the layout of its data gets a plan for both."""
+def geometry(row: dict) -> Tuple[Windows, Workload]:
+    """Returns the windows and the workload of a row."""
     layer, run = Layer(**{**row["layer"], "size": tuple(row["layer"]["size"])}), row["run"]
     windows: List[Any] = layer.windows
     if layer.kind == "transposed":
@@ -165,7 +165,7 @@ def geometry(row: dict, knows_layout: bool = True) -> Tuple[Windows, Workload]:
         plain=True,
         purpose="training" if run["train"] else "inference",
         device="gpu",
-        channels_last=run["channels_last"] if knows_layout else None,
+        channels_last=run["channels_last"],
     )
     return tuple(windows), work
 
