@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import os
 import sys
@@ -144,7 +143,7 @@ def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str
             own = getattr(live, "forward_layer", None) if name == "layer" else None
             inner = _with_functions(value["config"], own or getattr(live, name, None), version)
             changed[name] = {**value, "config": inner}
-        elif name == "cells":
+        elif name == "cells" and len(value) == len(getattr(live, "cells", ())):
             pairs = zip(value, live.cells)
             changed[name] = [{**each, "config": _with_functions(each["config"], cell, version)} for each, cell in pairs]
     return {**config, **changed}
@@ -154,11 +153,17 @@ def _named(function: Any, spec: Any, version: int) -> Any:
     """Returns the name of a live function: the given one if that is Keras's own and so is the function, or one of
     TensorFlow's that computes the same; else with the library or the module that has it."""
     module, name = str(getattr(function, "__module__", "")), getattr(function, "__name__", "<lambda>")
-    if not inspect.isroutine(function) or name == "<lambda>" or ">" in str(function_name(spec)):
+    is_function = callable(function) and not hasattr(function, "get_config") and isinstance(spec, (str, dict))
+    if not is_function or name == "<lambda>" or ">" in str(function_name(spec)):
         return spec
-    library = module.partition(".")[0]
+    library, is_known = module.partition(".")[0], known_function(spec, version) is not None
     is_library = library in ("keras", "tf_keras", "tensorflow")
     if not is_library or getattr(sys.modules.get(module), name, None) is not function:
-        return spec if known_function(spec, version) is None else f"{module}>{name}"
-    is_same = known_function(spec, version) and not (version == 3 and name == "gelu" and ".activations" not in module)
-    return spec if is_same else f"{'tf' if library == 'tensorflow' else 'keras.ops'}.{name}"
+        return f"{module}>{name}" if is_known else spec
+    if version == 3 and ".activations" not in module and name in ("gelu", "hard_sigmoid"):
+        is_known = ".ops." in module and name == "hard_sigmoid"  # others have other constants
+        library = library if ".ops." in module or library == "tensorflow" else module
+    if is_known:
+        return spec
+    names = {"tensorflow": f"tf.{name}", "keras": f"keras.ops.{name}", "tf_keras": f"keras.ops.{name}"}
+    return names.get(library, f"{module}>{name}")
