@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -254,8 +253,7 @@ def _get_item(site: Site, x: Sized, key: Lengths) -> Any:
 def _slice_operator(site: Site, x: Value, begin: Sequence[int], size: Sequence[int]) -> Value:
     """Take so many elements from a position, along each axis; -1 is all that follow."""
     check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
-    starts, counts = (list(map(partial(integer, name), each, [least] * x.rank)) for name, each, least in (
-        ("begin", begin, 0), ("size", size, -1)))  # fmt: skip
+    starts, counts = [integer("begin", at, 0) for at in begin], [integer("size", count, -1) for count in size]
     lengths = [n if count == -1 else start + count for start, count, n in zip(starts, counts, x.shape)]
     fits = all(end is None or n is None or end <= n for end, n in zip(lengths, x.shape))
     check(fits, "begin and size must be within the tensor", begin=begin, size=size, shape=x.shape)
