@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxsame.port.description import Layer, Model, Tensor
+from mxsame.port.description import Layer, LayerCall, Model, Tensor, mapped
 
 Call = Tuple[str, int]  # a layer and the number of a call
 Path = Tuple[str, ...]  # a layer's name, after those of the models that it is in
@@ -21,21 +21,23 @@ def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
 
 def cut(model: Model, names: Sequence[str]) -> Model:
     """Returns the model whose outputs are these layers, in their first calls, as `keras.Model(inputs, outputs)` makes
-    it: without the layers and inputs that these do not need."""
+    it: without the layers, the calls and the inputs that these do not need."""
     layers = {layer.name: layer for layer in model.layers}
-    outputs = [Tensor(name, layers[name].first_call) for name in names]
-    needed: Dict[str, Tuple[int, int]] = {}  # the calls, from the first to the last, since they have numbers
+    outputs = [Tensor(name) for name in names]
+    needed: Dict[str, Set[int]] = {}
     waiting = [tensor[:2] for tensor in outputs]
     while waiting:
-        name, number = waiting.pop()
-        first, end = needed.get(name, (number, number))
-        needed[name] = min(first, number), max(end, number + 1)
-        new = (call for call in range(*needed[name]) if not first <= call < end)
-        waiting += [tensor[:2] for call in new for tensor in _sources(layers[name], call)]
-    for name, (first, end) in needed.items():
-        layer = layers[name]
-        layer.calls = layer.calls[first - layer.first_call : end - layer.first_call]
-        layer.first_call = first
+        name, call = waiting.pop()
+        if call not in needed.setdefault(name, set()):
+            needed[name].add(call)
+            waiting += [tensor[:2] for tensor in _sources(layers[name], call)]
+
+    def renumbered(tensor: Tensor) -> Tensor:
+        return tensor._replace(call=sorted(needed[tensor.layer]).index(tensor.call))
+
+    for name, calls in needed.items():
+        kept = [layers[name].calls[call] for call in sorted(calls)] if layers[name].calls else []
+        layers[name].calls = [LayerCall(*mapped([[*call.args], call.kwargs], Tensor, renumbered)) for call in kept]
     inputs = [tensor for tensor in model.inputs if tensor.layer in needed]
     order = keras_order({name: layers[name] for name in needed}, outputs)
     return replace(model, layers=order, inputs=inputs, outputs=outputs, sequential=False, source=None)
@@ -73,4 +75,4 @@ def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[D
 
 def _sources(layer: Layer, call: int) -> List[Tensor]:
     """Returns the tensors of a call; input layers may have none."""
-    return layer.calls[call - layer.first_call].tensors() if layer.calls else []
+    return layer.calls[call].tensors() if layer.calls else []

@@ -233,6 +233,8 @@ class Network(HybridBlock):
         type that the model declares, or that of the parameters."""
         if len(arrays) != len(self.inputs):
             raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
+        for array in arrays:
+            operands.check_array("data", array)
         batches = [shape[0] for shape in map(tensors.known_shape, arrays) if shape]
         check(len({n for n in batches if n}) <= 1, "inputs must have the same batch", batches=batches)
         others = [x for x in arrays if isinstance(x, mx.nd.NDArray) and x.dtype in (np.float16, np.float64)]
@@ -271,7 +273,6 @@ def check_network(net: Any) -> None:
 def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
     """Returns an input of the static lengths: an array of others is refused, by a graph, too. If the model declares
     float32, an array has that if it has integers or `dtype` is that."""
-    operands.check_array("data", array)
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
