@@ -255,7 +255,7 @@ def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
         for number, name in enumerate(names):
             group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
         child = parent.split("/")[0]
-        if linked and child and not child.startswith("_"):
+        if linked and child and not child.startswith("_") and f"_{child}" not in group:
             group[f"_{child}"] = group[child]
 
 

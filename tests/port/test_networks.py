@@ -255,6 +255,17 @@ def test_the_user_s_function_with_the_name_of_another(name):
         check(model, hybridize=False, custom={name: lambda F, x: 3 * x})
 
 
+@pytest.mark.parametrize("ending", [".h5", ".weights.h5"])
+def test_weights_of_several_cells_are_written_back(tmp_path, ending):
+    layers = keras().layers
+    cells = [layers.LSTMCell(4), layers.GRUCell(3), layers.LSTMCell(2, use_bias=False)]
+    model = randomise(keras().Sequential([layers.Input((5, 3)), layers.RNN(cells)]))
+    weights = model.get_weights()
+    mxsame.to_keras_weights(mxsame.from_keras(model), tmp_path / f"back{ending}")
+    randomise(model, seed=5).load_weights(tmp_path / f"back{ending}")
+    assert all(map(np.array_equal, model.get_weights(), weights))
+
+
 @pytest.mark.filterwarnings("ignore:You are saving your model")
 def test_losses_and_metrics_of_a_model_are_left_out(tmp_path):
     """And what only feeds them, layers with weights among it, which a file of the network has again."""
