@@ -89,7 +89,7 @@ class Target(click.Path):
         if folder and not os.path.isdir(folder):
             self.fail(f"the folder {folder!r} does not exist.", param, ctx)
         if name in ("", os.curdir, os.pardir, ".onnx", ".keras", ".h5"):
-            self.fail(f"{value!r} must have a name, of what is written.", param, ctx)
+            self.fail(f"{value!r} must end in the name of a file.", param, ctx)
         return path
 
 

@@ -139,8 +139,8 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "-o", "net", "--opset", "14"), 2, "are for an ONNX file"),
         (("sequential.h5", "-o", "net.onnx", "--dynamic-size"), 2, "None for its size, as Input((None, None, 3)) does"),
         (("unet.h5", "-o", "net.onnx", "--opset", "99"), 2, "--opset must be at most "),
-        (("unet.h5", "-o", ""), 2, "'' must have a name."),
-        (("unet.h5", "-o", ".onnx"), 2, "'.onnx' must have a name."),
+        (("unet.h5", "-o", ""), 2, "'' must end in the name of a file."),
+        (("unet.h5", "-o", ".onnx"), 2, "'.onnx' must end in the name of a file."),
         (("unet.h5", "--dynamic-size"), 2, "are for an ONNX file"),
         (("unet.h5", "-o", "net.tflite"), 2, "a folder, or end in .onnx; received net.tflite."),
         (("unet.h5", "--custom", "mxsame"), 2, "--custom must be MODULE:NAME, as in .*; received 'mxsame'."),
@@ -184,7 +184,7 @@ def test_the_names_of_several_inputs_are_printed_and_taken(folder):
     assert f"inputs: data0 is {names[0]}, data1 is {names[1]}" in printed
     assert printed.endswith("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file\n")
     batches = run(folder / "siamese.h5", *given[:1], given[1].replace("=2,", "=3,"))
-    assert batches.exit_code == 1 and "Error: net must run on data of this shape; received shapes=[(" in batches.output
+    assert batches.exit_code == 1 and "Error: inputs must have the same batch; received batches=[" in batches.output
 
 
 def test_the_inputs_of_a_network_of_mxnet_have_names(folder, tmp_path):
