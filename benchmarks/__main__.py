@@ -259,7 +259,7 @@ def gpu(match: str, rounds: int, out: Optional[Path], fit: bool) -> None:
 
 
 def show_fit(path: Optional[Path]) -> None:
-    """Prints constants fitted to a file, by default to all of the results' folder, beside those that the planner has;
+    """Prints constants fitted to a file, by default to all of the results' folder, next to the planner's;
     and what the planner's choices cost with them, also for layers that were left out."""
     paths = [path] if path else sorted(results.FOLDER.glob("gpu-*.json"))
     if not paths:

@@ -1,7 +1,7 @@
-"""Layers on a GPU: every exact plan timed beside symmetric padding, and what the planner's choice costs by that.
+"""Layers on a GPU: the time of every exact plan compared with symmetric padding, and what the planner's choice costs.
 
-Times of plans stay true when the planner changes, so a file of them says what each later planner costs, without a GPU:
-`choice` gives the planner's plan of a row, and `loss` its time compared with that of the fastest.
+Times of plans stay true when the planner changes, so a file of them shows what a later planner's choices cost: `choice`
+gives the planner's plan of a row, and `loss` its time compared with that of the fastest.
 """
 
 from __future__ import annotations

@@ -278,7 +278,10 @@ CONTRADICTIONS = [
     (lambda: plan.exact_plans((WINDOW,), "conv", ("junk",)), "allowed must be a sequence .*native, .*'junk'"),
     (lambda: plan.exact_plans((WINDOW,), "conv", "native"), "allowed must be a sequence .*allowed='native'"),
     (lambda: plan.first_plan([WINDOW], "foo"), "operator must be one of conv, .*operator='foo'"),
-    (lambda: mxsame.audit(mx.gluon.loss.L2Loss(), (1, 2)), "must be given all of its inputs and .*received 1 for pred, label"),
+    (
+        lambda: mxsame.audit(mx.gluon.loss.L2Loss(), (1, 2)),
+        "must be given all of its inputs and .*received 1 for pred, label",
+    ),
     (lambda: mxsame.audit(sym.zeros((1, 2)), (1, 2)), "net must be a network with an input"),
     (lambda: mxsame.audit(S, [(1, 3), (1, 3)]), r"or a mapping from names .* received shape=\[\(1, 3\), \(1, 3\)\]"),
     (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"shape must have a shape of one input at least; .*=\[None\]"),

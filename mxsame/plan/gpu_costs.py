@@ -71,8 +71,8 @@ class GpuCosts:
     gather: float = 0.018  #: transpose, copy rows, transpose back
     dense: float = 2.7e-5  #: per multiplication of a convolution
     dense_last: float = 1.7e-5  #: the same with channels last
-    depthwise: float = 0.001  #: per multiplication of a depthwise convolution along two axes, by MXNet's own kernel
-    depthwise_slow: float = 0.18  #: the same along one or three axes, by cuDNN
+    depthwise: float = 0.001  #: per multiplication of a depthwise convolution along one or two axes
+    depthwise_slow: float = 0.18  #: the same along three axes, by cuDNN
     pooling: float = 0.0002  #: per element of a pooling window
     longer: float = 2e4  #: for an operator whose kernel zeros make longer
     even: float = 1.2  #: how much longer a multiplication takes with an even kernel longer than `LONGEST_EVEN`
@@ -169,7 +169,8 @@ def _moving(step: Any, layer: TypicalLayer, elements: float) -> Counts:
 
 
 def _depthwise(layer: TypicalLayer) -> str:
-    """Returns the constant of a depthwise convolution: MXNet has its own kernel for two axes."""
+    """Returns the constant of a depthwise convolution. MXNet has its own kernel for two axes. Along one axis only
+    kernels with a single 1 were measured, which took no longer."""
     return "depthwise" if layer.rank < 3 else "depthwise_slow"
 
 

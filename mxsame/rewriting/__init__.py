@@ -40,8 +40,8 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
         onednn.protect_bodies(graph, trains)
         onednn.wait_before_loops(graph)
     if has_gradients:
-        training.mend_blocked_gradients(graph)
-        training.mend_prelu(graph)
+        training.fix_blocked_gradients(graph)
+        training.fix_prelu(graph)
     if speeds_up:
         training.speed_up(graph, trains)
     return graph.symbol()
@@ -53,7 +53,7 @@ def _prepare_for_gpu(graph: Graph, has_gradients: bool, infers: bool) -> Symbol:
     small data, starting them takes longer than they do."""
     canonical.drop_copies(graph, dropout=infers)
     if has_gradients:
-        training.mend_prelu(graph)
+        training.fix_prelu(graph)
     else:  # the gradient of a clip is another one at its bounds
         canonical.write_relus_as_clips(graph)
     return graph.symbol()

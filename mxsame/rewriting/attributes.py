@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from mxsame._mxnet import mx
 
-UNREGISTERED = {("smooth_l1", "scalar"): "1.0"}  # a default that MXNet has and does not tell
+UNREGISTERED = {("smooth_l1", "scalar"): "1.0"}  # a default that MXNet has and its registry lacks
 FLAGS = {"true": True, "false": False, "True": True, "False": False, "1": True, "0": False}
 
 

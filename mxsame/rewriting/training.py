@@ -42,7 +42,7 @@ def speed_up(graph: Graph, trains: bool) -> None:
             change(graph, shapes)
 
 
-def mend_blocked_gradients(graph: Graph) -> None:
+def fix_blocked_gradients(graph: Graph) -> None:
     """Put copies where MXNet 1.9.1 fails on gradients in oneDNN's blocks.
 
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
@@ -68,7 +68,7 @@ def mend_blocked_gradients(graph: Graph) -> None:
     graph.replace(replacements)
 
 
-def mend_prelu(graph: Graph) -> None:
+def fix_prelu(graph: Graph) -> None:
     """Write PReLU as relu(x) + alpha * min(x, 0). MXNet 1.9.1 computes the gradient of its slope, on all devices, from
     the gradient of the output, after that of the data, which may be in the same memory."""
     nodes = (node for node in graph.nodes() if node.op == "LeakyReLU" and node.attr("act_type") == "prelu")
