@@ -37,7 +37,7 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     onednn.copy_before_softmax(graph)
     onednn.copy_before_slices(graph)
     if target.purpose != "format":
-        onednn.protect_bodies(graph, trains)
+        onednn.protect_bodies(graph, has_gradients)
         onednn.wait_before_loops(graph)
     if has_gradients:
         training.fix_blocked_gradients(graph)

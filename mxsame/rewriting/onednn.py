@@ -253,18 +253,19 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
 # -- loops
 
 
-def protect_bodies(graph: Graph, trains: bool) -> None:
+def protect_bodies(graph: Graph, has_gradients: bool) -> None:
     """Put a copy after each batch norm that is an output of the body of a loop or of a branch: the output of one in
     oneDNN's blocks ends the process.
 
-    Raises `ValueError` for a batch norm in a body that is trained, whose gradient MXNet 1.9.1 refuses."""
+    Raises `ValueError` for a batch norm in a body that gradients are computed for, which MXNet 1.9.1 refuses."""
     for node in graph.nodes():
         bodies = node.bodies if node.op in LOOPS else []
         for body in bodies:
-            protect_bodies(body, trains)
+            protect_bodies(body, has_gradients)
             norms = [each for each in body.nodes() if each.kind == "batch_norm"]
-            rule = "batch norms in loops and branches must be trained without a graph: call net.hybridize(False)"
-            check(not (norms and trains), rule, operators=[each.name for each in norms])
+            rule = "gradients of batch norms in loops and branches must be computed without a graph"
+            rule = f"{rule}: call net.hybridize(False)"
+            check(not (norms and has_gradients), rule, operators=[each.name for each in norms])
             body.outputs = [
                 copy_to_plain(output, f"{output.node.name}_copy") if output.node in norms else output
                 for output in body.outputs
