@@ -96,6 +96,17 @@ def test_what_ran_before_amp_is_planned_again(monkeypatch):
     assert [plan.dilates for plan in plans] == [False, True, False]
 
 
+def test_a_net_that_ran_before_amp_is_traced_again(monkeypatch):
+    """amp changes what operators do in a trace, so neither a graph nor a trace from before is used."""
+    net, traced = mxsame.hybridize(running.sequential(mxsame.nn.MaxPool2D(2, 2))), []
+    net[0].register_forward_hook(lambda *call: traced.append(call))
+    for dtype, count in ((None, 1), ("bfloat16", 2)):
+        monkeypatch.setattr(operands, "amp_type", lambda dtype=dtype: dtype)
+        for size in (8, 8, 9):
+            net(running.normal(1, 2, size, size))
+        assert len(traced) == count
+
+
 BFLOAT16 = """
 import numpy as np
 import mxsame

@@ -736,3 +736,23 @@ def test_an_input_that_is_an_output_has_its_gradient():
         loss = 3 * same + double
     loss.backward()
     np.testing.assert_array_equal(x.grad.asnumpy(), np.full((2, 3), 5, "float32"))
+
+
+IN_FLOAT16 = {
+    "linalg.gemm2": lambda F, x: F.linalg.gemm2(x, x),
+    "linalg.syrk": lambda F, x: F.linalg.syrk(x),
+    "attention": lambda F, x: F.contrib.interleaved_matmul_selfatt_qk(F.tile(x, reps=(1, 1, 2)), heads=2),
+    "in a loop": lambda F, x: F.contrib.foreach(lambda each, states: (F.dot(each, each), states), x, [])[0],
+    "np.dot": lambda F, x: F.np.dot(x, x[0]),
+    "np.matmul": lambda F, x: F.np.matmul(x, x),
+    "np.tensordot": lambda F, x: F.np.tensordot(x, x, 1),
+}
+
+
+@pytest.mark.parametrize("name", IN_FLOAT16)
+def test_products_in_float16_are_refused_on_the_cpu(name):
+    """MXNet's own error would come at the next wait."""
+    with mx.util.np_shape(name.startswith("np")), mx.util.np_array(name.startswith("np")):
+        data = (mx.np if name.startswith("np") else mx.nd).ones((6, 6, 6), dtype="float16")
+        with pytest.raises(TypeError, match=r"has no float16 matrix product.*received net\.dtype='float16'"):
+            mxsame.hybridize(Own(IN_FLOAT16[name]))(data)

@@ -32,16 +32,9 @@ from mxsame.tensors import operands
 TURN = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
 LOOPS = {"_foreach", "_while_loop", "_cond"}
-PRODUCTS = {
-    "Convolution",
-    "Deconvolution",
-    "FullyConnected",
-    "RNN",
-    "dot",
-    "batch_dot",
-    "_linalg_gemm",
-    "_linalg_gemm2",
-}
+# In a graph's file, an operator that MXNet has no float16 for on the CPU, also inside a loop.
+PRODUCT = re.compile(r'"op": "(\w*([Cc]onvolution|FullyConnected|dot|matmul|linalg|khatri_rao)\w*|RNN)"')
+NO_PRODUCT = " on the CPU, where MXNet has no float16 matrix product, convolution or dense layer"
 BYTES = 4  # of an element, mostly
 SHAPES_IN_ERRORS = (  # what an operator needs, and what it gets
     (r"inferred shape=([\[(].*?[\])])", r"Provided = ([\[(].*?[\])])"),
@@ -399,7 +392,8 @@ def call_facts(args: tuple) -> Any:
         if type(array) not in operands.DENSE:
             return None
         facts += type(array), array.shape, array.dtype
-    modes = mx.autograd.is_recording(), mx.autograd.is_training(), mx.util.is_np_array(), forced()
+    recording, training = mx.autograd.is_recording(), mx.autograd.is_training()
+    modes = recording, training, mx.util.is_np_array(), forced(), operands.amp_type()
     return (*modes, args[0].ctx, *facts) if args else None
 
 
@@ -410,13 +404,14 @@ class Call(NamedTuple):
     leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array
     target: Target
     strategy: Optional[str]  # of `mxsame.plan.force`
+    amp: Optional[str]  # the type of `mxnet.contrib.amp`
 
     @classmethod
     def of(cls, args: tuple, arrays: Sequence[Any]) -> Call:
         """Returns a call with these arrays, as autograd is now."""
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
         structure = regroup(args, itertools.repeat(True))
-        return cls(structure, leaves, target_of(arrays[0]), forced())
+        return cls(structure, leaves, target_of(arrays[0]), forced(), operands.amp_type())
 
     @property
     def shapes(self) -> tuple[tuple, ...]:
@@ -535,8 +530,8 @@ class NetGraph(Runner):
         symbol, shapes, parameters = group(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
-        if call.is_float16_on_cpu(parameters) and not PRODUCTS.isdisjoint(operators(symbol)):
-            validation.check_float_type("net", "float16", *operands.NO_FLOAT16)
+        if call.is_float16_on_cpu(parameters) and PRODUCT.search(symbol.tojson()):
+            validation.check_float_type("net", "float16", ("float32", "float64"), NO_PRODUCT)
         trains = call.target.purpose == "training"
         self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
