@@ -7,7 +7,7 @@ deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails
 from __future__ import annotations
 
 import threading
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -158,11 +158,42 @@ def set_cache(block: Any, cache: Any) -> None:
     block._cached_op = cache
 
 
-def show_graph(block: Any, graph: Any, parameters: Iterable[Any], structures: tuple) -> None:
+class GraphParameter(NamedTuple):
+    """A parameter as an argument of a block's graph."""
+
+    is_input: bool
+    parameter: Any
+
+    @property
+    def name(self) -> str:
+        """The parameter's name, which `SymbolBlock.reset_ctx` asks for."""
+        return str(self.parameter.name)
+
+
+class GraphParameters:
+    """The parameters of the graph that a block keeps for MXNet's tools, which is read when they are: so a file has the
+    parameters of its own graph."""
+
+    def __init__(self, block: Any):
+        self.block = block
+
+    def __iter__(self) -> Iterator[GraphParameter]:
+        by_name = parameters(self.block)
+        names = self.block._cached_graph[1].list_inputs()
+        return (GraphParameter(False, by_name[name]) for name in names if name in by_name)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def show_graph(block: Any, graph: Any, structures: tuple) -> None:
     """Gives a block what MXNet's tools and Gluon's `export` ask for, unless it has it: a pair of inputs and Symbol, the
     parameters, and how arguments and outputs are nested, with True for each array."""
     if not block._cached_op_args:
-        block._cached_op_args = [(False, parameter) for parameter in parameters]
+        block._cached_op_args = GraphParameters(block)
     if not block._cached_graph:
         block._cached_graph = graph
         block._in_format, block._out_format = (_mapped(nested, {None: -1}, 0) for nested in structures)

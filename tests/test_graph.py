@@ -595,6 +595,52 @@ def test_tools_find_a_graph_of_several_inputs():
     running.assert_alike(mx.gluon.SymbolBlock(symbol, inputs, net.collect_params())(*args), want, 1e-5)
 
 
+@pytest.mark.parametrize("last", [lambda net, x: recorded(net, x), lambda net, x: None], ids=["called", "not called"])
+def test_a_file_of_gluon_s_has_the_parameters_of_its_graph(last, tmp_path):
+    """Also if a layer inside a layer has been exchanged, before the next call and after it."""
+    net, x, prefix = (
+        mxsame.hybridize(sequential(sequential(initialized(nn.Dense(3))))),
+        normal(2, 5),
+        str(tmp_path / "n"),
+    )
+    net(x)
+    net[0].register_child(initialized(nn.Dense(4, in_units=5)), "0")
+    last(net, x)
+    net.export(prefix)
+    loaded = mx.gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data"], f"{prefix}-0000.params")
+    running.assert_equal(loaded(x), net[0][0](x).asnumpy())
+
+
+def test_a_symbol_block_changes_devices():
+    data = mx.sym.var("data")
+    net = initialized(mx.gluon.SymbolBlock(mx.sym.FullyConnected(data, num_hidden=2, name="dense"), data))
+    want = mxsame.hybridize(net)(normal(1, 3)).asnumpy()
+    net.reset_ctx(mx.cpu(1))
+    running.assert_equal(net(normal(1, 3).as_in_context(mx.cpu(1))), want)
+
+
+def test_a_net_is_gluon_s_again_when_gluon_hybridizes_it_and_keeps_its_graph():
+    net, x = mxsame.hybridize(sequential(initialized(conv())), static_alloc=True), images(9, 8)
+    want = net(x).asnumpy()
+    net.hybridize(clear=False)
+    running.assert_equal(net(x), want)
+    assert cached_graphs(net) is None
+
+
+def test_a_hook_hears_of_operators_over_new_arrays():
+    """Which with static_shape are in another CachedOp; parameters that go to a device and back have new arrays, too."""
+    net, heard = initialized(sequential(conv(), nn.Dense(3, in_units=80))), []
+    mxsame.hybridize(net, static_alloc=True, static_shape=True)
+    net.register_op_hook(lambda name, operator, array: heard.append(name))
+    for number in (0, 1, 0):
+        heard.clear()
+        net.collect_params().reset_ctx(mx.cpu(number))
+        recorded(net, images(9, 8).as_in_context(mx.cpu(number)))
+        mx.nd.waitall()
+        assert heard and all(each.grad().abs().sum().asscalar() for each in net.collect_params().values())
+        assert list(running.graphs_of(net)[-1]._kept) == [mx.cpu(number)]
+
+
 def test_a_hook_hears_of_every_operator():
     net, heard = mxsame.hybridize(small_network_called()), []
     net(images(31, 33))

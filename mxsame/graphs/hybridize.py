@@ -122,21 +122,19 @@ class Dispatcher:
         self._net, self._max_graphs, self._given_flags = net, max_graphs, _gluon.flags(net)
 
     def __call__(self, *args: Any) -> Any:
+        if self._given_flags is not _gluon.flags(self._net):
+            _give_back(self._net)
+            return _gluon.call_graph(self._net, args)
         cache, hook = _gluon.cache_and_hook(self._net)
         if type(cache) is not GraphCache:
-            if self._given_flags is not _gluon.flags(self._net):
-                _give_back(self._net)
-                return _gluon.call_graph(self._net, args)
             cache = self.make_cache()
         facts, arrays = tracing.call_facts(args), args
         graph = cache.last.get(facts)
         if graph is None:
             arrays = tuple(tracing.flatten(args))
             graph = cache.find(args, arrays, facts)
-        if hook:
-            _gluon.attach_op_hook(self._net, graph.operator)
         try:
-            return graph(*arrays)
+            return graph.run(arrays, self._net if hook else None)
         except mx.base.MXNetError:
             with tracing.explain_errors(shapes=[array.shape for array in arrays]):
                 raise
@@ -221,12 +219,14 @@ class GraphCache:
 
     def _forget_other_layers(self) -> None:
         """Drops all graphs if a layer inside a layer, which Gluon does not report, is another one than in their traces:
-        so graphs of inference and of training have the same layers."""
+        so graphs of inference and of training have the same layers, and so has the one that tools see."""
         tree = _gluon.tree(self._net)
         if tree != self._tree:
             for table in (self.graphs, self._families, self.last):
                 table.clear()
             self._tree = tree
+            _gluon.drop_graph(self._net)
+            _gluon.set_cache(self._net, self)
 
     def _for_any_size(self, call: tracing.Call, family: CallFamily) -> Any:
         """Returns the graph for any size; False if there is none."""
@@ -252,7 +252,7 @@ class GraphCache:
         """Returns a new graph of these outputs, and keeps it for the signature."""
         graph = self._make_graph(call, outputs)
         structures = call.structure, tracing.regroup(outputs, itertools.repeat(True))
-        _gluon.show_graph(self._net, _GraphForTools(self._net), graph.parameters.values(), structures)
+        _gluon.show_graph(self._net, _GraphForTools(self._net), structures)
         _keep(self.graphs, signature, graph, self._max_graphs)
         return graph
 

@@ -480,6 +480,10 @@ class Runner:
         self._kept: dict[Any, list[Any]] = {}  # the parameters' arrays of the last recorded call, by device
 
     def __call__(self, *arrays: Any) -> Any:
+        return self.run(arrays)
+
+    def run(self, arrays: Sequence[Any], hooked: Any = None) -> Any:
+        """Returns the outputs. A block with a hook of `register_op_hook` hears of every operator."""
         threads.keep_awake()
         context = arrays[0].ctx
         if len(arrays) > 1 or not operands.is_own_memory(context):
@@ -490,6 +494,8 @@ class Runner:
                 inputs = [arrays[each] if isinstance(each, int) else each.data(context) for each in self._sources]
                 if self._keeps_arrays and mx.autograd.is_recording():
                     self._follow(context, [inputs[index] for index in self._own])
+                if hooked is not None:
+                    _gluon.attach_op_hook(hooked, self.operator)
                 outputs = self.operator(*inputs)
         except RuntimeError as error:
             self._explain(arrays, error)
@@ -497,9 +503,11 @@ class Runner:
         return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
     def _follow(self, context: Any, own: list[Any]) -> None:
-        """Makes the operator anew if parameters have other arrays than in the last recorded call on this device: with
-        static_shape MXNet 1.9.1 gives some of these no gradient."""
-        if any(array is not kept for array, kept in zip(own, self._kept.get(context, own))):
+        """Makes the operator anew if parameters have other arrays than in the last recorded call on this device, or
+        have left another one: with static_shape MXNet 1.9.1 gives some of these no gradient."""
+        devices = self._kept if context in self._kept else contexts(self.parameters)
+        has_left = any(device not in devices for device in self._kept)
+        if has_left or any(array is not kept for array, kept in zip(own, self._kept.get(context, own))):
             self.operator = mx.nd.CachedOp(self.symbol, self._options)
             self._kept.clear()
         self._kept[context] = own
