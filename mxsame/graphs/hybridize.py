@@ -61,7 +61,9 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     -----
     Calls from several threads take turns, backward passes do not: train in one thread.
     `mxsame.export` writes a file. `net.hybridize()` makes the net Gluon's again. As with Gluon's own, call
-    `mxsame.hybridize` again after changing a layer inside a layer.
+    `mxsame.hybridize` again after changing a layer inside a layer. A block of a class of Gluon's takes inputs in memory
+    of one kind only, and a shallow copy of it runs in its graphs until the copy is hybridized; blocks of classes of
+    `mxsame.nn` take shared memory next to other memory, and shallow copies of them have graphs of their own.
 
     Examples
     --------
@@ -120,6 +122,17 @@ class Dispatcher:
 
     def __init__(self, net: Any, max_graphs: int):
         self._net, self._max_graphs, self._given_flags = net, max_graphs, _gluon.flags(net)
+
+    def of(self, net: Any) -> Dispatcher:
+        """Returns that of a net: a shallow copy has its original's until it is called."""
+        if net is self._net:
+            return self
+        own = Dispatcher(net, self._max_graphs)
+        own._given_flags = self._given_flags
+        _gluon.call_with(net, own)
+        if cached_graphs(net):
+            _gluon.drop_graph(net)
+        return own
 
     def __call__(self, *args: Any) -> Any:
         if self._given_flags is not _gluon.flags(self._net):
@@ -297,6 +310,15 @@ class HybridBlock(mx.gluon.HybridBlock):
             if tracing.is_traceable(self):
                 tracing.check_call(self, args)
             raise
+
+    @tracing.traces
+    def forward(self, *args: Any) -> Any:
+        """Returns the outputs for arrays in memory of any kind, on one device, or for Symbols."""
+        own_call = _gluon.own_call(self)
+        arrays = tracing.flatten(args) if own_call else []
+        if arrays and all(isinstance(array, mx.nd.NDArray) for array in arrays):
+            return own_call.of(self)(*args)
+        return super().forward(*args)
 
     def hybridize(
         self,
