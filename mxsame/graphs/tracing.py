@@ -553,11 +553,11 @@ class NetGraph(Runner):
 
     def _initialize(self, shapes: Mapping[str, tuple]) -> None:
         """Gives deferred parameters the shapes that follow from those of the inputs; all others must be initialized."""
-        for parameter in self.parameters.values():
-            _gluon.check_initialized(parameter)
-        deferred = {name: each for name, each in self.parameters.items() if _gluon.is_deferred(each)}
+        deferred = {name: each for name, each in self.parameters.items() if not _gluon.is_initialized(each)}
         if not deferred:
             return
+        for parameter in deferred.values():
+            _gluon.check_initialized(parameter)
         names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
         given = {name: shape for name, shape in shapes.items() if name in names}
         with explain_errors(shapes=list(given.values())):
