@@ -18,7 +18,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.port import activations, blocks
 from mxsame.port.recurrent import ConvLSTM, Options, Recurrent
-from mxsame.rewriting import bfloat16
+from mxsame.rewriting import bfloat16, canonical
 from mxsame.rewriting.graph import Graph, Node, Output
 
 nn = mx.gluon.nn
@@ -895,10 +895,16 @@ def test_what_a_scalar_meets_may_have_one_axis():
     running.assert_alike(mxsame.deploy(net, (4,))(normal(4)), net(normal(4)), 1e-6)
 
 
-def test_a_bound_in_double_precision_stays():
-    """`clip` has bounds in single precision."""
-    net = initialized(sequential(nn.Dense(3, in_units=3), Own(lambda F, x: F.relu(F.minimum(x, 0.1)))), dtype="float64")
-    assert_same(net, (2, 3), dtype="float64")
+def test_a_bound_in_double_precision_stays(monkeypatch):
+    """`clip` has bounds in single precision. Types, which may permit that, are inferred once for all bounds."""
+    capped, inferred = Own(lambda F, x: F.relu(F.minimum(F.relu(F.minimum(x, 0.3)), 0.1))), []
+    net = initialized(sequential(nn.Dense(3, in_units=3), capped), dtype="float64")
+    deployed = assert_same(net, (2, 3), dtype="float64")
+    assert "clip" not in running.operators(deployed.graph)
+    graph = Graph.of(deployed.graph, {}, {})
+    monkeypatch.setattr(Graph, "dtypes", lambda self: inferred.append(self) or {})
+    canonical.write_relus_as_clips(graph)
+    assert inferred == [graph]
 
 
 def test_lengths_are_of_the_type_of_the_array_that_is_given():

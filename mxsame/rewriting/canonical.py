@@ -92,11 +92,19 @@ def write_clips(graph: Graph) -> None:
 def write_relus_as_clips(graph: Graph) -> None:
     """Write a ReLU of a minimum, which trains faster, as `clip`: one operator, which runtimes fuse. Its bounds have
     single precision."""
-    for node in graph.nodes():
-        inner = node.inputs[0].node if "relu" in (node.kind, node.attr("act_type")) else node
-        bound = inner.attr("scalar") if inner.kind == "minimum_scalar" and inner is not node else -1
-        if bound >= 0 and (np.float32(bound) == bound or graph.dtypes().get(Output(node)) is np.float32):
+    nodes = [node for node in graph.nodes() if _bound_of(node) >= 0]
+    is_exact = {node: float(np.float32(_bound_of(node))) == _bound_of(node) for node in nodes}
+    dtypes = {} if all(is_exact.values()) else graph.dtypes()
+    for node in nodes:
+        if is_exact[node] or dtypes.get(Output(node)) is np.float32:
+            inner = node.inputs[0].node
             node.become("clip", inner.inputs[0], a_min=0, a_max=inner.attrs["scalar"])
+
+
+def _bound_of(node: Node) -> float:
+    """Returns the bound of a ReLU of a minimum, -1 for any other operator."""
+    inner = node.inputs[0].node if "relu" in (node.kind, node.attr("act_type")) else node
+    return float(inner.attr("scalar")) if inner.kind == "minimum_scalar" and inner is not node else -1
 
 
 def separate_outputs(graph: Graph) -> None:
