@@ -6,7 +6,6 @@ values: MXNet's convolutions pad both ends alike, and SAME puts the extra paddin
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from fractions import Fraction
@@ -272,8 +271,7 @@ def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
         if node.op in OLD and not (node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"):
             node.op = node.op[: -len("_v1")]
         elif node.op.startswith(FUSED) and not node.attr("quantized", False):
-            (body,) = node.more["subgraphs"]
-            inner = mx.sym.load_json(json.dumps(body))
+            inner = node.bodies[0].symbol()
             _splice(graph, node, inner, dict(zip(inner.list_inputs(), node.inputs)), keep_names=True)
     return graph
 
@@ -283,8 +281,8 @@ def _others(graph: Graph) -> Iterable[Tuple[str, str]]:
     for node in graph.nodes():
         if node.op in OTHERS:
             yield node.name, node.op
-        for body in node.more.get("subgraphs", ()):
-            inner = _read(mx.sym.load_json(json.dumps(body)), {})
+        for body in node.bodies:
+            inner = _read(body.symbol(), {})
             yield from ((each.name, each.op) for each in inner.nodes() if has_windows(each))
             yield from _others(inner)
 
