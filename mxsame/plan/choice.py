@@ -284,6 +284,8 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     """
     windows = _checked(windows, work)
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
+    counts = {"plan.axes": len(plan.axes), "windows": len(windows)}
+    validation.check(len({*counts.values()}) == 1, "plan must have one axis for each of the windows", **counts)
     layer, steps = TypicalLayer(windows, work), plan.steps
     if work.device == "gpu":
         return gpu_costs.estimate(plan, layer)

@@ -109,6 +109,8 @@ class Workload:
                 validation.integer(name, value, 0 if name == "batch" else 1)
         for name in ("plain", "in_blocks", "pairs", "blocks"):
             validation.flag(name, getattr(self, name))
+        if self.channels_last is not None:
+            validation.flag("channels_last", self.channels_last)
         for name, words in (("purpose", PURPOSES), ("device", DEVICES)):
             value = getattr(self, name)
             rule = f"{name} must be one of {', '.join(words)}"

@@ -291,11 +291,15 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
 
 
 def checked_windows(windows: Any, operator: str) -> Windows:
-    """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of the operator's windows."""
+    """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of the operator's windows, and a
+    `ValueError` unless they are of 1 to 3 axes, with outputs of which each reads an element of the data."""
     kind = TransposedWindow if operator == "transposed" else Window
     fits = isinstance(windows, (list, tuple)) and windows and all(isinstance(each, kind) for each in windows)
     rule = f"windows must be a sequence of Window or TransposedWindow, of {kind.__name__} for operator={operator!r}"
     validation.check_type(fits, rule, windows=windows)
+    rule = "windows must be of 1, 2 or 3 axes, one each"
+    validation.check(len(windows) in validation.LAYOUTS, rule, windows=len(windows))
+    check_static(tuple(windows), operator not in ("conv", "transposed"))
     return tuple(windows)
 
 
