@@ -407,7 +407,12 @@ def test_float16_on_the_cpu_and_classic_arrays_in_np_mode(mode):
     layer = running.initialized(nn.Conv2D(6, 3), dtype="float16")
     running.LAYER_MODES[mode](layer)
     refused(lambda: layer(D.astype("float16")), "float32 or float64 on the CPU", TypeError)
-    for own in (nn.Conv2D(6, 3), mx.gluon.nn.Dense(3)):
+    products = (
+        lambda F, x: F.linalg.syrk(x),
+        lambda F, x: F.np.matmul(x.as_np_ndarray(), x.as_np_ndarray().swapaxes(2, 3)).as_nd_ndarray(),
+        lambda F, x: F.contrib.foreach(lambda part, states: (F.batch_dot(part, part, False, True), states), x, [])[0],
+    )
+    for own in (nn.Conv2D(6, 3), mx.gluon.nn.Dense(3), *map(running.Own, products)):
         net = mxsame.hybridize(running.initialized(running.sequential(own), dtype="float16"))
         refused(lambda net=net: net(D.astype("float16")), "net must be float32 or float64 on the CPU", TypeError)
     with mx.util.np_shape(True), mx.util.np_array(True):

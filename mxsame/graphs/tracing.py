@@ -22,7 +22,7 @@ from mxsame._mxnet import NO_KERNEL, mx
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
-from mxsame.rewriting.graph import operators
+from mxsame.rewriting.graph import Graph, Node, operators
 from mxsame.scope import ANY, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 
@@ -32,9 +32,13 @@ from mxsame.tensors import operands
 TURN = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
 LOOPS = {"_foreach", "_while_loop", "_cond"}
-# In a graph's file, an operator that MXNet has no float16 for on the CPU, also inside a loop.
-PRODUCT = re.compile(r'"op": "(\w*([Cc]onvolution|FullyConnected|dot|matmul|linalg|khatri_rao)\w*|RNN)"')
-NO_PRODUCT = " on the CPU, where MXNet has no float16 matrix product, convolution or dense layer"
+PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEAR_ALGEBRA`
+    *("Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "RNN", "SpatialTransformer"),
+    *("_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"),
+    *("dot", "batch_dot", "matmul", "_npi_tensordot", "_npi_tensordot_int_axes", "_npi_cholesky", "_npi_svd"),
+    *(f"_contrib_interleaved_matmul_{kind}_{part}" for kind in ("selfatt", "encdec") for part in ("qk", "valatt")),
+}
+LINEAR_ALGEBRA = "_linalg_"  # what the names of these operators start with
 BYTES = 4  # of an element, mostly
 SHAPES_IN_ERRORS = (  # what an operator needs, and what it gets
     (r"inferred shape=([\[(].*?[\])])", r"Provided = ([\[(].*?[\])])"),
@@ -462,6 +466,16 @@ def has_loop(symbol: Any) -> bool:
     return not LOOPS.isdisjoint(operators(symbol))
 
 
+def _has_products(graph: Graph) -> bool:
+    """Returns whether a graph has an operator of which MXNet has no float16 on the CPU, also in a loop."""
+
+    def multiplies(node: Node) -> bool:
+        interpolates = node.op == "UpSampling" and node.attr("sample_type") == "bilinear"
+        return node.kind in PRODUCTS or node.op.startswith(LINEAR_ALGEBRA) or interpolates
+
+    return any(multiplies(node) or any(map(_has_products, node.bodies)) for node in graph.nodes())
+
+
 class Runner:
     """A graph over parameters: called with arrays for its inputs, which have these names, it returns its outputs,
     nested as they are. `flags` are those of `HybridBlock.hybridize`."""
@@ -538,8 +552,8 @@ class NetGraph(Runner):
         symbol, shapes, parameters = group(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
-        if call.is_float16_on_cpu(parameters) and PRODUCT.search(symbol.tojson()):
-            validation.check_float_type("net", "float16", ("float32", "float64"), NO_PRODUCT)
+        if call.is_float16_on_cpu(parameters) and _has_products(Graph.of(symbol, {}, {})):
+            validation.check_float_type("net", "float16", *operands.NO_FLOAT16)
         trains = call.target.purpose == "training"
         self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):

@@ -134,7 +134,7 @@ def is_own_memory(context: Any) -> bool:
     return context.device_type in ("cpu", "gpu")
 
 
-NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 convolution or dense layer"
+NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 convolution or matrix product"
 
 
 def check_convolvable(name: str, data: Any) -> None:
