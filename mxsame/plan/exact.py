@@ -135,12 +135,14 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
         if built is not None:
             built.append(Built(operator, name))
         return plan
-    rule, given = "an input of dynamic shape with this padding and stride has no exact graph", describe_windows(windows)
-    if not forces:
+    given = describe_windows(windows)
+    if not forces and any(window.size is None for window in windows):
+        rule = "an input of dynamic shape with this padding and stride has no exact graph"
         raise validation.DynamicShapeError(f"{rule}; received {given}")
-    exact = ", ".join(exact_plans(windows, operator, allowed)) or "none"
-    rule = f"strategy must be one that is exact for this layer ({exact})"
-    raise ValueError(f"{rule}; received strategy={strategy!r}, {given}")
+    exact = ", ".join(exact_plans(windows, operator, allowed if forces else None)) or "none"
+    name, value = ("strategy", strategy) if forces else ("allowed", allowed)
+    rule = f"{name} must {'be one' if forces else 'have one'} that is exact for this layer ({exact})"
+    raise ValueError(f"{rule}; received {name}={value!r}, {given}")
 
 
 def forced() -> Optional[str]:
