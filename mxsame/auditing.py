@@ -215,16 +215,12 @@ def _opened(net: Any, shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]
         inputs = tracing.inputs_of(net, shape, "shape", required=True)
         given, structure = inputs.shapes, inputs.structure
         tracing.check_inputs(net, structure)
-    try:
+    with tracing.explain_errors(shape=shape), tracing.explain_symbols(structure):
         symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
         used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
         shapes = _shapes(symbol, used or given)
-        with tracing.explain_errors(shape=shape):
-            trace = tracing.trace_net(net, structure, FORMAT)
-            built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
-    except (AttributeError, NotImplementedError) as error:  # of Symbols, which lack it, or of a Block without a graph
-        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols"
-        raise TypeError(f"{rule}; received {error}") from error
+        trace = tracing.trace_net(net, structure, FORMAT)
+        built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
     return symbol, built, shapes
 
 

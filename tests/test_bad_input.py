@@ -157,8 +157,14 @@ D1, W1 = ones(2, 4, 9), ones(6, 4, 3)
 T = ones(4, 6, 3, 3)
 LAST = ones(2, 9, 7, 4)
 S, V = sym.var("data"), sym.var("weight")
+HERE = r"test_bad_input.py, line \d+$"
 GRAPH, WINDOW = {"channels": 6, "kernel_size": (3, 2)}, plan.Window(8, 3, 2)
 UP = plan.TransposedWindow(8, 3, 2)
+
+
+def dense():
+    return running.initialized(mx.gluon.nn.Dense(3, in_units=3))
+
 
 CONTRADICTIONS = [
     # an argument and a shape
@@ -258,6 +264,10 @@ CONTRADICTIONS = [
         lambda: planner.estimate(plan.first_plan([WINDOW] * 2, "conv"), [WINDOW], planner.Workload("conv")),
         r"plan must have one axis for each of the windows; received plan.axes=2, windows=1$",
     ),
+    (
+        lambda: planner.choose([plan.Window(7, 3, 2)], planner.Workload("conv"), allowed=()),
+        r"allowed must have one that is exact for this layer \(native\); received allowed=\(\), input_size=\(7,\)",
+    ),
     (lambda: planner.choose([WINDOW] * 4, planner.Workload("conv")), "windows must be of 1, 2 or 3 axes.*windows=4$"),
     (lambda: plan.exact_plans([plan.Window(1, 3, 1, 1, (0, 0))], "conv"), "as long as the kernel.*size=1"),
     (lambda: plan.first_plan([plan.Window(2, 2, 3, 1, (1, 0), True)], "avg"), "no window without an element"),
@@ -296,6 +306,26 @@ CONTRADICTIONS = [
     (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"shape must have a shape of one input at least; .*=\[None\]"),
     (lambda: mxsame.audit(nn.MaxPool2D(), {1: (1, 1, 2, 2)}), "shape must map names of inputs to shapes"),
     (lambda: planner.choose([WINDOW], planner.Workload("conv"), None, []), "is_for_both must be True or False"),
+    (lambda: mxsame.audit("a\0b", (1, 3)), r"net must be a file that can be read; received 'a\\x00b': .*null"),
+    # nets
+    *(
+        (lambda make=make: make(dense(), [[(2, 3)]]), r"inputs nested as it takes them, .* inputs=\(\['data0'\],\)$")
+        for make in (mxsame.deploy, mxsame.audit, lambda net, shape: mxsame.export(net, "net", shape))
+    ),
+    (lambda: mxsame.deploy(dense(), nd.ones((2, 3), dtype="int32")), r"types that its .*; received dtypes=\['int32'\]"),
+    (lambda: mxsame.deploy(dense(), (2, 4)), r"has parameters of the shape \(3, 3\), and this data needs \(3, 4\)$"),
+    *(
+        (
+            lambda make=make: make(running.Own(lambda F, x: F.rleu(x)), (2, 3)),
+            f"no attribute 'rleu', in <lambda> of {HERE}",
+        )
+        for make in (mxsame.deploy, mxsame.audit)
+    ),
+    (
+        lambda: mxsame.deploy(running.Own(lambda F, x: x if x else 2 * x), (2, 3)),
+        f"runs on Symbols, .* __bool__ .*, in <lambda> of {HERE}",
+    ),
+    (lambda: mxsame.deploy(mx.gluon.HybridBlock(), (2, 3)), "without shapes and values; received NotImplementedError$"),
     (lambda: mxsame.plot_padding(8, 3, ax=3), "ax must be a matplotlib.axes.Axes; received ax=3"),
     *(
         (lambda name=name: forced(name, lambda: None), "strategy must be")

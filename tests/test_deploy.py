@@ -770,6 +770,7 @@ def constant():
         (norm_in_float64, (1, 3, 5), ValueError, "types that its operators take; .*; MXNet refuses the operator inst"),
         (Looking, (1, 3, 8, 8), TypeError, "net must not override forward; received net of type Looking"),
         (lambda: sequential(Looking()), (1, 3, 8, 8), TypeError, "net must be HybridBlocks throughout"),
+        (lambda: Own(lambda F, x: abs(x, 3)), (1, 3), TypeError, r"^abs\(\) takes exactly one argument \(2 given\)$"),
         (lambda: Own(lambda F, x: None), (1, 3, 8, 8), TypeError, "net must return arrays; received NoneType"),
         (constant, (1, 3, 8, 8), ValueError, "net must have an output that depends on its input"),
     ],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import traceback
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence
@@ -309,28 +307,14 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
     variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
-    try:
+    with tracing.explain_symbols(inputs.structure):
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs
-    except (AttributeError, TypeError, NotImplementedError, mx.base.NotImplementedForSymbol) as error:
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        if isinstance(error, TypeError) and frame.f_globals.get("__name__", "").startswith("mxsame."):
-            raise  # a rule
-        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
-        raise TypeError(f"{rule}; received {_place_of(error)}") from error
     parameters = net.collect_params()
     context = tracing.contexts(parameters)[0]
     graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context, casts=False)
     graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
     return graph, tracing.regroup(outputs, itertools.repeat(True))
-
-
-def _place_of(error: Exception) -> str:
-    """Returns the line that led to an error, the last one that is neither MXNet's nor of this package."""
-    frames = traceback.walk_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame[0].f_globals.get("__name__", "").startswith(("mxnet.", "mxsame."))]
-    frame, line = own[-1] if own else (error.__traceback__.tb_frame, 0)  # type: ignore[union-attr]
-    return f"{frame.f_code.co_name} of {os.path.basename(frame.f_code.co_filename)}, line {line}"
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import check_ready, explain_errors, fix_shape, group, inputs_of, trace_net, variable
+from mxsame.graphs.tracing import (
+    check_ready,
+    explain_errors,
+    explain_symbols,
+    fix_shape,
+    group,
+    inputs_of,
+    trace_net,
+    variable,
+)
 from mxsame.scope import Target
 
 if TYPE_CHECKING:
@@ -72,7 +81,8 @@ def export(
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
     data = [variable(name) if shape is None else fix_shape(variable(name), shape) for name, shape in shapes.items()]
-    trace = trace_net(net, inputs.structure, Target("file"))
+    with explain_symbols(inputs.structure):
+        trace = trace_net(net, inputs.structure, Target("file"))
     symbol = group(trace.lower(data, shapes.values()).outputs)
     if input_shape is not None:
         used = set(symbol.list_arguments())
@@ -112,10 +122,11 @@ def read_symbol(path: str) -> Any:
     Raises `ValueError` for anything else."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"net must be a file that can be read; received {path!r}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: it is not JSON") from None
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"net must be a file that can be read; received {path!r}: {reason}") from None
     try:
         read = json.loads(text)
         validation.check(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
