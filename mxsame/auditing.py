@@ -94,7 +94,7 @@ class Audit:
     def fix(self, net: Any) -> Any:
         """Returns the network with exact SAME instead of the wrong layers, for this input size, as a SymbolBlock with
         the parameters of `net`, the block that was audited: training one trains the other. What oneDNN has fused is
-        separate in it.
+        separate in it, and what `mxnet.contrib.amp` has cast is not cast.
 
         Raises `TypeError` and `ValueError` for another net, for one that is not initialized, and if a wrong layer is
         one of `mxsame.nn` that its graph for every size does not show.
@@ -260,9 +260,9 @@ def _with_batch(shape: Sequence[Any]) -> List[Any]:
 
 
 def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
-    """Returns the graph of a Symbol, with the operators that oneDNN has fused, and today's instead of MXNet's old
-    ones."""
-    graph = Graph.of(symbol, {}, shapes)
+    """Returns the graph of a Symbol without the casts of `mxnet.contrib.amp`, with the operators that oneDNN has fused,
+    and today's instead of MXNet's old ones."""
+    graph = Graph.of(symbol, {}, shapes, casts=False)
     for node in graph.nodes():
         if node.op in OLD and not (node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"):
             node.op = node.op[: -len("_v1")]
@@ -397,7 +397,7 @@ def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Comp
 
 def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output], keep_names: bool = False) -> None:
     """Replaces the output of a node by that of `built`, a Symbol of variables with these names."""
-    inner = Graph.of(built, {}, {})
+    inner = Graph.of(built, {}, {}, casts=False)
     for number, new in enumerate(inner.nodes()):
         new.name = new.name if new.op == "null" or keep_names else f"{node.name}_{number}_{new.name}"
         new.inputs = [

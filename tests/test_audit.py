@@ -105,6 +105,10 @@ def conv(data, kernel=(3, 3), strides=(2, 2), pads=(1, 1), name="conv", **more):
     return mx.sym.Convolution(data, no_bias=True, num_filter=2, name=name, **window, **more)
 
 
+HALF, PADDED = mx.sym.amp_cast(DATA, dtype="float16"), mx.sym.pad(DATA, "constant", (0, 0, 0, 0, 0, 1, 0, 1))
+CAST = mx.sym.amp_multicast(PADDED, mx.sym.var("w"), num_outputs=2)
+
+
 def average(data=DATA, **more):
     return mx.sym.Pooling(data, kernel=(3, 3), stride=(1, 1), pool_type="avg", **more)
 
@@ -149,6 +153,9 @@ def old(op, **given):
         # the ceiling convention, which pads the end only; one that is neither SAME nor VALID
         (mx.sym.Pooling(DATA, kernel=(3, 3), stride=(2, 2), pooling_convention="full"), "same", (0, 0)),
         (mx.sym.Pooling(DATA, kernel=(5, 5), stride=(4, 2), pooling_convention="full"), "other", (0, 1)),
+        # casts of amp
+        (conv(HALF, weight=mx.sym.amp_cast(mx.sym.var("w"), dtype="float16")), "shifted", (-1, -1)),
+        (conv(CAST[0], weight=CAST[1], pads=(0, 0)), "same", (0, 0)),
         # MXNet's old operators
         (old("Convolution_v1", num_filter=2, pad=(1, 1)), "shifted", (-1, -1)),
         (old("Pooling_v1", pool_type="max", pad=(1, 1)), "shifted", (-1, -1)),
@@ -490,7 +497,7 @@ def test_command_prints_json(saved):
         (["FILE", "--shape", "3,32,48"], 1, "takes data of 4 axes, the batch first, and gets data of 3"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "no/such/folder/net"], 2, "does not exist"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must be another name"),
-        (["FILE", "--shape", "1,3,32,32", "--fix", "FOLDER"], 2, "/' must have a name, of what is written"),
+        (["FILE", "--shape", "1,3,32,32", "--fix", "FOLDER"], 2, "/' must end in the name of a file"),
         (["PARAMS", "--shape", "1,3,32,32"], 1, "params': it is not JSON"),
         (["KERAS", "--shape", "1,8,8,1"], 1, "digits.h5 -o model, and audit model-symbol.json"),
     ],
