@@ -206,7 +206,7 @@ SWISH = {"swish2": lambda F, x: x * F.sigmoid(2 * x), "softmax1": lambda F, x: F
 @pytest.mark.filterwarnings("ignore:You are saving your model", "ignore:The object being serialized includes a")
 @pytest.mark.parametrize("name", [*SWISH, "<lambda>"])
 def test_activations_by_name(tmp_path, name):
-    """Also one of a whole axis, after a convolution whose output has channels first."""
+    """Also one of a whole axis, after convolutions: the output of one has channels first, the other's further axes."""
     layers = keras().layers
     swish2 = lambda x: x * keras().backend.sigmoid(2 * x)  # noqa: E731
     function = {"softmax1": lambda x: keras().backend.softmax(x, 1)}.get(name, swish2)
@@ -214,6 +214,7 @@ def test_activations_by_name(tmp_path, name):
     with keras().utils.custom_object_scope({name: function}):
         data = layers.Input((5, 6, 3))
         x = layers.Activation(function, name="swish2")(layers.Conv2D(4, 2, activation=function)(data))
+        x = layers.Conv1D(4, 1, activation=function)(x)
         cell = layers.LSTM(3, activation=function, recurrent_activation=function, return_sequences=True)
         x = cell(layers.Masking(0.0)(layers.Reshape((10, 8))(x)))
         outputs = layers.GRU(2, activation=function)(x)

@@ -174,13 +174,17 @@ def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> Tup
     return known, array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
-def merged_batches(site: Site, build: Callable, x: Value, count: int) -> Value:
-    """Call a row's function on data whose next `count` axes are entries of the batch for it, and are axes again after
-    it."""
-    entries = x = site.keras(x)
+def merged_axes(site: Site, x: Value, count: int) -> Value:
+    """Returns data whose next `count` axes are entries of the batch."""
+    x = site.keras(x)
     for _ in range(count):
-        entries = site.function(blocks.reshape, entries, to=(-3, -2))
-    out = site.keras(build(site, entries._replace(mask=None)))
+        x = site.function(blocks.reshape, x, to=(-3, -2))
+    return x
+
+
+def unmerged_axes(site: Site, out: Value, x: Value, count: int) -> Value:
+    """Returns what was computed of `merged_axes` of x, with these axes again."""
+    out, x = site.keras(out), site.keras(x)
     shape, both = (*x.shape[: count + 1], *out.shape[1:]), {"lhs_end": 1, "rhs_end": count + 1}
     return site.function("reshape_like", out, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
 

@@ -16,7 +16,7 @@ import numpy as np
 from mxsame.port.blocks import MASKED, Function, kept, masked, reshape
 from mxsame.port.description import Weight, listed
 from mxsame.port.parameters import SAME, SCALAR, Conversion
-from mxsame.port.rows._shared import rate, to_order
+from mxsame.port.rows._shared import merged_axes, rate, to_order, unmerged_axes
 from mxsame.port.table import KERAS, TAKES, Site, Value, layer
 from mxsame.port.types import CAST
 from mxsame.validation import check, check_divisible, integer
@@ -233,21 +233,13 @@ def _over_axes(site: Site, axes: List[int], inputs: Sequence[Value]) -> Value:
     check(fits, "inputs must have static lengths, and the same along the axes without attention", shapes=shapes)
     order = [0, *free, *axes, rank - 1]
     moved = [to_order(site, x, order) for x in inputs]
-    sequences = [_merged_axes(site, x, len(free)) for x in moved]
+    lengths = [math.prod(shape[axis] for axis in axes) for shape in shapes]  # type: ignore[misc]
+    merged = [merged_axes(site, x, len(free)) for x in moved]
+    sequences = [site.function(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
     (out,) = _of_sequences(site, sequences, None, False, False)
     out = site.function(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
-    shape = (*moved[0].shape[:-1], out.shape[-1])
-    end = len(free) + 1
-    out = site.function("reshape_like", out, moved[0], shape=shape, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=end)
+    out = unmerged_axes(site, out, moved[0], len(free))
     return to_order(site, out, [order.index(axis) for axis in range(rank)])
-
-
-def _merged_axes(site: Site, x: Value, count: int) -> Value:
-    """Returns data whose next `count` axes are entries of the batch, as sequences."""
-    for _ in range(count):
-        x = site.function(reshape, x, to=(-3, -2))
-    length = math.prod(n or 1 for n in x.shape[1:-1])
-    return site.function(reshape, x, to=(0, length, x.shape[-1]))
 
 
 def _attended(

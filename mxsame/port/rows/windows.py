@@ -16,7 +16,7 @@ from mxsame import nn, padding as arithmetic, validation
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight
 from mxsame.port.parameters import SAME, Conversion, kernel
-from mxsame.port.rows._shared import BIAS, KERNEL, LORA, activated, merged_batches, window, word
+from mxsame.port.rows._shared import BIAS, KERNEL, LORA, activated, merged_axes, unmerged_axes, window, word
 from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Operand, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
 from mxsame.validation import check, integer, pads_of_axis
@@ -50,7 +50,7 @@ def _conversion(role: Weight, kind: str, depth_multiplier: int) -> Conversion:
 
 
 def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Value:
-    """Call the layer's block of `mxsame.nn`, which has the class's name, and its activation."""
+    """Call the layer's block of `mxsame.nn`, which has the class's name."""
     config, layer_class, in_channels = site.config, getattr(nn, site.layer.class_name), site.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
@@ -63,18 +63,25 @@ def _convolved(site: Site, x: Value, kind: str, lengths: Sequence[Optional[int]]
         channels = arguments["channels"] = config["filters"]
     conversions = {role.name: _conversion(role, kind, multiplier) for role in site.layer.roles or ()}
     shape = site.per_axis(x.shape[0], lengths, channels)
-    (out,) = site.block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)
-    return activated(site, out)
+    return site.block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)[0]
 
 
 @layer(*CONVOLUTIONS, order=UNPADDED, weights=(KERNEL, BIAS), unread=LORA)
 @layer("DepthwiseConv1D", "DepthwiseConv2D", order=UNPADDED, weights=(DEPTHWISE, BIAS), unread="groups")
 @layer("SeparableConv1D", "SeparableConv2D", order=UNPADDED, weights=SEPARABLE, unread="groups")
 def _convolution(site: Site, x: Value) -> Value:
+    """Build a convolution, of data that may have further axes after the batch, and its activation."""
+    count = x.rank - site.num_spatial_dims - 2
+    if count > 0 and site.layer.class_name in CONVOLUTIONS and not site.is_channels_first:
+        out = unmerged_axes(site, _convolution_of_images(site, merged_axes(site, x, count)), x, count)
+    else:
+        out = _convolution_of_images(site, x)
+    return activated(site, out)
+
+
+def _convolution_of_images(site: Site, x: Value) -> Value:
     """Build a convolution. Zeros that a layer before puts around the data become pads of a "valid" convolution."""
     class_name = site.layer.class_name
-    if x.rank > site.num_spatial_dims + 2 and class_name in CONVOLUTIONS and not site.is_channels_first:
-        return merged_batches(site, _convolution, x, x.rank - site.num_spatial_dims - 2)
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
     arguments = window(site)
     if x.pads is not None and not site.is_channels_first and arguments["padding"] == "valid" and site.once:
@@ -101,7 +108,7 @@ def _convolution_operator(
     rank, array, is_depthwise = x.rank - 2, np.asarray(kernel), site.row.name.startswith("depthwise")
     check(not isinstance(kernel, Value), "kernel must be a constant")
     class_name = OPERATORS_OF_LAYERS.get(site.row.name, f"{'Depthwise' * is_depthwise}Conv{rank}D")
-    x, config = x, _of_operator(x, data_format, strides=strides, dilation_rate=dilations)
+    config = _of_operator(x, data_format, strides=strides, dilation_rate=dilations)
     if not isinstance(padding, str):
         x = site.function(
             blocks.pad, site.padded(x), pads=x.ordered([pads_of_axis("padding", pair) for pair in padding])
@@ -141,7 +148,7 @@ def _transposed(site: Site, x: Value) -> Value:
         keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         rule = "keras-mxnet must take its output for the shape that it has"
         check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
-    return _convolved(site, x, "transposed", lengths, arguments)
+    return activated(site, _convolved(site, x, "transposed", lengths, arguments))
 
 
 # -- pooling layers

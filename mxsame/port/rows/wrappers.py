@@ -8,7 +8,7 @@ import numpy as np
 
 from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight, class_and_config
-from mxsame.port.rows._shared import at_inference_only
+from mxsame.port.rows._shared import at_inference_only, merged_axes, unmerged_axes
 from mxsame.port.table import KERAS, LAYERS, TAKES, Site, Value, in_place, layer
 from mxsame.port.types import OWN
 from mxsame.validation import check
@@ -20,21 +20,19 @@ def _time_distributed(site: Site, x: Value) -> Value:
     after it; so does the mask. Keras 3 passes on the mask of the data, Keras 2 that of the layer's output, or what any
     entry of a step keeps."""
     check(x.rank >= 3 and site.layer.model is not None, "inputs must have 3 axes or more", shape=x.shape)
-    entries, mask = site.function(blocks.reshape, x, to=(-3, -2))._replace(dtype=x.dtype), x.mask
+    entries, mask = merged_axes(site, x, 1)._replace(dtype=x.dtype), x.mask
     if mask is not None:
-        entries = entries._replace(mask=site.function(blocks.reshape, mask, to=(-3, -2)))
+        entries = entries._replace(mask=merged_axes(site, mask, 1))
     (out,) = site.built(site.layer.model, site.path, [entries], site.training, site.once)
 
     def steps(of_entries: Value) -> Value:
-        shape, both = (*x.shape[:2], *of_entries.shape[1:]), {"lhs_end": 1, "rhs_end": 2}
-        out = site.function("reshape_like", of_entries, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
-        return out._replace(dtype=of_entries.dtype)
+        return unmerged_axes(site, of_entries, x, 1)._replace(dtype=of_entries.dtype)
 
     if site.version == 2 and out.mask is not None and (mask is None or out.mask.key != entries.mask.key):
         mask = steps(out.mask)
     elif site.version == 2 and out.mask is None and mask is not None and mask.rank > 2:
         mask = site.function("max", mask, axis=tuple(range(2, mask.rank)))
-    return steps(site.keras(out))._replace(mask=mask)
+    return steps(out)._replace(mask=mask)
 
 
 def _wrapped(config: Dict[str, Any]) -> Layer:
