@@ -41,19 +41,17 @@ def _takes_mask(site: Site, x: Value, states: Sequence[Value]) -> bool:
 
 def _options(site: Site, config: Dict[str, Any], x: Value, states: Sequence[Value]) -> Options:
     """Returns the options of this configuration, for this data. In both directions, sequences are 0 where the mask is,
-    and single outputs are not. Unrolled backwards, Keras takes the mask forwards for these zeros."""
+    and single outputs are not."""
     rank = 3 + site.num_spatial_dims
     check(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
     samples = site.training and (config.get("dropout") or config.get("recurrent_dropout"))
     check(not samples, "a recurrent layer with dropout must not be called with training=True")
-    sequences, backwards = bool(config.get("return_sequences", False)), bool(config.get("go_backwards", False))
-    both = site.layer.class_name == "Bidirectional"
+    both, sequences = site.layer.class_name == "Bidirectional", bool(config.get("return_sequences", False))
     takes_mask = _takes_mask(site, x, states)
     zero_output = takes_mask and (sequences if both else bool(config.get("zero_output_for_mask", False)))
     shape = getattr(x.mask, "shape", None)
     check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
-    unrolled = zero_output and sequences and backwards and config.get("unroll")
-    check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
+    _check_unrolled(config, zero_output)
     return Options(
         x.shape[1],
         *(function_of(site, config.get(name, default)) for name, default in STEPS.items()),
@@ -61,6 +59,12 @@ def _options(site: Site, config: Dict[str, Any], x: Value, states: Sequence[Valu
         takes_mask=takes_mask,
         zero_output_for_mask=zero_output,
     )
+
+
+def _check_unrolled(config: Dict[str, Any], zero_output: Any) -> None:
+    """Refuse what Keras takes the mask forwards for, unrolled: zeros of sequences that go backwards."""
+    unrolled = zero_output and all(config.get(name) for name in ("return_sequences", "go_backwards", "unroll"))
+    check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
 
 
 def _weights(kernel: str, recurrent_kernel: str, bias: str) -> List[Weight]:
@@ -93,7 +97,7 @@ def _outputs(site: Site, make: Callable, x: Value, states: List[Value], conversi
     return [out._replace(mask=x.mask) if out.rank == x.rank else out for out in outputs]
 
 
-def _states(site: Site, x: Value, given: Tuple[Value, ...], initial_state: Operand, count: int) -> List[Value]:
+def _states(site: Site, x: Value, given: Sequence[Value], initial_state: Operand, count: int) -> List[Value]:
     """Returns the initial states: further inputs, or an argument, which may have constants."""
     several = leaves(initial_state, Value)
     if initial_state is not None and not several:
@@ -166,10 +170,12 @@ def _weights_of_cells(config: Dict[str, Any]) -> List[Weight]:
 
 
 @layer("RNN", order=KERAS, weights=_weights_of_cells, masks=TAKES, types=CAST, unread=".*")
-def _stacked(site: Site, x: Value, *states: Value, initial_state: Operand = None) -> List[Value]:
-    """Build a layer for each cell, which has its part of the weights."""
+def _stacked(site: Site, x: Value, *states: Operand, initial_state: Operand = None) -> List[Value]:
+    """Build a layer for each cell, which has its part of the weights. States of a cell may be in a list of their
+    own."""
     kinds = _cells(site.config)
-    given = _states(site, x, states, initial_state, sum(KINDS[kind].states for kind, _ in kinds))
+    given = _states(site, x, leaves([*states], Value), initial_state, sum(KINDS[kind].states for kind, _ in kinds))
+    _check_unrolled(site.config, _takes_mask(site, x, given) and site.config.get("zero_output_for_mask"))
     weights, out, mask = iter(site.layer.weights), [x], x.mask
     last: List[Value] = []
     built: List[Any] = []
