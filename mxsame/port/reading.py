@@ -13,7 +13,7 @@ from mxsame import validation
 from mxsame.port import files, keras_mxnet, weights as weighing
 from mxsame.port.activations import known_function
 from mxsame.port.config import model_of
-from mxsame.port.description import Layer, Model, function_name
+from mxsame.port.description import Layer, Model, counted, function_name, snake_case
 from mxsame.port.rows import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
@@ -127,7 +127,10 @@ def _weights_of(theirs: Any, layer: Layer) -> List[Any]:
 
 
 def _attribute(theirs: Any, name: str) -> Any:
-    """Returns a part of a live layer, which may be private."""
+    """Returns a part of a live layer, which may be private, or one of a list, by the name of its class."""
+    if isinstance(theirs, list):
+        counts: Dict[str, int] = {}
+        return {counted(snake_case(type(each).__name__), counts): each for each in theirs}[name]
     return getattr(theirs, name) if hasattr(theirs, name) else getattr(theirs, f"_{name}")
 
 
