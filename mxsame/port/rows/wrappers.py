@@ -6,7 +6,6 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from mxsame.port import blocks
 from mxsame.port.description import Layer, Weight, class_and_config
 from mxsame.port.rows._shared import at_inference_only, merged_axes, unmerged_axes
 from mxsame.port.table import KERAS, LAYERS, TAKES, Site, Value, in_place, layer
