@@ -235,7 +235,8 @@ class Network(HybridBlock):
             raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
         for array in arrays:
             operands.check_array("data", array)
-        batches = [shape[0] for shape in map(tensors.known_shape, arrays) if shape]
+        known = ((value, tensors.known_shape(array)) for value, array in zip(self.inputs, arrays))
+        batches = [shape[0] for value, shape in known if shape and value.key not in self._steps.time_major]
         check(len({n for n in batches if n}) <= 1, "inputs must have the same batch", batches=batches)
         others = [x for x in arrays if isinstance(x, mx.nd.NDArray) and x.dtype in (np.float16, np.float64)]
         weights = [(np.dtype(x.dtype).name, len(x.shape)) for x in self.collect_params().values()] if others else []

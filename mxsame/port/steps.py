@@ -36,6 +36,7 @@ class Steps(List[Step]):
     def __init__(self) -> None:
         super().__init__()
         self.has_batch_of_1 = False  # that an input of the model declares
+        self.time_major: FrozenSet[int] = frozenset()  # keys of inputs whose first axis is time
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
         self._sources: Dict[int, FrozenSet[int]] = {}
         self._names: Dict[str, int] = {}

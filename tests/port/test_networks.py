@@ -321,6 +321,9 @@ def test_inputs_of_other_batches_are_refused():
         with pytest.raises(ValueError, match=r"inputs must have the same batch; received batches=\[1, 3\]"):
             net(nd.ones((1, 3)), nd.ones((3, 3)))
         net.hybridize()
+    steps, x = layers.Input((None, 4)), layers.Input((4,))  # of which the first has its batch second
+    model = keras().Model([steps, x], layers.GRU(2, time_major=True)(steps) + layers.Dense(2)(x))
+    check(model, inputs=[np.ones((5, 3, 4), "float32"), np.ones((3, 4), "float32")])
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model")

@@ -123,6 +123,7 @@ def _recurrent(site: Site, x: Value, *states: Value, initial_state: Operand = No
     given = _states(site, x, states, initial_state, KINDS[kind].states)
     if time_major:
         check(x.mask is None and not given, "time_major must be False with a mask or states; received time_major=True")
+        site.steps.time_major |= site.steps.sources([x])
         x = site.function("swapaxes", x, dim1=0, dim2=1)
     outputs = _outputs(site, _direction(site, kind, site.config, x, given), x, given, _conversions(kind))
     if time_major and outputs[0].rank == x.rank:
