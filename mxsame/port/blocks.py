@@ -459,7 +459,7 @@ REDUCTIONS: Dict[str, Callable] = {  # by Keras's names, where MXNet has no oper
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal")
 PYTHON = dict(zip(COMPARISONS, (operator.eq, operator.ne, operator.gt, operator.ge, operator.lt, operator.le)))
 PYTHON.update(add=operator.add, subtract=operator.sub, multiply=operator.mul, divide=operator.truediv)
-PYTHON["power"] = operator.pow
+PYTHON.update(power=operator.pow, floor_divide=operator.floordiv)
 
 
 def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:

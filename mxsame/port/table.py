@@ -203,6 +203,7 @@ SYNONYMS = {
     "mul": "multiply",
     "neg": "negative",
     "pow": "power",
+    **dict.fromkeys(("floor_div", "floordiv"), "floor_divide"),
     "concat": "concatenate",
     "abs": "absolute",
     **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any", "all", "std", "logsumexp")},

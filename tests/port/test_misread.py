@@ -135,6 +135,7 @@ EXACT = """
 5 3: x[:, 3:1:-1]
 None 3 & None 4: x[:, : tf.shape(y)[1]]
 5 3: tf.reshape(x[:, : tf.shape(x)[1] - 2], [tf.shape(x)[0], (tf.shape(x)[1] - 2) * 3])
+5 3: x[:, : tf.shape(x)[1] // 2] / tf.sqrt(tf.cast(tf.shape(x)[-1], "float32"))
 5 3: tf.where(x >= 0.25, 1., x)
 5 3: tf.nn.silu(tf.nn.gelu(x, approximate=True), beta=2.)
 5 3: keras.activations.hard_sigmoid(3 * keras.activations.elu(x, alpha=0.3))
@@ -249,6 +250,7 @@ None 1 3: tf.squeeze(x)
 None 3 & None 3: x[:, -1 : tf.shape(y)[1]]
 None 3 & None 3: x[:, :: tf.shape(y)[1]]
 None 3 & None 3: x[:, tf.shape(y)[1] - 1]
+None 3: x[:, : tf.shape(x)[1] // 2]
 None 3 & 3 None: x[:, : tf.shape(y)[2]]
 5 3 & None 3: tf.roll(x, tf.shape(y)[1], 1)
 5 3 & None 3: tf.repeat(x, tf.shape(y)[1], axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
 from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
-from mxsame.port.values import OpenLength, Sized, refuse_lengths
+from mxsame.port.values import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.validation import check
 
 # -- activations
@@ -89,6 +90,12 @@ def _binary(site: Site, x: Sized, y: Sized) -> Any:
     return site.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 
+@operator("floor_divide")
+def _floor_divide(site: Site, x: Lengths, y: Lengths) -> Any:
+    """Divide static lengths of a shape."""
+    return _of_lengths("floor_divide", x, y)
+
+
 def _of_lengths(name: str, x: Any, y: Any) -> Any:
     """Compute with lengths of a shape, one or several; a product may be of dynamic ones."""
     several = [each for each in (x, y) if isinstance(each, (list, tuple))]
@@ -97,8 +104,9 @@ def _of_lengths(name: str, x: Any, y: Any) -> Any:
             each if isinstance(each, (list, tuple)) else itertools.repeat(each, len(several[0])) for each in (x, y)
         )
         return tuple(_of_lengths(name, *pair) for pair in zip(*pairs))
+    check(name != "floor_divide" or y != 0, "lengths must not be divided by 0", x=x, y=y)
     static, open_lengths = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, OpenLength)]
-    fits = name == "multiply" or (static and name in ("add", "subtract"))
+    fits = name == "multiply" or (static and name in ("add", "subtract", "floor_divide"))
     rule = "dynamic lengths must be multiplied only, and that of the batch not: declare static ones in keras.Input"
     check(fits and not any(each.is_batch for each in open_lengths), rule, x=x, y=y)
     return OpenLength() if open_lengths else blocks.PYTHON[name](x, y)
@@ -178,8 +186,12 @@ TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "co
 @operator(*(name for name in TRIGONOMETRY if name != "tanh"), types=types.CAST_IN_KERAS[3])
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
 @operator("stop_gradient", types=types.KEPT)
-def _unary(site: Site, x: Value) -> Value:
+def _unary(site: Site, x: Sized) -> Any:
+    """Compute with each element; a square root may be of a length that was cast, as attention divides by it."""
     name = site.row.name
+    if not isinstance(x, Value):
+        check(name == "sqrt" and type(x) is float and x >= 0, "x must be a tensor", x=x)
+        return math.sqrt(x)
     return site.function(MXNET.get(name, name), x)
 
 
@@ -202,8 +214,13 @@ def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
 
 
 @operator("identity", "cast", masks=TAKES, types=types.OWN)
-def _cast(site: Site, x: Value, dtype: Any = None) -> Value:
-    """Cast to a type. What has it already is the same array in Keras, with its mask; an identity is another one."""
+def _cast(site: Site, x: Sized, dtype: Any = None) -> Any:
+    """Cast to a type. What has it already is the same array in Keras, with its mask; an identity is another one. A
+    static length becomes a number."""
+    if not isinstance(x, Value):
+        refuse_lengths("x", x)
+        check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
+        return np.asarray(x).astype(types.known(dtype)).item()
     x = x._replace(mask=None) if str(site.layer.operator).endswith("identity") else x
     if dtype is None:
         return x
