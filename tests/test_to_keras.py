@@ -223,7 +223,7 @@ def test_tensorflow_gives_the_same(case, tmp_path, made):
 # No row; a label, or an array of which only the shape is used; groups that train; all of its cases are refused.
 NOT_KERAS = {
     *("_linalg_gemm2", "pick", "_rnn_param_concat", "gather_nd"),
-    *("_contrib_arange_like", "modulo", "modulo_scalar", "rmodulo_scalar"),
+    *("modulo", "modulo_scalar", "rmodulo_scalar"),
     *("shape_array",),
     *("SoftmaxOutput", "LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput", "slice_like"),
     *("broadcast_like", "GroupNorm", "Cast", "Deconvolution"),
