@@ -568,4 +568,5 @@ def test_calls_of_a_container(active):
     ):
         refused(lambda args=args: net(*args), match, TypeError)
     gluons = mxsame.hybridize(running.sequential(nn.MaxPool2D()))
-    refused(lambda: gluons(2.0), "data must be an NDArray or a Symbol; received data of type builtins.float")
+    with pytest.raises(ValueError, match="must be one NDArray or one Symbol"):  # Gluon's own, for Gluon's container
+        gluons(2.0)
