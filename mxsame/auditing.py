@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import files, tracing
+from mxsame.graphs import errors, files, tracing
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import WITH_WINDOWS, MergedOperator, has_windows, merge_pads, spatial
 from mxsame.scope import FORMAT, NOTE
@@ -178,7 +178,7 @@ def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
     """
     symbol, built, shapes = _opened(net, shape)
     graph = _read(built, shapes)
-    with tracing.explain_errors(shape=shape):
+    with errors.explain_errors(shape=shape):
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
     rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
@@ -215,7 +215,7 @@ def _opened(net: Any, shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]
         inputs = tracing.inputs_of(net, shape, "shape", required=True)
         given, structure = inputs.shapes, inputs.structure
         tracing.check_inputs(net, structure)
-    with tracing.explain_errors(shape=shape), tracing.explain_symbols(structure):
+    with errors.explain_errors(shape=shape), errors.explain_symbols(structure):
         symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
         used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
         shapes = _shapes(symbol, used or given)

@@ -13,7 +13,7 @@ import sites
 from fake_cuda import needs_gcc
 
 from mxsame._mxnet import mx
-from mxsame.graphs.tracing import explain_errors
+from mxsame.graphs.errors import explain_errors
 from mxsame.installation import cuda, requirements
 
 ROOT = Path(__file__).parent.parent

@@ -172,7 +172,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
     objects = imported_dict("--custom-objects", asked.custom_objects)
     from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
-    from mxsame.graphs.tracing import explain_errors
+    from mxsame.graphs.errors import explain_errors
     from mxsame.port import convert, report
 
     result = Result(asked.file)

@@ -15,7 +15,7 @@ from mxsame.export_keras.writer import Writer
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Serves, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
-from mxsame.graphs import files, tracing
+from mxsame.graphs import errors, files, tracing
 from mxsame.port.network import Network
 from mxsame.port.parameters import Placed, arrays_of
 from mxsame.progress import Progress
@@ -109,9 +109,9 @@ def to_keras(
     is_as_read = _is_as_read(net, path)  # with the inputs that the model declares
     types = {str(dtype) for dtype in (source.dtype, *(() if is_as_read else source.types.values()))}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
-    with tracing.explain_errors(input_shape=input_shape):
+    with errors.explain_errors(input_shape=input_shape):
         made = _as_read(net, source.inputs) if is_as_read else _from_graph(source, path.endswith(".h5"), is_first)
-    with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
+    with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         save(file, made)
         compared_by = checking.compare(file, made, source)
     sizes = (array.size for layer in made.model.walk() for array in made.arrays(layer).values())
@@ -204,6 +204,6 @@ def imported(file: str) -> Any:
         block = mx.gluon.SymbolBlock(symbol, inputs)
         block.collect_params().load(stored[-1], ignore_extra=True, cast_dtype=True, dtype_source="saved")
     except mx.base.MXNetError as error:
-        reason = f"{validation.received(net=file)}: {tracing.reason(error)}"
+        reason = f"{validation.received(net=file)}: {errors.reason(error)}"
         raise ValueError(f"net must be files of MXNet; {reason}") from None
     return block

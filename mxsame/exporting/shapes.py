@@ -7,7 +7,7 @@ import math
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame._mxnet import mx
-from mxsame.graphs import tracing
+from mxsame.graphs import errors
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.validation import check
 
@@ -137,7 +137,7 @@ def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
     try:
         shapes = graph.shapes(inputs)
     except mx.base.MXNetError as error:
-        raise ValueError(tracing.reason(error)) from None
+        raise ValueError(errors.reason(error)) from None
     misfit = reshape_that_loses(shapes)
     if misfit is not None:
         raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame import processor, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import files, tracing
+from mxsame.graphs import errors, files, tracing
 from mxsame.rewriting import bfloat16, prepare, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, protect
@@ -94,7 +94,7 @@ def deploy(net: HybridBlock, input_shape: Any = None, ctx: Any = None, dtype: Op
         validation.check_float_type("net", str(own), *operands.NO_FLOAT16)
     if dtype is not None:
         _check_narrow(dtype, own, devices)
-    with tracing.explain_errors(input_shape=input_shape):
+    with errors.explain_errors(input_shape=input_shape):
         types = inputs.types_in(own)
         graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates: list[np.dtype[Any]] = sorted(
@@ -307,7 +307,7 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
     """
     variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
-    with tracing.explain_symbols(inputs.structure):
+    with errors.explain_symbols(inputs.structure):
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs
     parameters = net.collect_params()

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.graphs.errors import explain_errors, explain_symbols
 from mxsame.graphs.tracing import (
     check_ready,
-    explain_errors,
-    explain_symbols,
     fix_shape,
     group,
     inputs_of,

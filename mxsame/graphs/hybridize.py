@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import files, tracing
+from mxsame.graphs import errors, files, tracing
 from mxsame.tensors import operands
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Dispatcher:
         try:
             return graph.run(arrays, self._net if hook else None)
         except mx.base.MXNetError:
-            with tracing.explain_errors(shapes=[array.shape for array in arrays]):
+            with errors.explain_errors(shapes=[array.shape for array in arrays]):
                 raise
 
     def make_cache(self) -> GraphCache:

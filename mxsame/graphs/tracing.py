@@ -11,16 +11,15 @@ import inspect
 import itertools
 import json
 import math
-import os
-import re
 import threading
-import traceback
 from typing import Any, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from mxsame import _gluon, tensors, threads, validation
-from mxsame._mxnet import NO_KERNEL, mx
+from mxsame._mxnet import mx
+from mxsame.graphs.errors import explain_errors, reason
+from mxsame.graphs.nesting import flatten as flatten, regroup as regroup
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
@@ -42,15 +41,6 @@ PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEA
 }
 LINEAR_ALGEBRA = "_linalg_"  # what the names of these operators start with
 BYTES = 4  # of an element, mostly
-SHAPES_IN_ERRORS = (  # what an operator needs, what it gets, and a sentence of that
-    (
-        r"inferred shape=([\[(].*?[\])])",
-        r"Provided = ([\[(].*?[\])])",
-        "{0} has parameters of the shape {2}, and this data needs {1}",
-    ),
-    (r"expected (\[.*?\])", r"got (\[.*?\])", "{} takes an array of the shape {} there, and gets {}"),
-)
-OF_TYPES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
 SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
 
@@ -357,80 +347,6 @@ def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None, stype: 
     return in_mode(mx.sym.var(name, dtype=dtype, stype=stype), is_np)
 
 
-def reason(error: Exception) -> str:
-    """Returns why MXNet refuses something: the operator, and the shapes that it needs and gets, as far as its message
-    has them; or the shape in the name of an operator. Of another error, its last line."""
-    text = str(error)
-    fixed = re.search(rf"{tensors.FIXED}(\w+)", text)
-    if fixed:
-        return f"a part of it takes data of the shape ({', '.join(fixed[1].split('_'))}) only"
-    axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", text)
-    if axes:
-        return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
-    if not isinstance(error, mx.base.MXNetError):
-        return (text.strip().splitlines() or ["nothing"])[-1].strip()[:200]
-    names = re.findall(r"Error in operator ([^\s:]+):", text)
-    for needed, got, sentence in SHAPES_IN_ERRORS:
-        shapes = [re.search(pattern, text) for pattern in (needed, got)]
-        if names and all(shapes):
-            needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "?") for each in shapes if each)
-            return sentence.format(names[-1], needs, gets)
-    return f"MXNet refuses the operator {names[-1]}" if names else "MXNet refuses it"
-
-
-@contextlib.contextmanager
-def explain_errors(**given: Any) -> Iterator[None]:
-    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given; a kernel that MXNet
-    does not have is not due to the data."""
-    try:
-        yield
-    except mx.base.MXNetError as error:
-        if NO_KERNEL in str(error):
-            raise
-        rule = "net must run on data of this shape"
-        if re.search(OF_TYPES, str(error)):
-            rule, arrays = "net must have types that its operators take", flatten([*given.values()])
-            dtypes = [str(np.dtype(each.dtype)) for each in arrays if isinstance(each, mx.nd.NDArray)]
-            given = {"dtypes": dtypes} if dtypes else given
-        raise ValueError(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
-
-
-@contextlib.contextmanager
-def explain_symbols(structure: Any) -> Iterator[None]:
-    """Within the `with` block, what a net that is given Symbols in this structure cannot do with them is a `TypeError`
-    with the reason, and the line of the user's that leads to it. All other errors are left as they are."""
-    try:
-        yield
-    except Exception as error:
-        frames = list(traceback.walk_tb(error.__traceback__))
-        modules = [frame.f_globals.get("__name__", "mxnet.") for frame, _ in frames]
-        if not _is_due_to_symbols(error, modules[-1]):
-            raise
-        if isinstance(error, AssertionError) and any(isinstance(entry, (list, tuple)) for entry in structure):
-            rule = "net must be given its inputs nested as it takes them, a list for each list of arrays"
-            nested = regroup(structure, map("data{}".format, itertools.count()))
-            raise TypeError(f"{rule}; {validation.received(inputs=nested)}") from error
-        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
-        own = [each for each, name in zip(frames, modules) if not name.startswith(("mxnet.", "mxsame.", "contextlib"))]
-        places = (
-            f", in {each.f_code.co_name} of {os.path.basename(each.f_code.co_filename)}, line {line}"
-            for each, line in own[-1:]
-        )
-        text = " ".join(str(error).split())[:200] or type(error).__name__
-        raise TypeError(f"{rule}; received {text}{''.join(places)}") from error
-
-
-def _is_due_to_symbols(error: Exception, module: str) -> bool:
-    """Returns whether an error that was raised in this module is due to Symbols, and neither a rule of this package nor
-    a mistake in the user's code."""
-    if isinstance(error, (NotImplementedError, mx.base.NotImplementedForSymbol)):
-        return True
-    is_rule = isinstance(error, (TypeError, ValueError)) and module.startswith("mxsame.")
-    if is_rule or isinstance(error, mx.base.MXNetError):
-        return False
-    return module.startswith("mxnet.symbol") or "symbol" in str(error).lower()
-
-
 # -- a call, and the graph for it
 
 
@@ -650,21 +566,3 @@ def float_dtype(parameters: Mapping[str, Any]) -> Any:
     float16."""
     dtypes = [np.dtype(parameter.dtype) for parameter in parameters.values()]
     return min((dtype for dtype in dtypes if dtype.kind == "f"), key=lambda dtype: dtype.itemsize, default=None)
-
-
-# -- arguments may be nested lists, and None
-
-
-def flatten(args: Any) -> list:
-    """Returns the arrays, one after the other."""
-    if isinstance(args, (list, tuple)):
-        return [leaf for entry in args for leaf in flatten(entry)]
-    return [] if args is None else [args]
-
-
-def regroup(args: Any, leaves: Any) -> Any:
-    """Returns the leaves, nested as these arguments are."""
-    if isinstance(args, (list, tuple)):
-        entries = [regroup(entry, leaves) for entry in args]
-        return tuple(entries) if isinstance(args, tuple) else entries
-    return None if args is None else next(leaves)

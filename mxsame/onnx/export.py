@@ -12,7 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.shapes import Serves, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
-from mxsame.graphs import files, tracing
+from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, rows  # noqa: F401 - the rows register themselves
@@ -133,7 +133,7 @@ def export_onnx(
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
     validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
     report("tracing")
-    with tracing.explain_errors(input_shape=input_shape):
+    with errors.explain_errors(input_shape=input_shape):
         graph, batches = graph_of(source, serves.size)
         if fold:
             simplify(graph, fuses=False)
@@ -144,7 +144,7 @@ def export_onnx(
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
     writer.advice = advice_for(net, dynamic=way_out)
     model = writer.model()
-    with tracing.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
+    with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
         checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
@@ -172,7 +172,7 @@ def _check_takes(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) 
         freeze(net, inputs, types, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
         rule = "net must take data of every size, and not be a deployed one, nor a model or a file for one size"
-        raise ValueError(f"{rule}; received dynamic_size=True: {tracing.reason(error)}") from None
+        raise ValueError(f"{rule}; received dynamic_size=True: {errors.reason(error)}") from None
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
-from mxsame.graphs import tracing
+from mxsame.graphs import errors
 from mxsame.port import types
 from mxsame.port.custom import called
 from mxsame.port.cutting import Path
@@ -204,7 +204,7 @@ def _called(
     except (ValueError, mx.base.MXNetError) as error:
         shapes = [tuple(x.ordered(x.shape)) for x in arrays]
         received = validation.received(shapes=shapes)
-        raise ValueError(f"block must take what the layer takes; {received}; {tracing.reason(error)}") from None
+        raise ValueError(f"block must take what the layer takes; {received}; {errors.reason(error)}") from None
 
 
 def _initialize(block: Any, arrays: Sequence[Value], contexts: Sequence[Any]) -> None:
