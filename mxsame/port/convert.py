@@ -198,8 +198,8 @@ def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, C
     layer, and a function of the block that returns the layer's arrays, as Keras has them and in its order.
 
     A net that was read with `outputs` is for `keras.Model(model.inputs, the outputs of these layers)`. Where `gluon.nn`
-    or `mxsame.nn` layers have taken the place of others (:meth:`Network.replace`), the file is for a model with Keras's
-    layers of the same names and classes there: `Dense`, and convolutions with channels first.
+    or `mxsame.nn` layers have taken the place of others (`Network.replace`), the file is for
+    a model with Keras's layers of the same names and classes there: `Dense`, and convolutions with channels first.
 
     Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5, for a custom layer with
     weights that has no function or is in a nested model, whose order of weights is not known, and for any other block

@@ -31,12 +31,14 @@ MOST_SHOWN = 12  # names in a message
 class NetworkLayer:
     """A layer of a Keras model in a network, or an operator, or a nested model: what `net[name]` returns.
 
-    It is a view: it shows what the layer is now, also after :meth:`Network.replace`.
+    It is a view: it shows what the layer is now, also after `Network.replace`.
 
     Attributes
     ----------
-    name, class_name : str
-        Keras's. The name of a layer of a nested model has that model's before it: "base/conv".
+    name : str
+        Keras's. That of a layer of a nested model has that model's before it: "base/conv".
+    class_name : str
+        Keras's.
     config : dict
         Keras's configuration; empty for a block that has taken the layer's place.
     blocks : list of HybridBlock
@@ -44,8 +46,8 @@ class NetworkLayer:
         several times has them once, a layer that does nothing here has none.
     output_shape : tuple
         That of its first call, in the network's order of axes; None for dynamic lengths. Empty if it is no tensor.
-    parameters : list of gluon.Parameter
-        Its weights, and those of all layers of a nested model.
+    parameters : list
+        Its weights, of Gluon's class `Parameter`, and those of all layers of a nested model.
     trainable : bool
         Whether any of its weights is trained. It can be set, as in Keras: weights that are not trained have no
         gradients, and a batch norm then uses its moving statistics.

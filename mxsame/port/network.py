@@ -131,7 +131,7 @@ class Network(HybridBlock):
         Parameters
         ----------
         name : str or int
-            As for :meth:`get_layer`; an operator or a nested model can be replaced, too.
+            As for `get_layer`; an operator or a nested model can be replaced, too.
         block : gluon.HybridBlock
             It takes the arrays that the layer takes, in the order of axes of the network: Keras's, or channels first
             for images of a network of `layout="NCHW"`; and the mask of the first if its `hybrid_forward` has a

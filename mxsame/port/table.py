@@ -41,6 +41,7 @@ TENSOR, TENSORS, OPERAND, CONSTANT, NUMBER = "a tensor", "tensors", "a tensor or
 LENGTHS, SIZED = "a constant or lengths", "a tensor, a constant or lengths"
 KINDS = {Value: TENSOR, Optional[Value]: TENSOR, List[Value]: TENSORS, Optional[List[Value]]: TENSORS, Operand: OPERAND}
 KINDS.update({Lengths: LENGTHS, Sized: SIZED})
+KINDS.update({Optional[kind]: KINDS[kind] for kind in (Operand, Lengths, Sized)})  # Python 3.8, with a default of None
 KINDS.update(dict.fromkeys((int, float, bool, Optional[int], Optional[float], Optional[bool]), NUMBER))
 
 
