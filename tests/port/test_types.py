@@ -200,5 +200,5 @@ def test_arrays_of_another_type(name, tmp_path):
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     model = model_of(*REFUSED[name])
-    with pytest.raises(ValueError, match=r"type|must be supported|floats"):
+    with pytest.raises(ValueError, match=r"type|must be supported|floats|a constant or lengths"):
         mxsame.from_keras(model)
