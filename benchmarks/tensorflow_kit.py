@@ -37,7 +37,7 @@ class TensorFlow(Kit):
         return Tensor(tf.keras.Input((*size, channels)), channels, size)
 
     def transposed(self, x: Tensor, channels: int, kernel_size: int, stride: int) -> Tensor:
-        return self._layer("transposed", layers.Conv2DTranspose(channels, kernel_size, stride, padding="same"), x)
+        return self._layer("conv_transpose", layers.Conv2DTranspose(channels, kernel_size, stride, padding="same"), x)
 
     def norm(self, x: Tensor) -> Tensor:
         return self._layer("norm", layers.BatchNormalization(epsilon=EPSILON, momentum=0.9), x)

@@ -11,15 +11,20 @@ from mxsame.installation.importing import import_mxnet
 from mxsame.installation.problems import NO_KERNEL as NO_KERNEL
 
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from typing import TypeVar, Union
 
-    from mxnet.gluon import Block, HybridBlock as HybridBlock
-    from mxnet.ndarray import NDArray
+    import numpy as np
+    from mxnet.context import Context as Context
+    from mxnet.gluon import Block, HybridBlock as HybridBlock, ParameterDict as ParameterDict
+    from mxnet.initializer import Initializer
+    from mxnet.ndarray import NDArray as NDArray
     from mxnet.numpy import ndarray
     from mxnet.symbol import Symbol as Symbol
 
     Array = TypeVar("Array", NDArray, Symbol, ndarray)  # what comes in one kind goes out in it
+    ArrayOrNumpy = TypeVar("ArrayOrNumpy", bound=Union[NDArray, Symbol, ndarray, "np.ndarray[Any, Any]"])
     AnyBlock = TypeVar("AnyBlock", bound=Block)
+    Init = Union[str, Initializer]  # or its name
 
 mx: Any = import_mxnet()
 

@@ -362,17 +362,17 @@ def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -
 
 def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
     """Returns the output_padding with which Keras's transposed SAME convolution has these sizes, and whether it can."""
-    rules = [(window.kernel_size, window.stride, window.dilation, "same") for window in windows]
+    rules = [(window.kernel_size, window.stride, window.dilation) for window in windows]
 
     def outputs(output_padding: Optional[int]) -> Iterable[int]:
-        return (padding.keras_transposed_size(w.size, *rule, output_padding) for w, rule in zip(windows, rules))
+        return (padding.keras_transposed_size(w.size, *rule, "same", output_padding) for w, rule in zip(windows, rules))
 
     default, given = (None,) * len(sizes), tuple(size - least for size, least in zip(sizes, outputs(0)))
     if sizes == tuple(outputs(None)):
         return default, True
     try:
         for rule, extra in zip(rules, given):
-            padding.transposed_crops(*rule, extra)
+            padding.transposed_crops(*rule, "same", extra)
     except ValueError:  # Keras has no such layer
         return default, False
     return given, True

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Literal, Sequence, Tuple
 
 from mxsame import padding as arithmetic, validation
+from mxsame.types import AxisPadding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,9 +148,9 @@ def plot_padding(
     kernel_size: int,
     stride: int = 1,
     dilation: int = 1,
-    padding: Any = "same",
+    padding: AxisPadding = "same",
     *,
-    compare_with: Any = None,
+    compare_with: AxisPadding | Literal["symmetric"] | None = None,
     transposed: bool = False,
     output_padding: int | None = None,
     ax: Axes | None = None,

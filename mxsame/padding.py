@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from mxsame import validation
+from mxsame.types import AxisPadding
 
 __all__ = [
     "causal_pads",
@@ -182,7 +183,7 @@ def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
 
 @validation.check_arguments
 def resolve_pads(
-    size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
+    size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: AxisPadding = "same"
 ) -> tuple[int, int]:
     """Return (low, high) for any `padding`: "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair.
 
@@ -201,7 +202,7 @@ def resolve_pads(
 
 
 @validation.check_arguments
-def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same") -> int:
+def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: AxisPadding = "same") -> int:
     """Return the number of outputs of a convolution or pooling along one axis, floor((n + low + high - ke)/s) + 1.
 
     `padding` is "same", "valid", "causal", "keras-mxnet", an int, or a (low, high) pair. For "same" and "keras-mxnet"
@@ -223,7 +224,11 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
 
 @validation.check_arguments
 def transposed_crops(
-    kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same", output_padding: int | None = None
+    kernel_size: int,
+    stride: int = 1,
+    dilation: int = 1,
+    padding: AxisPadding = "same",
+    output_padding: int | None = None,
 ) -> tuple[int, int]:
     """Return what a transposed convolution crops from its full extent F = (n-1)s + ke, as (start, end).
 
@@ -290,7 +295,7 @@ def keras_transposed_size(
 
 @validation.check_arguments
 def transposed_crops_to(
-    length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: Any = "same"
+    length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: AxisPadding = "same"
 ) -> tuple[int, tuple[int, int]]:
     """Return (size, (start, end)), the input size of a transposed convolution with `length` outputs, and what it crops.
 
@@ -326,7 +331,7 @@ def transposed_output_size(
     kernel_size: int,
     stride: int = 1,
     dilation: int = 1,
-    padding: Any = "same",
+    padding: AxisPadding = "same",
     output_padding: int | None = None,
 ) -> int:
     """Return the number of outputs of a transposed convolution along one axis, (n-1)s + ke - start - end.

@@ -1,7 +1,7 @@
 """Checks arguments and brings them into canonical form, with every message for a wrong one.
 
 Each function takes the argument's name, so that its message can say the rule and then "received name=value".
-A wrong type is a `TypeError`, a wrong value a `ValueError`. This module imports nothing of mxsame and no MXNet:
+A wrong type is a `TypeError`, a wrong value a `ValueError`. This module imports no MXNet:
 arrays arrive here as shapes and names of types.
 """
 
@@ -12,9 +12,12 @@ import functools
 import inspect
 import math
 import operator
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
+
+from mxsame.types import Layout
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Name = TypeVar("Name", bound=str)
 Pair = Tuple[int, int]
 Padding = Union[str, Tuple[Pair, ...]]
 Shape = Tuple[Optional[int], ...]
@@ -22,7 +25,7 @@ Shape = Tuple[Optional[int], ...]
 LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
 LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `LARGEST`
 WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
-LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+LAYOUTS: Dict[int, Tuple[Layout, Layout]] = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used here, of which a function has one
     **dict.fromkeys(("stride", "strides"), ("strides", "stride")),
@@ -181,10 +184,10 @@ def per_axis(
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
-def one_of(name: str, value: Any, allowed: Sequence[str], among: str = "") -> str:
+def one_of(name: str, value: Any, allowed: Sequence[Name], among: str = "") -> Name:
     """Returns in lower case a word that must be one of the `allowed` ones, in any case; `among` is for the message."""
     if isinstance(value, str) and value.lower() in allowed:
-        return value.lower()
+        return cast(Name, value.lower())
     rule = f"{name}{among} must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
     error = ValueError if isinstance(value, str) else TypeError
     raise error(f"{rule}; {received(**{name: value})}")
@@ -242,7 +245,7 @@ def count_include_pad(value: Any, padding: Any) -> bool:
     return counts
 
 
-def layout(value: Any, num_spatial_dims: int) -> str:
+def layout(value: Any, num_spatial_dims: int) -> Layout:
     """Returns a layout of this rank; for None, the one with channels first."""
     allowed = LAYOUTS[num_spatial_dims]
     if value is None:
@@ -250,7 +253,7 @@ def layout(value: Any, num_spatial_dims: int) -> str:
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
     check(value in allowed, f'layout must be "{allowed[0]}" or "{allowed[1]}" for {axes}', layout=value)
-    return str(value)
+    return cast(Layout, value)
 
 
 def has_channels_last(value: str) -> bool:

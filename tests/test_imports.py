@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
 # A part may import parts of the rows before its own: padding <- plan <- ops; plan <- graphs; ops, graphs <- nn <- port;
-# ops <- keras; graphs, rewriting <- exporting <- onnx; validation, onednn_blocks, processor and threads are leaves;
-# only installation imports MXNet.
-PURE = {"validation", "padding", "onednn_blocks", "processor"}
+# ops <- keras; graphs, rewriting <- exporting <- onnx; types, onednn_blocks, processor and threads are leaves; only
+# installation imports MXNet.
+PURE = {"validation", "types", "padding", "onednn_blocks", "processor"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "scope", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
 LIBRARY |= {"drawing", "data"}
@@ -23,11 +23,12 @@ MAY_IMPORT = {
     "threads": set(),
     "installation": {"threads"},
     "_mxnet": {"installation"},
-    "validation": set(),
+    "types": set(),
+    "validation": {"types"},
     "onednn_blocks": set(),
     "processor": set(),
     "progress": {"validation"},
-    "padding": {"validation"},
+    "padding": {"validation", "types"},
     "drawing": PURE,
     "plan": PURE,
     "planner": {"plan"},

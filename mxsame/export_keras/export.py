@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Union
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
@@ -19,7 +19,11 @@ from mxsame.graphs import errors, files, tracing
 from mxsame.port.network import Network
 from mxsame.port.parameters import Placed, arrays_of
 from mxsame.progress import Progress
+from mxsame.types import FilePath, InputShape, Layout
 from mxsame.validation import check
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import HybridBlock
 
 __all__ = ["Written", "to_keras"]
 
@@ -37,7 +41,12 @@ class Written(NamedTuple):
 @progress.reported
 @validation.check_arguments
 def to_keras(
-    net: Any, path: Any, input_shape: Any = None, *, layout: str = "NHWC", progress: Optional[Progress] = None
+    net: Union[HybridBlock, FilePath],
+    path: FilePath,
+    input_shape: Optional[InputShape] = None,
+    *,
+    layout: Layout = "NHWC",
+    progress: Optional[Progress] = None,
 ) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Collection, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Literal, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, prot
 from mxsame.scope import Target
 from mxsame.tensors import operands
 from mxsame.tensors.difference import difference
+from mxsame.types import InputShape
 
 if TYPE_CHECKING:
-    from mxsame._mxnet import HybridBlock, Symbol
+    from mxsame._mxnet import Context, HybridBlock, Symbol
 
 SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
@@ -33,7 +34,12 @@ DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "b
 
 
 @validation.check_arguments
-def deploy(net: HybridBlock, input_shape: Any = None, ctx: Any = None, dtype: Optional[str] = None) -> Deployed:
+def deploy(
+    net: HybridBlock,
+    input_shape: Optional[InputShape] = None,
+    ctx: Union[Context, Sequence[Context], None] = None,
+    dtype: Optional[Literal["bfloat16"]] = None,
+) -> Deployed:
     """Make a graph for inference, which computes the outputs of `net` in fewer and better steps.
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -21,6 +21,7 @@ from mxsame.graphs.tracing import (
     variable,
 )
 from mxsame.scope import Target
+from mxsame.types import FilePath, InputShape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
@@ -31,7 +32,11 @@ ENDINGS = (".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".json", ".param
 
 @validation.check_arguments
 def export(
-    net: HybridBlock, path: str, input_shape: Any = None, epoch: int = 0, remove_amp_cast: bool = True
+    net: HybridBlock,
+    path: FilePath,
+    input_shape: Optional[InputShape] = None,
+    epoch: int = 0,
+    remove_amp_cast: bool = True,
 ) -> tuple[str, str]:
     """Write `path-symbol.json` and `path-0000.params`, which load without mxsame.
 

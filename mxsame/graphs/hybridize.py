@@ -14,19 +14,20 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence, Union
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
 from mxsame.tensors import operands
+from mxsame.types import FilePath
 
 if TYPE_CHECKING:
     from mxsame._mxnet import AnyBlock
 
 
 @validation.check_arguments
-def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Any) -> AnyBlock:
+def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Union[bool, int]) -> AnyBlock:
     """Make `net` run in graphs, one for each shape signature: exact for any size, with the speed of static shapes.
 
     It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
@@ -325,9 +326,9 @@ class HybridBlock(mx.gluon.HybridBlock):
         active: bool = True,
         backend: Optional[str] = None,
         clear: bool = True,
-        *flags_in_order: Any,
+        *flags_in_order: Union[bool, int, None],
         max_graphs: int = 128,
-        **flags: Any,
+        **flags: Union[bool, int, None],
     ) -> None:
         """Make a graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
@@ -338,7 +339,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
         hybridize(self, bool(active), max_graphs, **given)
 
-    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
+    def export(self, path: FilePath, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
         if _gluon.is_hybridized(self) and not _gluon.own_call(self):  # by Gluon, with a backend
             super().export(path, epoch, remove_amp_cast)

@@ -6,29 +6,29 @@ another name than `mxsame.ops`, allows less of or stores in another order of axe
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence, get_args
 
 from mxsame import ops, padding as arithmetic, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.ops._inputs import Inputs
 from mxsame.tensors import operands
+from mxsame.types import DataFormat, KerasPadding, KernelKind
 
-DATA_FORMATS = ("channels_first", "channels_last")
+DATA_FORMATS = get_args(DataFormat)
 SAME_OR_VALID = ("same", "valid")
 CAUSAL_TOO = (*SAME_OR_VALID, "causal")
-Word = Optional[str]  # None for the default
 AXES = {  # the last two axes of a kernel in Keras's order, and the position of the one that a Symbol may leave open
     "conv": ("input channels / groups", "output channels", -2),
     "depthwise": ("input channels", "depth multiplier", None),
     "pointwise": ("input channels * depth multiplier", "output channels", -2),
-    "transposed": ("output channels", "input channels", -1),
+    "conv_transpose": ("output channels", "input channels", -1),
 }
 
-_image_data_format = "channels_last"
+_image_data_format: DataFormat = "channels_last"
 
 
-def image_data_format() -> str:
+def image_data_format() -> DataFormat:
     """Return the default data format: "channels_last" until it is set, as in Keras.
 
     Examples
@@ -41,7 +41,7 @@ def image_data_format() -> str:
 
 
 @validation.check_arguments
-def set_image_data_format(data_format: str) -> None:
+def set_image_data_format(data_format: DataFormat) -> None:
     """Set what :func:`image_data_format` returns, for all of `mxsame.keras`.
 
     Parameters
@@ -130,7 +130,7 @@ class KerasCall:
         self, strides: Any, padding: Any, dilation_rate: Any = 1, output_padding: Any = None, output_shape: Any = None
     ) -> Any:
         """Returns a transposed convolution. Keras 3 and layers give an output padding, Keras 2 an output shape."""
-        weight, kernel_size, channels, _ = self._weight(1, "transposed", None, self.channels)
+        weight, kernel_size, channels, _ = self._weight(1, "conv_transpose", None, self.channels)
         window = {"kernel_size": kernel_size, **self._window(strides, padding, dilation_rate)}
         if output_shape is not None:
             window["padding"], output_padding = self._crops(output_shape, channels, **window)
@@ -168,14 +168,14 @@ class KerasCall:
         """Returns the axis of the stored kernel for each axis of Keras's kernel."""
         return range(self.rank + 2)
 
-    def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
+    def weight(self, kernel: Any, kind: KernelKind, shape: tuple) -> Any:
         """Returns a kernel, stored with this shape, as a weight for `mxsame.ops`."""
         return layouts.to_mxnet(kernel, kind, self.layout)
 
     # ---- arrays and shapes
 
     def _weight(
-        self, position: int, kind: str, *expected: Optional[int], kernel_length: Optional[int] = None
+        self, position: int, kind: KernelKind, *expected: Optional[int], kernel_length: Optional[int] = None
     ) -> tuple[Any, tuple, Any, Any]:
         """Returns (weight, kernel size, length, length) of a kernel, the last two in the order of `AXES`.
 
@@ -209,7 +209,13 @@ class KerasCall:
         return entries
 
     def _crops(
-        self, output_shape: Any, channels: int, kernel_size: tuple, strides: tuple, padding: str, dilation: tuple
+        self,
+        output_shape: Any,
+        channels: int,
+        kernel_size: tuple,
+        strides: tuple,
+        padding: KerasPadding,
+        dilation: tuple,
     ) -> tuple[tuple, tuple]:
         """Returns (pads, output padding) for this shape of the output.
 
@@ -238,7 +244,7 @@ class KerasCall:
         return arithmetic.split_crops(crops)
 
 
-def _padding(padding: Any, words: Sequence[str]) -> str:
+def _padding(padding: Any, words: Sequence[str]) -> Any:
     """Returns the word of a padding in lower case; Keras has no other ones."""
     rule = f"padding must be one of {', '.join(words)}, as in Keras, which takes no pads here: pad the array before"
     validation.check_type(not validation.is_sequence(padding), rule, padding=padding)

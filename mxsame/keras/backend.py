@@ -20,17 +20,20 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.keras._translate import (
     CAUSAL_TOO,
     KerasCall,
-    Word,
     image_data_format as image_data_format,
     set_image_data_format as set_image_data_format,
 )
+from mxsame.types import DataFormat, Ints, KerasPadding, PoolMode, Shape
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Array
 
 
 def __getattr__(name: str) -> Any:
@@ -40,8 +43,13 @@ def __getattr__(name: str) -> Any:
 
 @validation.check_arguments
 def conv1d(
-    x: Any, kernel: Any, strides: Any = 1, padding: str = "valid", data_format: Word = None, dilation_rate: Any = 1
-) -> Any:
+    x: Array,
+    kernel: Array,
+    strides: Ints = 1,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = 1,
+) -> Array:
     """Compute a 1-D convolution.
 
     Arguments are those of :func:`conv2d`; `padding` may also be "causal": (k-1)*d zeros before the data, none after it.
@@ -61,13 +69,13 @@ def conv1d(
 
 @validation.check_arguments
 def conv2d(
-    x: Any,
-    kernel: Any,
-    strides: Any = (1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = (1, 1),
-) -> Any:
+    x: Array,
+    kernel: Array,
+    strides: Ints = (1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = (1, 1),
+) -> Array:
     """Compute a 2-D convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
 
     It computes what :func:`mxsame.ops.conv` does.
@@ -104,13 +112,13 @@ def conv2d(
 
 @validation.check_arguments
 def conv3d(
-    x: Any,
-    kernel: Any,
-    strides: Any = (1, 1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = (1, 1, 1),
-) -> Any:
+    x: Array,
+    kernel: Array,
+    strides: Ints = (1, 1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = (1, 1, 1),
+) -> Array:
     """Compute a 3-D convolution; arguments are those of :func:`conv2d`.
 
     Examples
@@ -126,14 +134,14 @@ def conv3d(
 
 @validation.check_arguments
 def conv2d_transpose(
-    x: Any,
-    kernel: Any,
-    output_shape: Any,
-    strides: Any = (1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = (1, 1),
-) -> Any:
+    x: Array,
+    kernel: Array,
+    output_shape: Optional[Shape],
+    strides: Ints = (1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = (1, 1),
+) -> Array:
     """Compute a 2-D transposed convolution: the gradient of the convolution from an output of this shape to the data.
 
     Parameters
@@ -168,8 +176,13 @@ def conv2d_transpose(
 
 @validation.check_arguments
 def conv3d_transpose(
-    x: Any, kernel: Any, output_shape: Any, strides: Any = (1, 1, 1), padding: str = "valid", data_format: Word = None
-) -> Any:
+    x: Array,
+    kernel: Array,
+    output_shape: Optional[Shape],
+    strides: Ints = (1, 1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+) -> Array:
     """Compute a 3-D transposed convolution; arguments are those of :func:`conv2d_transpose`.
 
     Examples
@@ -186,13 +199,13 @@ def conv3d_transpose(
 
 @validation.check_arguments
 def depthwise_conv2d(
-    x: Any,
-    depthwise_kernel: Any,
-    strides: Any = (1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = (1, 1),
-) -> Any:
+    x: Array,
+    depthwise_kernel: Array,
+    strides: Ints = (1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = (1, 1),
+) -> Array:
     """Compute a 2-D depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
     Arguments are those of :func:`conv2d`, except:
@@ -216,14 +229,14 @@ def depthwise_conv2d(
 
 @validation.check_arguments
 def separable_conv1d(
-    x: Any,
-    depthwise_kernel: Any,
-    pointwise_kernel: Any,
-    strides: Any = 1,
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = 1,
-) -> Any:
+    x: Array,
+    depthwise_kernel: Array,
+    pointwise_kernel: Array,
+    strides: Ints = 1,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = 1,
+) -> Array:
     """Compute a 1-D separable convolution; arguments are those of :func:`separable_conv2d`.
 
     Examples
@@ -240,14 +253,14 @@ def separable_conv1d(
 
 @validation.check_arguments
 def separable_conv2d(
-    x: Any,
-    depthwise_kernel: Any,
-    pointwise_kernel: Any,
-    strides: Any = (1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = (1, 1),
-) -> Any:
+    x: Array,
+    depthwise_kernel: Array,
+    pointwise_kernel: Array,
+    strides: Ints = (1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = (1, 1),
+) -> Array:
     """Compute a 2-D depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
     Arguments are those of :func:`conv2d`, except:
@@ -273,13 +286,13 @@ def separable_conv2d(
 
 @validation.check_arguments
 def pool2d(
-    x: Any,
-    pool_size: Any,
-    strides: Any = (1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    pool_mode: str = "max",
-) -> Any:
+    x: Array,
+    pool_size: Ints,
+    strides: Ints = (1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    pool_mode: PoolMode = "max",
+) -> Array:
     """Compute 2-D pooling; padding is never the maximum, and does not count in the mean.
 
     Parameters
@@ -320,13 +333,13 @@ def pool2d(
 
 @validation.check_arguments
 def pool3d(
-    x: Any,
-    pool_size: Any,
-    strides: Any = (1, 1, 1),
-    padding: str = "valid",
-    data_format: Word = None,
-    pool_mode: str = "max",
-) -> Any:
+    x: Array,
+    pool_size: Ints,
+    strides: Ints = (1, 1, 1),
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    pool_mode: PoolMode = "max",
+) -> Array:
     """Compute 3-D pooling; arguments are those of :func:`pool2d`.
 
     Examples

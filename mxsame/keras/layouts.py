@@ -2,14 +2,14 @@
 
 Keras has one order, whatever the data format; MXNet's order depends on the layout of the data:
 
-============  ===================  =====================  ====================
-kind          Keras                MXNet, channels first  MXNet, channels last
-============  ===================  =====================  ====================
-"conv"        `(*k, I/groups, O)`  `(O, I/groups, *k)`    `(O, *k, I/groups)`
-"depthwise"   `(*k, C, m)`         `(C*m, 1, *k)`         `(C*m, *k, 1)`
-"pointwise"   `(1, .., C*m, O)`    `(O, C*m, 1, ..)`      `(O, 1, .., C*m)`
-"transposed"  `(*k, O/groups, I)`  `(I, O/groups, *k)`    `(I, *k, O/groups)`
-============  ===================  =====================  ====================
+================  ===================  =====================  ====================
+kind              Keras                MXNet, channels first  MXNet, channels last
+================  ===================  =====================  ====================
+"conv"            `(*k, I/groups, O)`  `(O, I/groups, *k)`    `(O, *k, I/groups)`
+"depthwise"       `(*k, C, m)`         `(C*m, 1, *k)`         `(C*m, *k, 1)`
+"pointwise"       `(1, .., C*m, O)`    `(O, C*m, 1, ..)`      `(O, 1, .., C*m)`
+"conv_transpose"  `(*k, O/groups, I)`  `(I, O/groups, *k)`    `(I, *k, O/groups)`
+================  ===================  =====================  ====================
 
 Nothing is flipped: both compute cross-correlations, and a transposed convolution as the gradient of one. A separable
 convolution has a "depthwise" and a "pointwise" kernel. Checked against TensorFlow 2.13.1 in the tests.
@@ -17,28 +17,32 @@ convolution has a "depthwise" and a "pointwise" kernel. Checked against TensorFl
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, get_args
 
 import numpy as np
 
 from mxsame import validation
 from mxsame.ops._inputs import Inputs
 from mxsame.scope import ANY
+from mxsame.types import KernelKind, Layout
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import ArrayOrNumpy
 
 __all__ = ["KINDS", "to_keras", "to_mxnet"]
 
-KINDS = ("conv", "depthwise", "pointwise", "transposed")
+KINDS = get_args(KernelKind)
 
 
 @validation.check_arguments
-def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
+def to_mxnet(kernel: ArrayOrNumpy, kind: KernelKind, layout: Optional[Layout] = None) -> ArrayOrNumpy:
     """Return a Keras kernel as the weight of MXNet's operators, of `mxsame.ops` and of the layers of `mxsame.nn`.
 
     Parameters
     ----------
     kernel : NDArray, Symbol, mx.np.ndarray or numpy.ndarray
         In Keras's order, see :mod:`mxsame.keras.layouts`.
-    kind : "conv", "depthwise", "pointwise" or "transposed"
+    kind : "conv", "depthwise", "pointwise" or "conv_transpose"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
         Of the data; channels first by default. Required for a Symbol of unknown shape.
 
@@ -64,26 +68,28 @@ def to_mxnet(kernel: Any, kind: str, layout: Optional[str] = None) -> Any:
     """
     kind = validation.one_of("kind", kind, KINDS)
     inputs, rank, channels_last = _opened("kernel", kernel, layout)
-    F, kernel, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
+    F, data, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
     if kind == "depthwise":
-        split = F.transpose(kernel, axes=(rank, rank + 1, *range(rank)))
+        split = F.transpose(data, axes=(rank, rank + 1, *range(rank)))
         merged = split.reshape(-1, *split.shape[2:]) if F is np else F.reshape(split, shape=(-3, -2))
         return restore(F.expand_dims(merged, axis=rank + 1 if channels_last else 1))
     if kind == "pointwise" and shape is not None:
         validation.check_shape("kernel", shape, (1,) * rank + (None, None), "(1, .., input channels, output channels)")
     middle = (*range(rank), rank) if channels_last else (rank, *range(rank))
-    return restore(F.transpose(kernel, axes=(rank + 1, *middle)))
+    return restore(F.transpose(data, axes=(rank + 1, *middle)))
 
 
 @validation.check_arguments
-def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_multiplier: Optional[int] = None) -> Any:
+def to_keras(
+    weight: ArrayOrNumpy, kind: KernelKind, layout: Optional[Layout] = None, *, depth_multiplier: Optional[int] = None
+) -> ArrayOrNumpy:
     """Return a weight of MXNet as Keras's kernel: the inverse of :func:`to_mxnet`.
 
     Parameters
     ----------
     weight : NDArray, Symbol, mx.np.ndarray or numpy.ndarray
         In MXNet's order, see :mod:`mxsame.keras.layouts`.
-    kind : "conv", "depthwise", "pointwise" or "transposed"
+    kind : "conv", "depthwise", "pointwise" or "conv_transpose"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
         Of the data; channels first by default. Required for a Symbol of unknown shape.
     depth_multiplier : int
@@ -106,7 +112,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
     """
     kind = validation.one_of("kind", kind, KINDS)
     inputs, rank, channels_last = _opened("weight", weight, layout)
-    F, weight, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
+    F, data, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
     if kind == "depthwise":
         m = validation.integer("depth_multiplier", depth_multiplier, 1)
         if shape is not None:
@@ -115,7 +121,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
             validation.check_shape("weight", shape, expected, "(C*m, .., 1, ..)")
             if shape[0] is not None:
                 validation.check_divisible("weight's first length", shape[0], "depth_multiplier", m)
-        merged = F.squeeze(weight, axis=rank + 1 if channels_last else 1)
+        merged = F.squeeze(data, axis=rank + 1 if channels_last else 1)
         split = merged.reshape(-1, m, *merged.shape[1:]) if F is np else F.reshape(merged, shape=(-4, -1, m, -2))
         return restore(F.transpose(split, axes=(*range(2, rank + 2), 0, 1)))
     rule = 'depth_multiplier must be left out unless kind="depthwise"'
@@ -124,7 +130,7 @@ def to_keras(weight: Any, kind: str, layout: Optional[str] = None, *, depth_mult
         expected = (None, *(1,) * rank, None) if channels_last else (None, None, *(1,) * rank)
         validation.check_shape("weight", shape, expected, "(output channels, .., 1), with an axis of input channels,")
     axes = (*range(1, rank + 2), 0) if channels_last else (*range(2, rank + 2), 1, 0)
-    return restore(F.transpose(weight, axes=axes))
+    return restore(F.transpose(data, axes=axes))
 
 
 def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Inputs, int, bool]:

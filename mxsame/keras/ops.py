@@ -15,11 +15,15 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.keras._translate import KerasCall, Word
+from mxsame.keras._translate import KerasCall
+from mxsame.types import DataFormat, Ints, KerasPadding
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Array
 
 __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool", "separable_conv"]
 
@@ -31,8 +35,13 @@ def __getattr__(name: str) -> Any:
 
 @validation.check_arguments
 def conv(
-    inputs: Any, kernel: Any, strides: Any = 1, padding: str = "valid", data_format: Word = None, dilation_rate: Any = 1
-) -> Any:
+    inputs: Array,
+    kernel: Array,
+    strides: Ints = 1,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = 1,
+) -> Array:
     """Compute a convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
 
     It computes what :func:`mxsame.ops.conv` does.
@@ -69,8 +78,13 @@ def conv(
 
 @validation.check_arguments
 def depthwise_conv(
-    inputs: Any, kernel: Any, strides: Any = 1, padding: str = "valid", data_format: Word = None, dilation_rate: Any = 1
-) -> Any:
+    inputs: Array,
+    kernel: Array,
+    strides: Ints = 1,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = 1,
+) -> Array:
     """Compute a depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
     Arguments are those of :func:`conv`, except:
@@ -92,14 +106,14 @@ def depthwise_conv(
 
 @validation.check_arguments
 def separable_conv(
-    inputs: Any,
-    depthwise_kernel: Any,
-    pointwise_kernel: Any,
-    strides: Any = 1,
-    padding: str = "valid",
-    data_format: Word = None,
-    dilation_rate: Any = 1,
-) -> Any:
+    inputs: Array,
+    depthwise_kernel: Array,
+    pointwise_kernel: Array,
+    strides: Ints = 1,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = 1,
+) -> Array:
     """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
     Arguments are those of :func:`conv`, except:
@@ -125,14 +139,14 @@ def separable_conv(
 
 @validation.check_arguments
 def conv_transpose(
-    inputs: Any,
-    kernel: Any,
-    strides: Any = 1,
-    padding: str = "valid",
-    output_padding: Any = None,
-    data_format: Word = None,
-    dilation_rate: Any = 1,
-) -> Any:
+    inputs: Array,
+    kernel: Array,
+    strides: Ints = 1,
+    padding: KerasPadding = "valid",
+    output_padding: Optional[Ints] = None,
+    data_format: Optional[DataFormat] = None,
+    dilation_rate: Ints = 1,
+) -> Array:
     """Compute a transposed convolution.
 
     :func:`mxsame.ops.conv_transpose` has the number of outputs, without and with `output_padding`.
@@ -166,7 +180,13 @@ def conv_transpose(
 
 
 @validation.check_arguments
-def max_pool(inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Word = None) -> Any:
+def max_pool(
+    inputs: Array,
+    pool_size: Ints,
+    strides: Optional[Ints] = None,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+) -> Array:
     """Compute the maximum over windows of the data; padding is never the maximum.
 
     Parameters
@@ -200,8 +220,12 @@ def max_pool(inputs: Any, pool_size: Any, strides: Any = None, padding: str = "v
 
 @validation.check_arguments
 def average_pool(
-    inputs: Any, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Word = None
-) -> Any:
+    inputs: Array,
+    pool_size: Ints,
+    strides: Optional[Ints] = None,
+    padding: KerasPadding = "valid",
+    data_format: Optional[DataFormat] = None,
+) -> Array:
     """Compute the mean of the elements of the data in each window; arguments are those of :func:`max_pool`.
 
     Examples
@@ -215,6 +239,6 @@ def average_pool(
     return _pool("avg", inputs, pool_size, strides, padding, data_format)
 
 
-def _pool(mode: str, inputs: Any, pool_size: Any, strides: Any, padding: Any, data_format: Any) -> Any:
+def _pool(mode: str, inputs: Array, pool_size: Ints, strides: Any, padding: Any, data_format: Any) -> Any:
     call = KerasCall({"inputs": inputs}, data_format, pool_size=pool_size)
     return call.pool(pool_size, strides, padding, mode)

@@ -22,6 +22,7 @@ from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
 from mxsame.ops._inputs import Inputs
 from mxsame.scope import Target, building
+from mxsame.types import KernelKind
 
 KERAS_MXNET_VERSION = "2.2.4.3"
 COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
@@ -226,7 +227,7 @@ class KerasMXNetCall(KerasCall):
         axes = super().stored_axes(kind)
         return axes if self.channels_last else (*axes[2:], *((0, 1) if kind == "depthwise" else (1, 0)))
 
-    def weight(self, kernel: Any, kind: str, shape: tuple) -> Any:
+    def weight(self, kernel: Any, kind: KernelKind, shape: tuple) -> Any:
         if self.channels_last:
             return super().weight(kernel, kind, shape)
         if kind == "depthwise" and shape[1] != 1:

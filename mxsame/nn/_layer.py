@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, get_args
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -13,8 +13,9 @@ from mxsame.ops._call import run
 from mxsame.plan.windows import lengths
 from mxsame.scope import deferred_in_trace
 from mxsame.tensors import operands
+from mxsame.types import Activation
 
-ACTIVATIONS = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
+ACTIVATIONS = get_args(Activation)
 
 
 class Layer(Checked, HybridBlock):

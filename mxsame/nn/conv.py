@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.ops._conv import ConvCall
+from mxsame.types import Activation, ConvPadding, Ints, Layout
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Init, ParameterDict
 
 
 class _Conv(ConvolutionLayer):
@@ -71,19 +75,19 @@ class _Conv(ConvolutionLayer):
     def __init__(
         self,
         channels: int,
-        kernel_size: Any,
-        strides: Any = 1,
-        padding: Any = "same",
-        dilation: Any = 1,
+        kernel_size: Ints,
+        strides: Ints = 1,
+        padding: ConvPadding = "same",
+        dilation: Ints = 1,
         groups: int = 1,
-        layout: Optional[str] = None,
-        activation: Optional[str] = None,
+        layout: Optional[Layout] = None,
+        activation: Optional[Activation] = None,
         use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
+        weight_initializer: Optional[Init] = None,
+        bias_initializer: Optional[Init] = "zeros",
         in_channels: int = 0,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
         call = ConvCall(kernel_size, strides, padding, dilation, layout, channels=channels, groups=groups)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.ops._conv_transpose import TransposedCall
+from mxsame.types import Activation, Ints, Layout, Padding
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Init, ParameterDict
 
 
 class _ConvTranspose(ConvolutionLayer):
@@ -45,20 +49,20 @@ class _ConvTranspose(ConvolutionLayer):
     def __init__(
         self,
         channels: int,
-        kernel_size: Any,
-        strides: Any = 1,
-        padding: Any = "same",
-        output_padding: Any = None,
-        dilation: Any = 1,
+        kernel_size: Ints,
+        strides: Ints = 1,
+        padding: Padding = "same",
+        output_padding: Optional[Ints] = None,
+        dilation: Ints = 1,
         groups: int = 1,
-        layout: Optional[str] = None,
-        activation: Optional[str] = None,
+        layout: Optional[Layout] = None,
+        activation: Optional[Activation] = None,
         use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
+        weight_initializer: Optional[Init] = None,
+        bias_initializer: Optional[Init] = "zeros",
         in_channels: int = 0,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
         call = TransposedCall(kernel_size, strides, padding, output_padding, dilation, layout, channels, groups)

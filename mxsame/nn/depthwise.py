@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.ops._call import run
 from mxsame.ops._conv import DepthwiseCall, pointwise_call
+from mxsame.types import Activation, ConvPadding, Ints, Layout
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Init, ParameterDict
 
 
 class _Depthwise(ConvolutionLayer):
@@ -59,19 +63,19 @@ class _DepthwiseConv(_Depthwise):
 
     def __init__(
         self,
-        kernel_size: Any,
-        strides: Any = 1,
-        padding: Any = "same",
+        kernel_size: Ints,
+        strides: Ints = 1,
+        padding: ConvPadding = "same",
         depth_multiplier: int = 1,
-        dilation: Any = 1,
-        layout: Optional[str] = None,
-        activation: Optional[str] = None,
+        dilation: Ints = 1,
+        layout: Optional[Layout] = None,
+        activation: Optional[Activation] = None,
         use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
+        weight_initializer: Optional[Init] = None,
+        bias_initializer: Optional[Init] = "zeros",
         in_channels: int = 0,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
         call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
@@ -119,20 +123,20 @@ class _SeparableConv(_Depthwise):
     def __init__(
         self,
         channels: int,
-        kernel_size: Any,
-        strides: Any = 1,
-        padding: Any = "same",
-        dilation: Any = 1,
+        kernel_size: Ints,
+        strides: Ints = 1,
+        padding: ConvPadding = "same",
+        dilation: Ints = 1,
         depth_multiplier: int = 1,
-        layout: Optional[str] = None,
-        activation: Optional[str] = None,
+        layout: Optional[Layout] = None,
+        activation: Optional[Activation] = None,
         use_bias: bool = True,
-        depthwise_initializer: Any = None,
-        pointwise_initializer: Any = None,
-        bias_initializer: Any = "zeros",
+        depthwise_initializer: Optional[Init] = None,
+        pointwise_initializer: Optional[Init] = None,
+        bias_initializer: Optional[Init] = "zeros",
         in_channels: int = 0,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
         multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)

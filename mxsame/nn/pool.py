@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.ops._pool import PoolCall
+from mxsame.types import Ints, Layout, Padding
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import ParameterDict
 
 
 class _Pool(Layer):
@@ -72,13 +76,13 @@ class _MaxPool(_Pool):
 
     def __init__(
         self,
-        pool_size: Any = 2,
-        strides: Any = None,
-        padding: Any = "same",
-        layout: Optional[str] = None,
+        pool_size: Ints = 2,
+        strides: Optional[Ints] = None,
+        padding: Padding = "same",
+        layout: Optional[Layout] = None,
         ceil_mode: bool = False,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         super().__init__(PoolCall("max", pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
 
@@ -97,14 +101,14 @@ class _AvgPool(_Pool):
 
     def __init__(
         self,
-        pool_size: Any = 2,
-        strides: Any = None,
-        padding: Any = "same",
+        pool_size: Ints = 2,
+        strides: Optional[Ints] = None,
+        padding: Padding = "same",
         ceil_mode: bool = False,
-        layout: Optional[str] = None,
+        layout: Optional[Layout] = None,
         count_include_pad: Optional[bool] = None,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         counts = validation.count_include_pad(count_include_pad, padding)
         call = PoolCall("avg", pool_size, strides, padding, layout, None, ceil_mode, counts_padding=counts)
@@ -127,14 +131,14 @@ class _LpPool(_Pool):
 
     def __init__(
         self,
-        pool_size: Any = 2,
-        strides: Any = None,
-        padding: Any = "same",
-        layout: Optional[str] = None,
+        pool_size: Ints = 2,
+        strides: Optional[Ints] = None,
+        padding: Padding = "same",
+        layout: Optional[Layout] = None,
         ceil_mode: bool = False,
         p_value: int = 2,
         prefix: Optional[str] = None,
-        params: Any = None,
+        params: Optional[ParameterDict] = None,
     ):
         super().__init__(PoolCall("lp", pool_size, strides, padding, layout, None, ceil_mode, p_value), prefix, params)
 

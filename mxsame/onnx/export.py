@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
 from mxsame.rewriting import simplify
 from mxsame.scope import Target
+from mxsame.types import Arrays, FilePath, InputShape
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import HybridBlock
 
 __all__ = ["export_onnx"]
 
@@ -31,9 +35,9 @@ OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and to
 @progress.reported
 @validation.check_arguments
 def export_onnx(
-    net: Any,
-    path: Any,
-    input_shape: Any = None,
+    net: HybridBlock,
+    path: FilePath,
+    input_shape: Optional[InputShape] = None,
     *,
     opset: int = 13,
     dynamic_batch: bool = True,
@@ -41,7 +45,7 @@ def export_onnx(
     fold: bool = True,
     input_names: Optional[Sequence[str]] = None,
     output_names: Optional[Sequence[str]] = None,
-    data: Any = None,
+    data: Optional[Arrays] = None,
     tolerance: Optional[float] = None,
     progress: Optional[Progress] = None,
 ) -> str:

@@ -12,6 +12,7 @@ from mxsame.plan import Plan, arrays, make_windows
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
+from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -25,13 +26,13 @@ def conv(
     bias: Optional[Array] = None,
     *,
     channels: Optional[int] = None,
-    kernel_size: Any = None,
-    strides: Any = 1,
-    padding: Any = "same",
-    dilation: Any = 1,
+    kernel_size: Optional[Ints] = None,
+    strides: Ints = 1,
+    padding: ConvPadding = "same",
+    dilation: Ints = 1,
     groups: int = 1,
-    layout: Optional[str] = None,
-    input_size: Any = None,
+    layout: Optional[Layout] = None,
+    input_size: Optional[Ints] = None,
 ) -> Array:
     """Compute a convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
@@ -86,12 +87,12 @@ def depthwise_conv(
     *,
     in_channels: Optional[int] = None,
     depth_multiplier: Optional[int] = None,
-    kernel_size: Any = None,
-    strides: Any = 1,
-    padding: Any = "same",
-    dilation: Any = 1,
-    layout: Optional[str] = None,
-    input_size: Any = None,
+    kernel_size: Optional[Ints] = None,
+    strides: Ints = 1,
+    padding: ConvPadding = "same",
+    dilation: Ints = 1,
+    layout: Optional[Layout] = None,
+    input_size: Optional[Ints] = None,
 ) -> Array:
     """Compute a depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
 
@@ -140,12 +141,12 @@ def separable_conv(
     channels: Optional[int] = None,
     in_channels: Optional[int] = None,
     depth_multiplier: Optional[int] = None,
-    kernel_size: Any = None,
-    strides: Any = 1,
-    padding: Any = "same",
-    dilation: Any = 1,
-    layout: Optional[str] = None,
-    input_size: Any = None,
+    kernel_size: Optional[Ints] = None,
+    strides: Ints = 1,
+    padding: ConvPadding = "same",
+    dilation: Ints = 1,
+    layout: Optional[Layout] = None,
+    input_size: Optional[Ints] = None,
 ) -> Array:
     """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution with the bias.
 

@@ -16,6 +16,7 @@ from mxsame.plan.steps import Setting
 from mxsame.plan.windows import Windows
 from mxsame.scope import Target
 from mxsame.tensors import operands
+from mxsame.types import Ints, Layout, Padding
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ def conv_transpose(
     bias: Optional[Array] = None,
     *,
     channels: Optional[int] = None,
-    kernel_size: Any = None,
-    strides: Any = 1,
-    padding: Any = "same",
-    output_padding: Any = None,
-    dilation: Any = 1,
+    kernel_size: Optional[Ints] = None,
+    strides: Ints = 1,
+    padding: Padding = "same",
+    output_padding: Optional[Ints] = None,
+    dilation: Ints = 1,
     groups: int = 1,
-    layout: Optional[str] = None,
+    layout: Optional[Layout] = None,
 ) -> Array:
     """Compute a transposed convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 

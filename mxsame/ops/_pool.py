@@ -15,6 +15,7 @@ from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Window, Windows, make_pool_windows
 from mxsame.scope import scope
 from mxsame.tensors import operands
+from mxsame.types import Ints, Layout, Padding
 from mxsame.validation import Shape
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 @validation.check_arguments
 def max_pool(
     data: Array,
-    pool_size: Any,
-    strides: Any = None,
-    padding: Any = "same",
-    layout: Optional[str] = None,
-    input_size: Any = None,
+    pool_size: Ints,
+    strides: Optional[Ints] = None,
+    padding: Padding = "same",
+    layout: Optional[Layout] = None,
+    input_size: Optional[Ints] = None,
     *,
     ceil_mode: bool = False,
 ) -> Array:
@@ -74,11 +75,11 @@ def max_pool(
 @validation.check_arguments
 def avg_pool(
     data: Array,
-    pool_size: Any,
-    strides: Any = None,
-    padding: Any = "same",
-    layout: Optional[str] = None,
-    input_size: Any = None,
+    pool_size: Ints,
+    strides: Optional[Ints] = None,
+    padding: Padding = "same",
+    layout: Optional[Layout] = None,
+    input_size: Optional[Ints] = None,
     count_include_pad: Optional[bool] = None,
     *,
     ceil_mode: bool = False,
@@ -115,11 +116,11 @@ def avg_pool(
 @validation.check_arguments
 def lp_pool(
     data: Array,
-    pool_size: Any,
-    strides: Any = None,
-    padding: Any = "same",
-    layout: Optional[str] = None,
-    input_size: Any = None,
+    pool_size: Ints,
+    strides: Optional[Ints] = None,
+    padding: Padding = "same",
+    layout: Optional[Layout] = None,
+    input_size: Optional[Ints] = None,
     p_value: int = 2,
     *,
     ceil_mode: bool = False,

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
+from mxsame.types import AxisPadding
 from mxsame.validation import Function
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
@@ -56,7 +57,7 @@ class Window(_Axis):
     ((0, 1), 4, (0, 0))
     """
 
-    padding: Union[str, Tuple[int, int]] = "same"
+    padding: AxisPadding = "same"
     ceil_mode: bool = False
 
     def __post_init__(self) -> None:

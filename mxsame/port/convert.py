@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -21,19 +21,22 @@ from mxsame.port.parameters import Placed, arrays_of
 from mxsame.port.reading import read
 from mxsame.port.site import Known
 from mxsame.progress import Progress, report
+from mxsame.types import FilePath, KerasModel, Layout
 from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
+
+Custom = Union[Callable[..., Any], str]  # what a name stands for: a function, or a layer of Keras
 
 
 @progress.reported
 @check_arguments
 def from_keras(
-    source: Any,
-    weights: Any = None,
+    source: Union[FilePath, KerasModel],
+    weights: Optional[FilePath] = None,
     *,
-    layout: Optional[str] = None,
-    custom: Optional[Mapping[str, Callable]] = None,
-    outputs: Any = None,
-    padding: Optional[str] = None,
+    layout: Optional[Layout] = None,
+    custom: Optional[Mapping[str, Custom]] = None,
+    outputs: Union[str, Sequence[str], None] = None,
+    padding: Optional[Literal["keras-mxnet"]] = None,
     progress: Optional[Progress] = None,
 ) -> Network:
     """Read a Keras model as a Gluon network with its weights: same inputs, same outputs.
@@ -188,7 +191,9 @@ def _turned_rank(model: Model, layout: Optional[str]) -> int:
 
 
 @check_arguments
-def to_keras_weights(net: Network, path: Any, *, custom: Optional[Mapping[str, Callable]] = None) -> None:
+def to_keras_weights(
+    net: Network, path: FilePath, *, custom: Optional[Mapping[str, Callable[[Any], Sequence[Any]]]] = None
+) -> None:
     """Write the weights of a net from :func:`mxsame.from_keras` as a file that `model.load_weights` takes.
 
     A `path` that ends in `.weights.h5` gets the format of Keras 3, which tf.keras 2.13 reads, too; another `.h5` file

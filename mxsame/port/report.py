@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
 from mxsame.port.network import Network, check_network
 from mxsame.tensors.difference import difference
+from mxsame.types import Arrays, KerasModel
 from mxsame.validation import check, check_arguments, check_type
 
 
@@ -51,7 +52,9 @@ class Difference(NamedTuple):
 
 
 @check_arguments
-def compare(net: Network, outputs: Any, inputs: Any = None) -> List[Difference]:
+def compare(
+    net: Network, outputs: Union[KerasModel, Mapping[str, Any]], inputs: Optional[Arrays] = None
+) -> List[Difference]:
     """Compare the layers of a net from :func:`mxsame.from_keras` with Keras's, in the order in which they run.
 
     Parameters

@@ -109,7 +109,10 @@ def _one_transposed(w: Writer, windows: Windows, x: Value, weights: Dict[str, We
     kernel = weights["kernel"].array
     config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": kernel_size, "strides": strides}
     config.update(dilation_rate=dilations, use_bias="bias" in weights)
-    weights = {**weights, "kernel": weights["kernel"]._replace(array=parameters.kernel("transposed").to_keras(kernel))}
+    weights = {
+        **weights,
+        "kernel": weights["kernel"]._replace(array=parameters.kernel("conv_transpose").to_keras(kernel)),
+    }
     for config["padding"] in ("same", "valid"):
         axes = zip(kernel_size, strides, dilations)
         cuts = [arithmetic.transposed_crops(*axis, config["padding"]) for axis in axes]

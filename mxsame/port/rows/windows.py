@@ -148,7 +148,7 @@ def _transposed(site: Site, x: Value) -> Value:
         keras_lengths = _lengths(site, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         rule = "keras-mxnet must take its output for the shape that it has"
         check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
-    return activated(site, _convolved(site, x, "transposed", lengths, arguments))
+    return activated(site, _convolved(site, x, "conv_transpose", lengths, arguments))
 
 
 # -- pooling layers

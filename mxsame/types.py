@@ -1,0 +1,44 @@
+"""The types of arguments: values for each axis, names, shapes and paths. Those of MXNet are in `_mxnet`.
+
+Names are here in lower case, and some as TensorFlow writes them, in upper case; functions take them in any case.
+"""
+
+from os import PathLike
+from typing import Any, Literal, Optional, Protocol, Sequence, Union
+
+Ints = Union[int, Sequence[int]]  # one for all axes, or one for each
+FilePath = Union[str, "PathLike[str]"]
+
+Layout = Literal["NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC"]
+DataFormat = Literal["channels_first", "channels_last"]
+Activation = Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]
+PoolMode = Literal["max", "avg"]
+KernelKind = Literal["conv", "depthwise", "pointwise", "conv_transpose"]
+
+KerasPadding = Literal["same", "valid", "SAME", "VALID"]
+Causal = Literal["causal", "CAUSAL"]
+NamedPadding = Literal["same", "valid", "SAME", "VALID", "keras-mxnet"]
+Padding = Union[NamedPadding, int, Sequence[Ints]]  # a name, or an int or a (low, high) pair for each axis
+ConvPadding = Union[Padding, Causal]
+AxisPadding = Union[NamedPadding, Causal, Ints]  # of one axis: a name, an int or a (low, high) pair
+
+
+class SupportsShape(Protocol):
+    """An array of any library."""
+
+    @property
+    def shape(self) -> Any:
+        """The length of each axis."""
+
+
+class KerasModel(Protocol):
+    """A model of tf.keras or Keras 3, in memory."""
+
+    @property
+    def layers(self) -> Any:
+        """The layers, in a list."""
+
+
+Arrays = Union[SupportsShape, Sequence[SupportsShape]]  # of one input, or of each
+Shape = Union[Sequence[Optional[int]], SupportsShape]  # or an array that has it
+InputShape = Union[Shape, Sequence[Union[Shape, Sequence[Shape]]]]  # of several inputs nested as the net takes them
