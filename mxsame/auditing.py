@@ -38,10 +38,10 @@ Shapes = Union[Sequence[int], Mapping[str, Sequence[int]]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis of a layer. Of a transposed convolution `pads` and `same` are what is cropped.
+    """One spatial axis of a layer. For a transposed convolution, `pads` and `same` are cropped elements.
 
-    `shift` is where every window starts, compared with that of SAME, in elements; negative if it is earlier. Of a
-    transposed convolution these are elements of its output.
+    `shift` is the start of every window compared with SAME's, in elements of the input (of a transposed convolution, of
+    the output); it is negative if windows start earlier.
     """
 
     size: int
@@ -62,7 +62,7 @@ class Layer:
     (an average over padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the
     shape of SAME nor of VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling)
     or "not compared" (in the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is
-    what the shifts of all layers up to here come to, in pixels of the network's input.
+    the sum of the shifts of all layers up to this one, in pixels of the network's input.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Audit:
-    """What `audit` found; `str` of it is a table."""
+    """The result of `audit`; `print` shows it as a table."""
 
     symbol: Any
     shapes: Dict[str, Tuple[int, ...]]
@@ -92,9 +92,10 @@ class Audit:
         return tuple(layer for layer in self.layers if layer.status == NOT_COMPARED)
 
     def fix(self, net: Any) -> Any:
-        """Returns the network with exact SAME instead of the wrong layers, for this input size, as a SymbolBlock with
-        the parameters of `net`, the block that was audited: training one trains the other. What oneDNN has fused is
-        separate in it, and what `mxnet.contrib.amp` has cast is not cast.
+        """Returns the network with exact SAME instead of the wrong layers, for this input size, as a SymbolBlock.
+
+        It shares the parameters of `net`, the block that was audited: training one trains the other. Operators that
+        oneDNN fused are separate again, and casts of `mxnet.contrib.amp` are removed.
 
         Raises `TypeError` and `ValueError` for another net, for one that is not initialized, and if a wrong layer is
         one of `mxsame.nn` that its graph for every size does not show.
@@ -113,7 +114,7 @@ class Audit:
         return mx.gluon.SymbolBlock(tracing.in_mode(symbol), inputs, params=parameters)
 
     def fixed_symbol(self) -> Any:
-        """Returns what :meth:`fix` does, as a Symbol: for what was audited as a Symbol or a file.
+        """Returns the network of :meth:`fix` as a Symbol, for an audited Symbol or file.
 
         >>> from mxnet import gluon
         >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
@@ -144,10 +145,10 @@ class Audit:
 def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
     """Find the layers whose symmetric padding is not Keras's SAME for this input size.
 
-    A layer is wrong if its output has the shape that SAME gives and each window starts elsewhere; so is an average
-    that counts padding. Networks without such layers, and those of `mxsame.nn`, have none. Whether Keras's layer has
-    `padding="same"` is for you to know: after `ZeroPadding2D` and with "valid", symmetric padding is right. Layers in
-    loops and branches, quantized and deformable ones are not compared; the report counts them.
+    A layer is wrong if its output has the shape that SAME gives but its windows start elsewhere, or if it is an average
+    that counts padding. Layers of `mxsame.nn` with "same" are never wrong. The audit cannot see whether the layer has
+    `padding="same"` in Keras: after `ZeroPadding2D` and with "valid", symmetric padding is right. Layers in loops and
+    branches, and quantized and deformable layers, are not compared; the report counts them.
 
     Parameters
     ----------
@@ -159,12 +160,12 @@ def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
     Returns
     -------
     Audit
-        `layers`, `wrong` (some of them), `outputs`, `fix(net)` and `fixed_symbol()`; `print` shows a table.
+        `layers`, `wrong` (the wrong layers), `outputs`, `fix(net)` and `fixed_symbol()`; `print` shows a table.
 
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a file that is no Symbol, and shapes on which the network does not run.
+        For wrong arguments, a file that does not hold a Symbol, and shapes on which the network does not run.
 
     Examples
     --------

@@ -158,8 +158,8 @@ def plot_padding(
     """Draw one axis: its elements, the padding around them, and under them, line by line, the elements each output
     reads.
 
-    A full square of a window is a kernel element that reads data, a hollow one reads padding, a thin line is what
-    dilation skips. With more than 10 outputs the first and the last three are drawn.
+    In a window, a filled square is a kernel element that reads data, and a hollow one reads padding. A thin line marks
+    elements that dilation skips. Of more than 10 outputs, the first and the last three are drawn.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def plot_padding(
         A second padding, drawn below the first; dashed frames show the windows of the first one. "symmetric" is
         ke//2 at both ends (k//2 without dilation), the usual replacement of SAME on MXNet.
     transposed : bool
-        A transposed convolution: the elements are outputs, each line shows where one input is written, and what is
-        padding elsewhere is cropped.
+        Draw a transposed convolution: the elements are outputs, each line shows which outputs one input writes to, and
+        cropped outputs are drawn as padding.
     output_padding : int, optional
         Keras's, of a transposed convolution.
     ax : matplotlib.axes.Axes, optional

@@ -173,7 +173,7 @@ def check_keras_mxnet(
 
 @validation.check_arguments
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
-    """Return the zeros of a causal convolution, (ke - 1, 0): no output sees a later input.
+    """Return the zeros of a causal convolution, (ke - 1, 0): no output reads a later input.
 
     >>> causal_pads(3, 2)
     (4, 0)

@@ -53,7 +53,30 @@ MOST_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
 
 
-class DynamicShapeError(ValueError):
+class Refusal(Exception):
+    """What a rule of this package refuses; other errors are those of Python, NumPy and MXNet. A subclass is also an
+    error of Python's, `shown`, whose name it has in a traceback, and which it is once it was pickled."""
+
+    shown: Any = Exception
+
+    def __init_subclass__(cls, shown: Any = None) -> None:
+        if shown is not None:
+            cls.shown, cls.__module__ = shown, shown.__module__
+            cls.__name__ = cls.__qualname__ = shown.__name__
+
+    def __reduce__(self) -> Any:
+        return self.shown, self.args
+
+
+class InvalidValue(Refusal, ValueError, shown=ValueError):
+    """The `ValueError` of a rule."""
+
+
+class InvalidType(Refusal, TypeError, shown=TypeError):
+    """The `TypeError` of a rule."""
+
+
+class DynamicShapeError(InvalidValue):
     """The error of an operator that has no exact graph for every size."""
 
 
@@ -77,13 +100,13 @@ def _short(value: Any) -> str:
 def check(holds: Any, rule: str, **values: Any) -> None:
     """Raises a `ValueError` of the rule, and of what was received, unless it holds."""
     if not holds:
-        raise ValueError(f"{rule}; {received(**values)}" if values else rule)
+        raise InvalidValue(f"{rule}; {received(**values)}" if values else rule)
 
 
 def check_type(holds: Any, rule: str, **values: Any) -> None:
     """Raises a `TypeError` of the rule, and of what was received, unless it holds."""
     if not holds:
-        raise TypeError(f"{rule}; {received(**values)}")
+        raise InvalidType(f"{rule}; {received(**values)}")
 
 
 def check_arguments(function: Function) -> Function:
@@ -105,19 +128,19 @@ def check_arguments(function: Function) -> Function:
                 others = (own for own in OTHER_NAMES.get(name, ()) if own.split(":")[0] in parameters)
                 own = next(others, None) or most_alike(name, parameters)
                 if own:
-                    raise TypeError(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
+                    raise InvalidType(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
             maker = type(args[0]).__name__ if is_method else function.__name__
             for name in () if takes_all else unknown:
                 rule = f"{maker} has no argument {name}, only {', '.join(list(parameters)[is_method:])}"
-                raise TypeError(f"{rule}; {received(**{name: arguments[name]})}") from None
+                raise InvalidType(f"{rule}; {received(**{name: arguments[name]})}") from None
             missing = [name for name in needed[len(args) :] if name not in arguments]
             if missing:
                 given = dict(list(zip(needed, args))[is_method:], **arguments)
                 rule = f"{maker} must be given {' and '.join(missing)}"
-                raise TypeError(f"{rule}; {received(**given)}") from None
+                raise InvalidType(f"{rule}; {received(**given)}") from None
             if len(args) > len(by_position) and not takes_all:
                 rule = f"{maker} takes {', '.join(by_position[is_method:])} by position, and the rest by name"
-                raise TypeError(f"{rule}; {received(arguments=len(args) - is_method)}") from None
+                raise InvalidType(f"{rule}; {received(arguments=len(args) - is_method)}") from None
             raise
 
     return cast(Function, checked)
@@ -154,7 +177,7 @@ def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{rule}; {received(**{name: value})}") from None
+        raise InvalidType(f"{rule}; {received(**{name: value})}") from None
     check(number >= minimum, rule, **{name: number})
     check(number <= maximum, f"{name} must be an integer <= {maximum}", **{name: number})
     return number
@@ -189,7 +212,7 @@ def one_of(name: str, value: Any, allowed: Sequence[Name], among: str = "") -> N
     if isinstance(value, str) and value.lower() in allowed:
         return cast(Name, value.lower())
     rule = f"{name}{among} must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
-    error = ValueError if isinstance(value, str) else TypeError
+    error = InvalidValue if isinstance(value, str) else InvalidType
     raise error(f"{rule}; {received(**{name: value})}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import re
 import traceback
 
@@ -37,6 +38,18 @@ def refused(call, match, kinds=(TypeError, ValueError)):
     assert len(message) < 600, message
     assert "\n" not in message, message
     return message
+
+
+@pytest.mark.parametrize(("check", "error"), [(validation.check, ValueError), (validation.check_type, TypeError)])
+def test_refusal_is_shown_as_pythons(check, error):
+    """A refusal can be told from an error of Python's, is one, and has no other name in a traceback or a pickle."""
+    with pytest.raises(error) as caught:
+        check(False, "a rule", size=3)
+    assert isinstance(caught.value, validation.Refusal)
+    shown = f"{error.__name__}: a rule; received size=3\n"
+    assert traceback.format_exception_only(type(caught.value), caught.value) == [shown]
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is error and again.args == caught.value.args
 
 
 # ---- each validator, on every bad value ------------------------------------------------------------------------------

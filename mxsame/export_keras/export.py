@@ -50,51 +50,50 @@ def to_keras(
 ) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
 
-    The file is written only if its outputs are the net's, for two batches: as Keras computes them, in another process,
-    if a Keras that loads such files is installed, and otherwise as the network does that :func:`mxsame.from_keras`
-    reads from it. To write it, only h5py is needed.
+    The file is written only if its outputs are the net's, for two batches. An installed Keras that loads such files
+    computes them, in another process; otherwise :func:`mxsame.from_keras` reads the file again. This needs only h5py.
 
     Parameters
     ----------
     net : gluon.HybridBlock, or path of a `-symbol.json` file
-        Initialized, and called once if its channels are deferred; of mxsame, of Gluon, deployed, a SymbolBlock. A
-        `-symbol.json` file has its `.params` file next to it. Its type is float32.
+        A network of mxsame or of Gluon, a deployed one, or a SymbolBlock, in float32: initialized, and called once if
+        its channels are deferred. A `-symbol.json` file needs its `.params` file next to it.
     path : str or path
-        The file to write. `.keras` is an archive that Keras 3 loads; `.h5` is for tf.keras 2 and Keras 3, and has only
-        layers: an operator that no layer has is refused there.
+        The file to write. Keras 3 loads `.keras` archives; tf.keras 2 and Keras 3 load `.h5` files, which have only
+        layers: an operator that is not a layer of Keras is refused there.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        A net of a Keras model of static shape has its own by default. The model is for this size and any batch. Where
-        recurrent layers take (T, N, C) and states (layers, N, H), the model takes, and gives, the batch first. An array
+        By default, the input shape of the Keras model, if that is static. The model is for this size and any batch. If
+        recurrent layers take (T, N, C) and states (layers, N, H), the model takes and returns the batch first. An array
         must have floats.
     layout : "NHWC" or "NCHW", or one of their relatives
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
-        the only one for which Keras's convolutions run on a CPU. A net that takes channels last keeps its order.
+        because other convolutions of Keras do not run on a CPU. A net that takes channels last keeps its order.
     progress : function of (stage, done, total), optional
-        Called with the name of what is being done, and how many of its parts are done: "writing operators", 3, 20.
+        Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20.
 
     Returns
     -------
     Written
-        The name of the file, its numbers of layers and parameters, and what it was compared by.
+        The name of the file, its numbers of layers and parameters, and what compared it with the net.
 
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialized or cannot be traced, and operators or arguments of which
-        Keras has no exact equivalent, all of them at once; and for a file that Keras refuses, whose outputs differ from
-        the net's, or that cannot be written.
+        For wrong arguments, a net that is not initialized or cannot be traced, and operators or arguments without an
+        exact equivalent in Keras, all of them at once; and for a file that Keras refuses, whose outputs differ from the
+        net's, or that cannot be written.
     ImportError
         If h5py is not installed.
 
     Notes
     -----
-    Layers have the names of their parameters. What is trained in the net is trained in Keras; parameters with
-    `grad_req="null"` are those of layers that are not `trainable`. A batch norm that is frozen so uses its moving
-    statistics in Keras's training. Where an LSTM or a SimpleRNN has two biases in MXNet, Keras's one is their sum, and
-    a step of training moves it half as far. A variance of pictures moves by n / (n - 1) times as much in tf.keras 2.
-    Layers of noise that :func:`mxsame.from_keras` brought are left out, as by :func:`mxsame.export`.
+    Layers have the names of their parameters. Layers whose parameters have `grad_req="null"` are not `trainable` in
+    Keras; a batch norm among them uses its moving statistics in training. An LSTM or a SimpleRNN has two biases in
+    MXNet; Keras's single one is their sum, and a step of training changes it half as much. In tf.keras 2, batch norms
+    of images update the variance with n / (n - 1) times the batch's. Layers of noise from :func:`mxsame.from_keras` are
+    left out, as :func:`mxsame.export` does.
 
     Examples
     --------

@@ -40,38 +40,39 @@ def deploy(
     ctx: Union[Context, Sequence[Context], None] = None,
     dtype: Optional[Literal["bfloat16"]] = None,
 ) -> Deployed:
-    """Make a graph for inference, which computes the outputs of `net` in fewer and better steps.
+    """Make an optimized inference graph with the same outputs as `net`.
 
     Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
     dense layer is folded into its weight: W' = s W and b' = s b + beta - mean s with s = gamma / sqrt(variance + eps)
-    (Ioffe and Szegedy 2015, algorithm 2), in float64. Transposes go after activations, and cancel out. If MXNet
-    has oneDNN, float32 data on the CPU then runs through `optimize_for("MKLDNN")`.
+    (Ioffe and Szegedy 2015, algorithm 2), in float64. Transposes move after activations and cancel out. If MXNet
+    has oneDNN, `optimize_for("MKLDNN")` then fuses operators for float32 data on the CPU.
 
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialized, and called once if its channels are deferred. It does not change; what is returned has parameters
-        of its own, so later training does not reach it. A deployed net is returned as it is, if it is for this shape
-        and these devices.
+        Initialized, and called once if its channels are deferred. It does not change; the returned network has its own
+        parameters, so later training does not change them. A deployed net for this shape and these devices is
+        returned as it is.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        The batch N may differ from call to call, the other lengths are fixed. Where an array of integers is given, the
-        net takes integers of that type. A net of a Keras model of static shape has its own by default.
+        The batch N may differ from call to call; the other lengths are fixed. If an array of integers is given, the
+        net takes integers of that type. By default, the input shape of the Keras model, if that is static.
     ctx : mx.Context or a list of such, optional
-        The devices that it will run on; by default those of the net's parameters.
+        The devices to run on; by default those of the net's parameters.
     dtype : "bfloat16", optional
-        Layers and what is between them compute in bfloat16, on a CPU with AVX512_BF16; those of a net that adds up
-        fewer than 10 million products, which would not gain, do not. Inputs, outputs and parameters stay float32.
+        Compute layers, and the operators between them, in bfloat16, on a CPU with AVX512_BF16. A net of fewer than 10
+        million products stays in float32, because bfloat16 would not be faster. Inputs, outputs and parameters stay
+        float32.
 
     Returns
     -------
     Deployed
-        A SymbolBlock, called as the net is. It never records gradients and never trains.
+        A SymbolBlock, called like the net. It records no gradients and cannot be trained.
 
     Raises
     ------
     TypeError, ValueError
-        If the net is no HybridBlock, is not initialized or cannot be traced, or if the shapes or `dtype` do not fit it.
+        If the net is not a HybridBlock, is not initialized or cannot be traced, or if the shapes or `dtype` do not fit.
 
     Examples
     --------
@@ -167,10 +168,10 @@ class _Fixed(mx.gluon.Parameter):
 class Deployed(mx.gluon.SymbolBlock):
     """A net for inference on data of one size, made by `deploy`.
 
-    Its own graph is plain, and so is what `export` and `save_parameters` write: built-in operators only. Float32 data
-    on the CPU runs through a second graph with the same parameters, in which oneDNN has fused what it can, some of
-    it in bfloat16 if `fused_dtype` is that; without a `fused_dtype` there is none. The parameters cannot be changed.
-    Calls from several threads take turns.
+    Its own graph, which `export` and `save_parameters` write, has MXNet's built-in operators only. Float32 data on the
+    CPU runs through a second graph with the same parameters, in which oneDNN has fused operators, some of them in
+    bfloat16 if `fused_dtype` is that; if `fused_dtype` is None, there is no second graph. The parameters cannot be
+    changed. Calls from several threads take turns.
     """
 
     def __init__(self, graph: Graph, signature: Signature, contexts: Sequence[Any], fused_dtype: Optional[str]):
@@ -274,9 +275,9 @@ class Deployed(mx.gluon.SymbolBlock):
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
 
-        The graph is the plain one, and refuses data of other sizes with an error of the operator `data_must_be_..`. It
-        is right in all of MXNet's runners, those that let oneDNN fuse it among them; its operators `BlockGrad`, which
-        see to that, let no gradient through.
+        The graph has MXNet's built-in operators only, and refuses data of other sizes with an error of the operator
+        `data_must_be_..`. It is right wherever MXNet runs it, also where oneDNN fuses its operators. The `BlockGrad`
+        operators that ensure this stop gradients.
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)

@@ -45,18 +45,18 @@ def export(
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialized, and called once if its channels are deferred. One input is named `data` in the files, several are
+        Initialized, and called once if its channels are deferred. In the files, one input is named `data`; several are
         `data0`, `data1` and so on.
     path : str or path
     input_shape : sequence of ints, an array, or a list of such, optional
         (N, C, \\*size); of several inputs a list, nested as the net takes them. The graph has static shapes and is the
         fastest; only the batch may differ, and MXNet refuses data of other sizes with an error of the operator
-        `data_must_be_..`. Without it the graph serves every size, and has the inputs of the net's last call as a graph,
-        or else those that its `hybrid_forward` must be given.
+        `data_must_be_..`. Without it, the graph takes every size. Its inputs are then those of the net's last call as a
+        graph, or else the required arguments of its `hybrid_forward`.
     epoch : int
-        Goes into the name of the parameter file.
+        The number in the name of the parameter file.
     remove_amp_cast : bool
-        Whether casts of `mxnet.contrib.amp` are left out, as by Gluon's own `export`.
+        Whether to leave out casts of `mxnet.contrib.amp`, as Gluon's own `export` does.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def export(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialized, and a path that cannot be written: then neither file is.
+        For wrong arguments, a net that is not initialized, and a path that cannot be written. No file is written then.
 
     Examples
     --------

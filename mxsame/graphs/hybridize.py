@@ -28,43 +28,45 @@ if TYPE_CHECKING:
 
 @validation.check_arguments
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Union[bool, int]) -> AnyBlock:
-    """Make `net` run in graphs, one for each shape signature: exact for any size, with the speed of static shapes.
+    """Make `net` run in graphs of static shape: exact for any size, and fast.
 
     It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
-    sizes, for training and inference, on any contexts. Calls with sizes that need no new graph cost a look-up. The
-    first signature gets its graph at once, and every other one at its eighth call: until then it runs in one graph for
-    every size, so that sizes that come seldom do not cost a graph each. `net.hybridize()` of Gluon stays exact for
-    every size too; it is slower if SAME depends on the size, and pooling windows of two with stride two do not take an
-    axis of one element there. For all that is in `mxsame.nn`, the layers as well as :class:`mxsame.nn.HybridSequential`
-    and :class:`mxsame.nn.HybridBlock`, it is this function.
+    sizes, for training and inference, on any contexts. Sizes for which all layers pad in the same way have the same
+    *shape signature*, and share a graph. The first signature gets its graph at once, every other one at its eighth
+    call; until then it runs in one graph for every size, so that rare sizes do not cost a graph each.
+
+    Gluon's own `net.hybridize()` is exact for every size, too, but slower if SAME depends on the size, and its pooling
+    windows of 2 with stride 2 do not take an axis of one element. In `mxsame.nn`, the `hybridize()` of layers,
+    :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` is this function.
 
     Parameters
     ----------
     net : gluon.Block
-        A HybridBlock becomes one graph; of a Block that is none, or that overrides `forward` to look at shapes, every
-        HybridBlock below it does.
+        A HybridBlock becomes one graph. In another Block, or in one that overrides `forward` to read shapes, each
+        HybridBlock below it becomes one.
     active : bool
-        False takes everything back, as `net.hybridize(False)` does.
+        False makes the net run imperatively again, as `net.hybridize(False)` does.
     max_graphs : int
-        How many graphs are kept; the least recently used one makes room. Five layers of stride 2 make 32 signatures
+        How many graphs are kept; a new one replaces the least recently used. Five layers of stride 2 make 32 signatures
         along an axis, and up to 32 * 32 for rectangles.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
-        With static_alloc the first graph for inference and the first for training keep their memory between calls,
-        and others up to 512 MiB in all (an estimate); what further graphs need is taken at each call and given back.
+        With static_alloc, the first graph for inference and the first for training keep their memory between calls, and
+        so do others, up to an estimated 512 MiB in all; further graphs allocate and free their memory at each call.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no Block, and for wrong flags.
+        If `net` is not a Block, and for wrong flags.
 
     Notes
     -----
-    Calls from several threads take turns, backward passes do not: train in one thread.
-    `mxsame.export` writes a file. `net.hybridize()` makes the net Gluon's again. As with Gluon's own, call
-    `mxsame.hybridize` again after changing a layer inside a layer. A block of a class of Gluon's takes inputs in memory
-    of one kind only, and a shallow copy of it runs in its graphs until the copy is hybridized; blocks of classes of
-    `mxsame.nn` take shared memory next to other memory, and shallow copies of them have graphs of their own.
+    Calls from several threads take turns, but backward passes do not: train in one thread. `net.hybridize()` of Gluon's
+    classes undoes this function. As in Gluon, call `mxsame.hybridize` again after changing a layer inside a layer.
+
+    The inputs of a block of a Gluon class must all be in shared memory, or none; a shallow copy of it runs in the
+    original's graphs until the copy is hybridized. Blocks of classes of `mxsame.nn` take both kinds of memory together,
+    and their shallow copies have graphs of their own.
 
     Examples
     --------
@@ -272,18 +274,17 @@ class GraphCache:
 
 
 class HybridBlock(mx.gluon.HybridBlock):
-    """`gluon.HybridBlock`, whose own `hybridize()` is :func:`mxsame.hybridize`.
+    """`gluon.HybridBlock` with :func:`mxsame.hybridize` and :func:`mxsame.export` as its methods.
 
-    A network derives from it as from Gluon's: parameters, names and files are the same.
+    Derive networks from it as from Gluon's class: parameters, names and files are the same.
 
-    `hybridize(active=True, max_graphs=128, **flags)` makes a graph for each shape signature, and `hybridize(False)`
-    takes that back. With a `backend` it is Gluon's own, and so is `export` then; else `export(path, epoch=0)` is
-    :func:`mxsame.export`.
+    `hybridize(active=True, max_graphs=128, **flags)` makes a graph for each shape signature; `hybridize(False)` undoes
+    it. With a `backend`, both `hybridize` and `export` are Gluon's own.
 
-    So is that of all layers of `mxsame.nn`. A parent decides for all that it calls. Below a Block that is not a
-    HybridBlock, such as `gluon.nn.Sequential`, this block has its own graphs as soon as the parent is hybridized. Below
-    a HybridBlock of Gluon it is a part of the parent's one graph for every size: derive the parent from this class, or
-    give it to `mxsame.hybridize`.
+    The outermost HybridBlock decides how the blocks that it calls run. Inside a Block that is not a HybridBlock, such
+    as `gluon.nn.Sequential`, this block has its own graphs as soon as the parent is hybridized. Inside a HybridBlock of
+    Gluon, it is a part of the parent's one graph for every size: derive the parent from this class, or call
+    `mxsame.hybridize(parent)`.
 
     Examples
     --------
@@ -330,7 +331,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         max_graphs: int = 128,
         **flags: Union[bool, int, None],
     ) -> None:
-        """Make a graph for each shape signature; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
+        """Make graphs of static shape; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
             super().hybridize(active, backend, clear, *flags_in_order, **flags)
             _give_back(self)
@@ -340,7 +341,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         hybridize(self, bool(active), max_graphs, **given)
 
     def export(self, path: FilePath, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
-        """Write the graph for every size; see :func:`mxsame.export`, which has one size as well."""
+        """Write the graph for every size; :func:`mxsame.export` can also write it for one size."""
         if _gluon.is_hybridized(self) and not _gluon.own_call(self):  # by Gluon, with a backend
             super().export(path, epoch, remove_amp_cast)
             return f"{path}-symbol.json", f"{path}-{epoch:04d}.params"

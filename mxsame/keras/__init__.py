@@ -1,15 +1,15 @@
-"""Keras's own names, arguments and kernel layouts on MXNet arrays, with Keras's padding.
+"""Keras's functions on MXNet arrays: its names, arguments, kernel layouts and padding.
 
 ==========  ===========================================================
-module      what it has
+module      contents
 ==========  ===========================================================
-`backend`   the functions of Keras 2's backend, `keras.backend.conv2d` and the like
-`ops`       those of Keras 3, `keras.ops.conv` and the like
-`layouts`   kernels from Keras to MXNet and back
+`backend`   functions of Keras 2's `keras.backend`, such as `conv2d`
+`ops`       functions of Keras 3's `keras.ops`, such as `conv`
+`layouts`   converts kernels from Keras's order of axes to MXNet's, and back
 `plugin`    `install`, `uninstall` and `installed`: exact layers in keras-mxnet
 ==========  ===========================================================
 
-Importing this imports neither TensorFlow nor Keras.
+This package imports neither TensorFlow nor Keras.
 """
 
 from typing import Any

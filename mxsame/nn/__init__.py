@@ -1,5 +1,7 @@
-"""Gluon layers with Keras's padding: arguments, parameter names and shapes of `mxnet.gluon.nn`, `padding="same"`; and
-Gluon's containers. All are hybridized by `mxsame.hybridize`."""
+"""Gluon layers with `padding="same"` as in Keras, and Gluon's containers.
+
+Arguments, parameter names and shapes are those of `mxnet.gluon.nn`. The `hybridize()` of all of them is
+`mxsame.hybridize`."""
 
 from typing import Any
 

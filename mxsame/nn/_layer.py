@@ -112,7 +112,7 @@ class Layer(Checked, HybridBlock):
         try:
             return super().forward(x)
         except ValueError as error:
-            raise ValueError(f"layer {self.name}: {error}") from None
+            raise validation.InvalidValue(f"layer {self.name}: {error}") from None
 
     @property
     def _kwargs(self) -> GluonArguments:
@@ -140,7 +140,8 @@ class Layer(Checked, HybridBlock):
         shape = x.shape
         self._check_shape(shape)
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
-            raise TypeError(f"data must be an mx.np.ndarray in np mode (npx.set_np); {operands.received('data', x)}")
+            rule = "data must be an mx.np.ndarray in np mode (npx.set_np)"
+            raise validation.InvalidType(f"{rule}; {operands.received('data', x)}")
         _, outputs = lengths(self._call.windows(shape[1:-1] if self._channels_last else shape[2:]))
         validation.check_element_count("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
         for parameter in _gluon.own_parameters(self).values():
@@ -198,7 +199,8 @@ class ConvolutionLayer(Layer):
         try:
             return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
         except AssertionError as error:
-            raise ValueError(f"params must fit the layer: {error}; {validation.received(params=self.params)}") from None
+            received = validation.received(params=self.params)
+            raise validation.InvalidValue(f"params must fit the layer: {error}; {received}") from None
 
     def _weights(self, in_channels: int) -> dict:
         """Returns the first two lengths of each weight, with channels first."""
@@ -241,5 +243,5 @@ def _check_initializer(name: str, init: Any) -> None:
         mx.init.create(init)
     except Exception:
         rule = f"{name} must be the name of an initializer, an mx.init.Initializer or None"
-        error = ValueError if isinstance(init, str) else TypeError
+        error = validation.InvalidValue if isinstance(init, str) else validation.InvalidType
         raise error(f"{rule}; {validation.received(**{name: init})}") from None

@@ -43,7 +43,7 @@ class _DepthwiseConv(_Depthwise):
         m, the outputs of each channel; 1 by default.
     in_channels : int
         Channels of the data; 0, the default, to take them from the first input. A layer that is first called inside a
-        parent hybridized by `net.hybridize()` may need it: a graph cannot be built without.
+        parent hybridized by `net.hybridize()` may need it: without it, the graph cannot be built.
 
     Inputs
     ------

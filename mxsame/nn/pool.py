@@ -32,13 +32,13 @@ class _Pool(Layer):
 
 
 class _MaxPool(_Pool):
-    """Max pooling with Keras's padding; padding never wins, see :func:`mxsame.ops.max_pool`.
+    """Max pooling with Keras's padding, which is never the maximum; see :func:`mxsame.ops.max_pool`.
 
     The rule of "same" is that of :class:`mxsame.nn.Conv2D`, with the pool size for the kernel size.
 
-    Under `net.hybridize()` of Gluon's containers, windows of 2 with stride 2 do not take an axis of one element, and an
-    infinity can become NaN in the outputs of windows next to it, if the pool size is 3 with stride 2, say.
-    `mxsame.hybridize` has neither limit, and files of `mxsame.export` not the first one.
+    Under `net.hybridize()` of Gluon's containers, windows of 2 with stride 2 do not take an axis of one element. With
+    other windows, such as 3 with stride 2, an infinity can become NaN in the outputs of neighboring windows.
+    `mxsame.hybridize` has neither limit; files of `mxsame.export` have only the second one.
 
     Parameters
     ----------

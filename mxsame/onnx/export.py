@@ -49,46 +49,46 @@ def export_onnx(
     tolerance: Optional[float] = None,
     progress: Optional[Progress] = None,
 ) -> str:
-    """Write a network as an ONNX file, in which SAME is nothing but the pads of ONNX's own operators.
+    """Write a network as an ONNX file, in which SAME becomes the pads of ONNX's own operators.
 
-    The file is checked by `onnx.checker` with full shape inference, and compared with the net on the same data, by
-    onnxruntime; it is written only if both agree. Needs the package onnx; if onnxruntime is not installed, the
-    file is not compared, and a warning says so.
+    `onnx.checker` checks the file with full shape inference, and onnxruntime runs it on the data that the net gets; it
+    is written only if the outputs agree. This needs the package onnx. If onnxruntime is not installed, the outputs are
+    not compared, and a warning is issued.
 
     Parameters
     ----------
     net : gluon.HybridBlock
         Initialized, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
-        SymbolBlock of files. Its type is float32, float64 or float16. A deployed net is exported, too, but the slices
-        of some transposed convolutions are left in its file; give the net that it was made of.
+        SymbolBlock of files. Its type is float32, float64 or float16. A deployed net can be exported, too, but some
+        transposed convolutions keep a slice in its file: prefer the net that was deployed.
     path : str or path
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
-        A net of a Keras model of static shape has its own by default. None for a size makes the file serve every length
-        of that axis. For an array of integers, the file has an input of these.
+        By default, the input shape of the Keras model, if that is static. If a size is None, the file takes every
+        length of that axis. If an array of integers is given, the file has an input of integers.
     opset : int
         The version of ONNX's operators: from 13 to the newest that the installed onnx supports.
     dynamic_batch : bool
-        Whether the file serves every batch.
+        Whether the file takes every batch.
     dynamic_size : bool
-        Whether the file serves every size, which the net must take: a model of Keras with a fixed size does not, nor a
-        deployed net. Pads that depend on the size are left to ONNX's `auto_pad`, which supports no dilation in some
-        runtimes; a layer that `auto_pad` cannot express is a `ValueError`.
+        Whether the file takes every size. The net must take every size, too, which excludes Keras models of a fixed
+        size and deployed nets. Pads that depend on the size become ONNX's `auto_pad`, which some runtimes do not
+        support with dilation; a layer that `auto_pad` cannot express raises a `ValueError`.
     fold : bool
-        Whether parts that depend on parameters only are computed, and batch norms folded into weights, as by
-        `mxsame.deploy`.
+        Whether to compute parts that depend on parameters only, and to fold batch norms into weights, as
+        `mxsame.deploy` does.
     input_names, output_names : sequence of str, optional
         By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
     data : array, or list of arrays, optional
-        The data of the comparison, of `input_shape`. By default numbers between -1 and 1, which test little of a
-        network that takes pixels of 0 to 255, and indices that there are.
+        The data of the comparison, of `input_shape`. By default, valid indices and numbers between -1 and 1; these are
+        a weak test of a network that takes pixels of 0 to 255.
     tolerance : float, optional
-        By how much the file may differ from the net, relative to the largest element of an output. The default is 1e-4
-        in float32, or ten times what float32 itself costs the net (at most 1e-2), 1e-7 in float64, 2e-2 in float16.
-        Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's own.
+        By how much the file may differ from the net, relative to the largest element of an output. The default is 1e-7
+        in float64, 2e-2 in float16, and in float32 1e-4, or ten times the net's own rounding error, at most 1e-2.
+        Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's sigmoid.
     progress : function of (stage, done, total), optional
-        Called with the name of what is being done, and how many of its parts are done: "writing operators", 3, 20.
+        Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20.
 
     Returns
     -------
@@ -97,9 +97,9 @@ def export_onnx(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialized or cannot be traced, and operators or arguments of which ONNX
-        has no exact equivalent, all of them at once, with the paths to them; and for a file that onnx's checker or ONNX
-        Runtime refuses, whose outputs differ from the net's, or that cannot be written.
+        For wrong arguments, a net that is not initialized or cannot be traced, and operators or arguments without an
+        exact equivalent in ONNX, all of them at once, with the paths to them; and for a file that onnx's checker or
+        ONNX Runtime refuses, whose outputs differ from the net's, or that cannot be written.
     ImportError
         If onnx is not installed.
 

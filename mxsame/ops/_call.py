@@ -51,7 +51,7 @@ def run(call: Call, **named: Any) -> Any:
             operator = call.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
             advice = "give an input_shape" if inputs.target.purpose in WRITTEN else GIVE_SHAPE
-            raise ValueError(f"{error}; {advice}") from None
+            raise validation.InvalidValue(f"{error}; {advice}") from None
         if key is not None:
             if len(_OPERATORS) >= MOST_OPERATORS:
                 _OPERATORS.clear()

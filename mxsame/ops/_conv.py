@@ -51,12 +51,12 @@ def conv(
     strides, dilation : int or one int per axis
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
-        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). Refused with it: an even kernel of
-        stride 1 along the third axis, which has n + 1 outputs there.
+        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). It refuses an even kernel with stride
+        1 along the third axis, for which keras-mxnet has n + 1 outputs.
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph is right for every size.
 
     Returns
     -------

@@ -227,7 +227,7 @@ def canonical(call: Record, rank: int) -> Record:
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:
     """Returns a number of channels from an argument and from the shape of an array, which must agree."""
     if given is None and actual is None:
-        raise ValueError(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
+        raise validation.InvalidValue(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
     number: int = actual if given is None else validation.integer(name, given, 1)  # type: ignore[assignment]
     validation.check_equal(name, number, source, actual)
     return number

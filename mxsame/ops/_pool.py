@@ -33,7 +33,7 @@ def max_pool(
     *,
     ceil_mode: bool = False,
 ) -> Array:
-    """Compute the maximum over windows of the data; padding never wins.
+    """Compute the maximum over windows of the data; padding is never the maximum.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def max_pool(
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
-        padding element is at the start, and averages count padding. Refused with it: an even pool size of stride 1,
-        which has n + 1 outputs there, except along the first of three axes.
+        padding element is at the start, and averages count padding. It refuses an even pool size with stride 1, for
+        which keras-mxnet has n + 1 outputs, except along the first of three axes.
         Explicit pads must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -127,8 +127,8 @@ def lp_pool(
 ) -> Array:
     """Compute the root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
 
-    Powers are of signed values, as in MXNet's Pooling: the result is the Lp norm for p = 2, and for data that is not
-    negative. The gradient is not defined for a window with only zeros.
+    Signed values are raised to the power, as in MXNet's Pooling: the result is the Lp norm if p is 2, or if the data is
+    not negative. The gradient of a window that has only zeros is not defined.
 
     Arguments are those of :func:`max_pool`, and:
 

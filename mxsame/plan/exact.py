@@ -142,7 +142,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     exact = ", ".join(exact_plans(windows, operator, allowed if forces else None)) or "none"
     name, value = ("strategy", strategy) if forces else ("allowed", allowed)
     rule = f"{name} must {'be one' if forces else 'have one'} that is exact for this layer ({exact})"
-    raise ValueError(f"{rule}; received {name}={value!r}, {given}")
+    raise validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")
 
 
 def forced() -> Optional[str]:

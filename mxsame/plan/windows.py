@@ -320,7 +320,7 @@ def _check_no_window_is_empty(window: Window) -> None:
         rule, given = "ceil_mode must leave no window without an element of the data", describe_windows([window], True)
         if window.size is None:
             raise validation.DynamicShapeError(f"{rule}, for any size that is possible; received {given}")
-        raise ValueError(f"{rule}; received {given}")
+        raise validation.InvalidValue(f"{rule}; received {given}")
 
 
 @validation.check_arguments

@@ -17,7 +17,7 @@ from mxsame import _gluon, onednn_blocks, tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.scope import deferred_in_trace, target_of
-from mxsame.validation import received
+from mxsame.validation import InvalidValue, received
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
@@ -184,7 +184,7 @@ def squeeze_all(F: Any, x: Any, axis: Sequence[int]) -> Any:
         rule = (
             "data must have a batch of 2 or more: Keras's squeeze takes a batch of 1 away, too, unless it has an axis"
         )
-        raise ValueError(f"{rule}; {received(**{'data.shape': shape})}")
+        raise InvalidValue(f"{rule}; {received(**{'data.shape': shape})}")
     return F.squeeze(x, axis=axis) if axis else F.identity(x)
 
 
@@ -286,7 +286,7 @@ def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     else:
         count = math.prod(shape[1:])
         if count % product or (-1 not in to and count != product):
-            raise ValueError(f"data must have elements for {tuple(to)}; {received(**{'data.shape': shape})}")
+            raise InvalidValue(f"data must have elements for {tuple(to)}; {received(**{'data.shape': shape})}")
     return F.reshape(x, shape=to)
 
 

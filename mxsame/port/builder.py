@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import itertools
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -14,12 +13,12 @@ from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, Ten
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
 from mxsame.port.values import Value, with_mask
-from mxsame.validation import check, received
+from mxsame.validation import InvalidValue, Refusal, check, received
 
 MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
 
 
-class Refused(ValueError):
+class Refused(InvalidValue, shown=ValueError):
     """What a model is refused for, each with the name of its layer."""
 
     def __init__(self, reasons: List[str]):
@@ -28,19 +27,6 @@ class Refused(ValueError):
         several = [f"the model is refused for {count} reasons"] if count > 1 else []
         more = [f".. and {count - MOST_REASONS} more"] if count > MOST_REASONS else []
         super().__init__("\n".join([*several, *self.reasons[:MOST_REASONS], *more]))
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Returns whether an error was raised by a statement of this package, as a refusal is, and not by Python, NumPy or
-    MXNet in what a statement does: their words are no reasons."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None or not isinstance(error, (ValueError, TypeError)):
-        return trace is None
-    frame = trace.tb_frame
-    is_raised = frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    return is_raised and str(frame.f_globals.get("__name__")).partition(".")[0] == "mxsame"
 
 
 @contextlib.contextmanager
@@ -193,7 +179,7 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
 def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Value] = (), before: str = "",
            is_replaceable: bool = True) -> str:  # fmt: skip
     """Returns why a layer is refused, by its name, and what helps: another block, if it is not the user's already."""
-    is_own = is_refusal(error)
+    is_own = isinstance(error, Refusal)
     if is_own:
         text = " ".join(str(error).split()) + before
     elif isinstance(error, KeyError):
@@ -202,7 +188,8 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence
         text = f"inputs must have shapes that fit the layer; {received(shapes=[x.shape for x in inputs])}{before}"
     else:
         shapes = [x.shape for x in inputs]
-        text = f"its configuration must be as Keras writes it, and fit its inputs; {received(shapes=shapes)}{before}"
+        rule = "its configuration must be one that Keras writes and from_keras reads, and fit its inputs"
+        text = f"{rule}; {received(shapes=shapes)}{before}"
     if is_replaceable and is_own and not isinstance(error, NotReplaceable):
         replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
         text += f"; {replacing} replaces the layer"
@@ -221,7 +208,7 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
         layer, _, call = calls[key]
         needed = {(tensor.layer, tensor.call): None for tensor in call.tensors()}
         for source in needed.keys() - calls.keys():
-            raise ValueError(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
+            raise InvalidValue(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
         missing = [source for source in needed if source not in done]
         rule = f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle"
         check(not missing or key not in begun, rule)

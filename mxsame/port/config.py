@@ -10,7 +10,7 @@ import numpy as np
 
 from mxsame.port import types
 from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves, mapped
-from mxsame.validation import check, received
+from mxsame.validation import InvalidValue, check, received
 
 MODELS = ("Sequential", "Functional", "Model")
 LAYERS_WITHOUT_TRAINABLE = re.compile(r"InputLayer|SpatialDropout\dD|Discretization")  # in configurations of Keras 3
@@ -25,9 +25,9 @@ def model_of(entry: Any, version: int) -> Model:
         return _model(*_class_and_config(entry), version, 0)
     except NOT_AS_KERAS_WRITES:
         rule = "a model's configuration must have class_name, config and layers as Keras writes them"
-        raise ValueError(f"{rule}; {received(config=entry)}") from None
+        raise InvalidValue(f"{rule}; {received(config=entry)}") from None
     except RecursionError:
-        raise ValueError("a model's configuration must not be nested that deeply") from None
+        raise InvalidValue("a model's configuration must not be nested that deeply") from None
 
 
 def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
@@ -40,12 +40,12 @@ def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) ->
     try:
         Config(config).refuse_unread(OF_MODELS)
     except ValueError as error:
-        raise ValueError(f"model {config.get('name')!r}: {error}") from None
+        raise InvalidValue(f"model {config.get('name')!r}: {error}") from None
     if class_name == "Sequential":
         return _sequential(config, version, depth)
     if class_name in MODELS and "output_layers" in config:
         return _functional(config, version, depth)
-    raise ValueError(
+    raise InvalidValue(
         "a model must be Sequential or Functional (a class of your own may compute anything: if it does not, take "
         f"keras.Model(model.inputs, model.outputs)); {received(class_name=class_name)}"
     )
@@ -129,7 +129,7 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
         try:
             layers.append(_layer(entry, version, depth))
         except NOT_AS_KERAS_WRITES:
-            raise ValueError(f"layers must be written as Keras writes them; {received(layer=entry)}") from None
+            raise InvalidValue(f"layers must be written as Keras writes them; {received(layer=entry)}") from None
     names = [layer.name for layer in layers]
     double = next((name for name, count in Counter(names).items() if count > 1), None)
     check(double is None, f"layers of a model must have different names; received {double!r} more than once")

@@ -39,7 +39,7 @@ def from_keras(
     padding: Optional[Literal["keras-mxnet"]] = None,
     progress: Optional[Progress] = None,
 ) -> Network:
-    """Read a Keras model as a Gluon network with its weights: same inputs, same outputs.
+    """Read a Keras model as a Gluon network with the same inputs, outputs and weights.
 
     Parameters
     ----------
@@ -47,34 +47,37 @@ def from_keras(
         An `.h5` file of a whole model, a `.keras` archive, the JSON of `model.to_json()` in a file or as it is, or a
         model of `tf.keras` or Keras 3. Files are read without TensorFlow and Keras; nothing in them is executed.
     weights : path, optional
-        An `.h5` or `.weights.h5` file, which a JSON file needs, or a `.keras` archive.
+        An `.h5` or `.weights.h5` file, or a `.keras` archive, for a model that is given as JSON.
     layout : "NCHW", "NHWC" or one of their relatives, optional
-        In which order inputs and outputs of that many axes have theirs, of which there must be one; that of the model
-        by default.
+        The order of axes of all inputs and outputs with that number of axes, at least one of them; by default the
+        model's.
     custom : dict, optional
-        For what is not Keras's own, or not supported. By the name of a class, of a layer or of a function between
-        layers: a function of (config, weights) that returns a HybridBlock, which takes arrays in Keras's order of axes
-        and of the model's types (bools, integers of 8 and 16 bits and float16 as float32), and the mask of the first if
-        its `hybrid_forward` has a parameter `mask`; its outputs have that mask if it has `supports_masking`. What a
-        layer or a function is called with besides arrays is in the configuration: by its name, and what has none in the
-        list `args`, with None for each array. Or the name of the layer of Keras that the class is, with all keys of its
-        configuration, as `{"MyLSTM": "LSTM"}`. Or a function of (config) that returns the `{"class_name": ..,
-        "config": ..}` of such a layer, or a list of them, one after the other, of which the first has the weights. By
-        the name of an activation, "<lambda>" if it has none: a function of (F, x), as `{"swish2": lambda F, x: x *
-        F.sigmoid(2 * x)}`. Errors in a function are raised as they are.
+        Replacements for classes, layers and functions that are not Keras's own, or not supported. A key is the name of
+        a class, a layer, a function between layers, or an activation ("<lambda>" if that has no name). A value is
+
+        - a function of (config, weights) that returns a HybridBlock. The block takes arrays in Keras's order of axes
+          and of the model's types (bools, integers of 8 and 16 bits, and float16 as float32). It gets the mask of the
+          first array if its `hybrid_forward` has a parameter `mask`, and passes it on if it has `supports_masking`.
+          Other arguments of a call are in the configuration: by name, or in the list `args`, with None for each array.
+        - the name of the Keras layer that a class is, with all keys of its configuration: `{"MyLSTM": "LSTM"}`.
+        - a function of (config) that returns the `{"class_name": .., "config": ..}` of such a layer, or a list of such
+          layers, which run one after the other; the first has the weights.
+        - for an activation, a function of (F, x): `{"swish2": lambda F, x: x * F.sigmoid(2 * x)}`.
+
+        Errors in a function are raised as they are.
     outputs : str or list of str, optional
-        The layers whose outputs the network has in place of the model's, as `"block5_pool"`; the layers after them are
-        left out, and so are inputs that they do not need. "base/conv" is a layer of a nested model.
+        The layers whose outputs the network returns instead of the model's: "block5_pool". The layers after them, and
+        inputs that they do not need, are left out. "base/conv" is a layer of a nested model.
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
     progress : function of (stage, done, total), optional
-        Called with the name of what is being done, and how many of its parts are done: "building layers", 3, 20.
+        Called with the name of a stage, and how many of its parts are done: "building layers", 3, 20.
 
     Returns
     -------
     HybridBlock
-        Its children and parameters have the names of Keras's layers. Layers that are not trainable have parameters
-        without gradients.
+        Its children and parameters have the names of Keras's layers. Parameters of layers that are not trainable have
+        no gradients.
 
     Raises
     ------
@@ -83,18 +86,18 @@ def from_keras(
 
     Notes
     -----
-    Inputs have the lengths that the model declares, and any where it has None, as in Keras. Arrays of others are a
-    `ValueError`; graphs and files of the network refuse them with an error of an operator `data_must_be_..`.
+    Inputs have the lengths that the model declares, and any length for None, as in Keras. Other lengths raise a
+    `ValueError`; in graphs and files of the network, they raise an error of an operator `data_must_be_..`.
 
-    Inputs are cast to the types that the model declares; graphs and files of the network do so with integers, and leave
-    floats as they are. Integers of the model stay integers, by TensorFlow's rules or those of Keras 3, or the layer is
-    refused by name; bools are ones and zeros of float32.
+    Inputs are cast to the types that the model declares; graphs and files of the network cast integers only. Integers
+    of the model stay integers, by TensorFlow's rules or those of Keras 3, or the layer is refused by name. Bools become
+    ones and zeros of float32.
 
-    Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not taken over. A batch
-    norm moves its statistics when gradients are computed, by the biased variance.
+    Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not read. A batch
+    norm updates its statistics, with the biased variance, when gradients are computed.
 
-    Layers of noise are left out of what `net.export`, `mxsame.export` and `mxsame.deploy` write. In a file that Gluon's
-    `export` writes of a block around the network they remain, and add zeros.
+    `net.export`, `mxsame.export` and `mxsame.deploy` leave out layers of noise. If Gluon's `export` writes a block
+    around the network, they stay in the file, and add zeros.
 
     Examples
     --------
@@ -194,21 +197,21 @@ def _turned_rank(model: Model, layout: Optional[str]) -> int:
 def to_keras_weights(
     net: Network, path: FilePath, *, custom: Optional[Mapping[str, Callable[[Any], Sequence[Any]]]] = None
 ) -> None:
-    """Write the weights of a net from :func:`mxsame.from_keras` as a file that `model.load_weights` takes.
+    """Write the weights of a net from :func:`mxsame.from_keras` to a file for Keras's `model.load_weights`.
 
-    A `path` that ends in `.weights.h5` gets the format of Keras 3, which tf.keras 2.13 reads, too; another `.h5` file
-    has the older format, which every Keras reads.
+    A `path` that ends in `.weights.h5` gets the format of Keras 3, which tf.keras 2.13 reads, too; any other `.h5` file
+    gets the older format, which every Keras reads.
 
-    `custom` is for layers that were given to :func:`from_keras` so, and have weights: the name of a class or of a
-    layer, and a function of the block that returns the layer's arrays, as Keras has them and in its order.
+    `custom` is needed if a custom layer of :func:`from_keras` has weights. It maps the name of the class or layer to a
+    function of the block that returns the layer's arrays, as Keras has them and in its order.
 
-    A net that was read with `outputs` is for `keras.Model(model.inputs, the outputs of these layers)`. Where `gluon.nn`
-    or `mxsame.nn` layers have taken the place of others (`Network.replace`), the file is for
-    a model with Keras's layers of the same names and classes there: `Dense`, and convolutions with channels first.
+    The weights of a net that was read with `outputs` are for `keras.Model(model.inputs, the outputs of these layers)`.
+    If layers were replaced (`Network.replace`) by layers of `gluon.nn` or `mxsame.nn`, the weights are for a model that
+    has Keras's layers of the same names and classes there: `Dense`, and convolutions with channels first.
 
     Raises `TypeError` for another net, and `ValueError` for a path that does not end in .h5, for a custom layer with
-    weights that has no function or is in a nested model, whose order of weights is not known, and for any other block
-    in place of a layer.
+    weights that has no function or is in a nested model, whose order of weights is not known, and if any other block
+    replaces a layer.
 
     >>> import mxsame
     >>> def trained(path):

@@ -22,7 +22,7 @@ from mxsame.port.steps import inferred_types
 from mxsame.port.table import KERAS, LAYERS, TAKES, Row
 from mxsame.port.types import GIVEN, OWN, known as known_type
 from mxsame.port.values import Operand, Value
-from mxsame.validation import check, check_type
+from mxsame.validation import InvalidType, check, check_type
 
 
 class CustomRows:
@@ -168,7 +168,7 @@ def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) 
             block = make({**site.config, **given}, [np.asarray(array) for array in layer.weights])
         known.is_users = True
         if not isinstance(block, mx.gluon.HybridBlock):
-            raise TypeError(f"custom must return a HybridBlock; received a {type(block).__name__}")
+            raise InvalidType(f"custom must return a HybridBlock; received a {type(block).__name__}")
         known.block = block
         layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
         if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from mxsame.validation import check, received
+from mxsame.validation import InvalidValue, check, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
@@ -42,7 +42,7 @@ class LayerCall:
         return leaves([*self.args, *self.kwargs.values()], Tensor)
 
 
-class NotReplaceable(ValueError):
+class NotReplaceable(InvalidValue, shown=ValueError):
     """Why a layer is refused, if another block in its place would not help: its weights, or its type."""
 
 
@@ -221,7 +221,7 @@ def function_name(spec: Any) -> Optional[str]:
             return "<lambda>"
         if isinstance(name, str):
             return name
-    raise ValueError(f"activation must be a name; {received(activation=spec)}")
+    raise InvalidValue(f"activation must be a name; {received(activation=spec)}")
 
 
 def why_more_weights(layer: Layer) -> str:

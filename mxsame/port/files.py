@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 import numpy as np
 
 from mxsame.installation.requirements import install
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
 LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may have
@@ -60,7 +60,7 @@ def opened(path: Any, name: str) -> Contents:
     empty = ", a folder" if os.path.isdir(path) else ", which is empty"
     missing = "" if start else empty if os.path.exists(path) else ", which does not exist"
     received = _other_format(path, start) or repr(path) + missing
-    raise ValueError(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
+    raise InvalidValue(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
 
 
 def _other_format(path: str, start: bytes) -> Optional[str]:
@@ -88,7 +88,7 @@ def parsed(text: bytes, where: str) -> Dict[str, Any]:
         value = json.loads(text)
         value = json.loads(value) if isinstance(value, str) else value  # as json.dump(model.to_json()) leaves it
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} must hold JSON: {type(error).__name__}: {error}") from None
+        raise InvalidValue(f"{where} must hold JSON: {type(error).__name__}: {error}") from None
     check(isinstance(value, dict), f"{where} must hold a JSON object; received a {type(value).__name__}")
     return value
 
@@ -107,7 +107,7 @@ def _archive(path: str) -> Contents:
             )
             weights = _weights(archive, path) if WEIGHTS in names else None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError) as error:
-        raise ValueError(f"{path} must be a whole zip archive: {error}") from None
+        raise InvalidValue(f"{path} must be a whole zip archive: {error}") from None
     return Contents(config, metadata.get("keras_version"), weights)
 
 
@@ -181,7 +181,7 @@ def _hdf5(file: Any, where: str) -> Any:
     try:
         return h5py_module().File(file, "r")
     except (OSError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{where} must be a whole HDF5 file: {error}") from None
+        raise InvalidValue(f"{where} must be a whole HDF5 file: {error}") from None
 
 
 @contextlib.contextmanager
@@ -190,7 +190,7 @@ def _readable(where: str) -> Iterator[None]:
     try:
         yield
     except (OSError, KeyError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{where} cannot be read: {error}") from None
+        raise InvalidValue(f"{where} cannot be read: {error}") from None
 
 
 def member(group: Any, path: str, kind: str) -> Any:
@@ -261,7 +261,7 @@ def _decoded(value: Any, where: str) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where} must be UTF-8: {error}") from None
+        raise InvalidValue(f"{where} must be UTF-8: {error}") from None
 
 
 def text(thing: Any, name: str) -> Optional[str]:
@@ -281,4 +281,4 @@ def texts(thing: Any, name: str) -> Optional[List[str]]:
         if part is None:
             return parts if number else None
         parts += [_decoded(entry, name) for entry in np.ravel(part)]
-    raise ValueError(f"{name} of {thing.name} must have at most 10,000 parts")
+    raise InvalidValue(f"{name} of {thing.name} must have at most 10,000 parts")

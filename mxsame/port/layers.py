@@ -22,7 +22,7 @@ from mxsame.port.rows._shared import BIAS, KERNEL
 from mxsame.port.site import Known, Site
 from mxsame.port.table import AS_IT_IS, TAKES, Row
 from mxsame.port.values import Operand, Value
-from mxsame.validation import check, check_type, flag, most_alike
+from mxsame.validation import InvalidValue, check, check_type, flag, most_alike
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
 MOST_SHOWN = 12  # names in a message
@@ -150,7 +150,7 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
         alike = most_alike(name, named)
         shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
         hint = f"did you mean {alike!r}?" if alike else f"it has {shown}"
-        raise ValueError(f"the network has no layer {name!r}; {hint}")
+        raise InvalidValue(f"the network has no layer {name!r}; {hint}")
     return inner[0]
 
 
@@ -206,7 +206,7 @@ def _called(
     except (ValueError, mx.base.MXNetError) as error:
         shapes = [tuple(x.ordered(x.shape)) for x in arrays]
         received = validation.received(shapes=shapes)
-        raise ValueError(f"block must take what the layer takes; {received}; {errors.reason(error)}") from None
+        raise InvalidValue(f"block must take what the layer takes; {received}; {errors.reason(error)}") from None
 
 
 def _initialize(block: Any, arrays: Sequence[Value], contexts: Sequence[Any]) -> None:

@@ -20,7 +20,7 @@ from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.validation import check, check_not_empty, check_shape, check_type
+from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type
 
 
 class Built(NamedTuple):
@@ -164,7 +164,7 @@ class Network(HybridBlock):
             model.layers[position] = before
             if isinstance(error, Refused):
                 rule = f"the network must run with the new layer {'/'.join(path)!r}"
-                raise ValueError(f"{rule}: {'; '.join(error.reasons)}") from None
+                raise InvalidValue(f"{rule}: {'; '.join(error.reasons)}") from None
             raise
         place_weights(known.layer, block)
         self._take(built)
@@ -232,7 +232,7 @@ class Network(HybridBlock):
         """Returns the inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others; of the
         type that the model declares, or that of the parameters."""
         if len(arrays) != len(self.inputs):
-            raise TypeError(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
+            raise InvalidType(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
         for array in arrays:
             operands.check_array("data", array)
         known = ((value, tensors.known_shape(array)) for value, array in zip(self.inputs, arrays))
@@ -267,7 +267,7 @@ def _check_names(steps: Sequence[Step]) -> None:
 def check_network(net: Any) -> None:
     """Raises a `TypeError` for another net."""
     if not isinstance(net, Network):
-        raise TypeError(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
+        raise InvalidType(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
 
 
 @deferred_in_trace

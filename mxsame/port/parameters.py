@@ -11,7 +11,7 @@ from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port.description import Layer, why_more_weights
-from mxsame.validation import check, received
+from mxsame.validation import InvalidValue, check, received
 
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
 
@@ -98,7 +98,7 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
     try:
         array = conversion.to_mxnet(array)
     except ValueError:
-        raise ValueError(f"{role} must have the axes of its layer; {received(shape=stored)}") from None
+        raise InvalidValue(f"{role} must have the axes of its layer; {received(shape=stored)}") from None
     expected = tuple(parameter.shape)
     fits = len(expected) == array.ndim and all(want in (have, 0, -1) for want, have in zip(expected, array.shape))
     rule = f"{role} must have the shape {expected} in MXNet's order of axes, as the configuration has it"

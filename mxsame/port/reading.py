@@ -26,7 +26,8 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     """
     is_live = hasattr(source, "to_json") and hasattr(source, "layers")
     if not is_live and not isinstance(source, (str, os.PathLike)):
-        raise TypeError(f"source must be a path or a Keras model; received source of type {type(source).__name__}")
+        kind = type(source).__name__
+        raise validation.InvalidType(f"source must be a path or a Keras model; received source of type {kind}")
     contents = files.opened(_json_of(source) if is_live else source, "source")
     rule = "source must hold a model's configuration: give the JSON of model.to_json() as source, and this as weights"
     validation.check(contents.config is not None, f"{rule}; received {str(source)!r}, which holds weights only")
@@ -59,7 +60,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     elif is_live:
         _take_live(model, source)
     elif any(layer.roles for layer in model.walk()):
-        raise ValueError("weights must be given: the source holds a configuration only")
+        raise validation.InvalidValue("weights must be given: the source holds a configuration only")
     return model
 
 
@@ -67,7 +68,7 @@ def _json_of(model: Any) -> str:
     try:
         return str(model.to_json())
     except (NotImplementedError, TypeError) as error:
-        raise ValueError(f"source must be a Sequential or functional model: {error}") from None
+        raise validation.InvalidValue(f"source must be a Sequential or functional model: {error}") from None
 
 
 def _major(contents: files.Contents) -> int:

@@ -13,7 +13,7 @@ from mxsame.port.description import listed
 from mxsame.port.network import Network, check_network
 from mxsame.tensors.difference import difference
 from mxsame.types import Arrays, KerasModel
-from mxsame.validation import check, check_arguments, check_type
+from mxsame.validation import InvalidValue, check, check_arguments, check_type
 
 
 class Line(NamedTuple):
@@ -152,4 +152,4 @@ def _output(layer: Any, names: Sequence[str]) -> Any:
         sources = [tensor._keras_history[0].name for tensor in listed(node.input_tensors)]
         if set(sources) <= set(names):
             return listed(node.outputs)[0]
-    raise ValueError(f"layer {layer.name!r} must be called in the model")
+    raise InvalidValue(f"layer {layer.name!r} must be called in the model")

@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks, types
 from mxsame.port.parameters import SAME, set_parameter
 from mxsame.port.values import Size, Value
-from mxsame.validation import check_element_count
+from mxsame.validation import InvalidType, check_element_count
 
 LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
 
@@ -158,7 +158,7 @@ def _traced(block: Any, inputs: Sequence[Value]) -> Tuple[List[str], Any]:
     outputs = block(*map(mx.sym.var, names))
     outputs = outputs if isinstance(outputs, list) else [outputs]
     if any(not isinstance(out, mx.sym.Symbol) or len(out.list_outputs()) != 1 for out in outputs):
-        raise TypeError("outputs of a block must be Symbols of one output each")
+        raise InvalidType("outputs of a block must be Symbols of one output each")
     return names, mx.sym.Group(outputs)
 
 

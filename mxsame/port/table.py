@@ -19,7 +19,7 @@ from mxsame.port import types
 from mxsame.port.description import Layer, LayerCall, Weight, is_off, leaves, mapped, snake_case
 from mxsame.port.site import Site
 from mxsame.port.values import Lengths, Operand, Sized, Value, refuse_lengths, with_mask
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
 
 def _each(method: str) -> Callable:
@@ -117,7 +117,7 @@ class Row:
             if key in kinds or (more and name not in ANYWHERE):
                 named[key] = value
             elif name not in ANYWHERE and not is_off(value):
-                raise ValueError(f"argument {name} must not be given; {validation.received(**{name: value})}")
+                raise InvalidValue(f"argument {name} must not be given; {validation.received(**{name: value})}")
         free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
         named.update(zip(free, args))
         named = {name: each if self.kinds.get(name) in (OPERAND, SIZED) else mapped(each, np.ndarray, np.ndarray.tolist)

@@ -29,7 +29,8 @@ def check(name: str, array: Any) -> None:
         _check_symbol(name, array)
         return
     if not isinstance(array, mx.nd.NDArray):
-        raise TypeError(f"{name} must be an NDArray, a Symbol or an mx.np.ndarray; {received(name, array)}")
+        rule = f"{name} must be an NDArray, a Symbol or an mx.np.ndarray"
+        raise validation.InvalidType(f"{rule}; {received(name, array)}")
     _check_dense(name, array.stype)
     _check_float_type(name, array)
     # In np mode MXNet's operators seem to take an empty array, and fail at the next wait.
@@ -107,7 +108,7 @@ def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
     """Raises unless an array's kind, type and device are the data's."""
     kind = _kind(data)
     if _kind(array) != kind:
-        raise TypeError(f"{name} must be of the same kind as {data_name}, {kind}; {received(name, array)}")
+        raise validation.InvalidType(f"{name} must be of the same kind as {data_name}, {kind}; {received(name, array)}")
     if isinstance(data, mx.nd.NDArray):
         dtype = array.dtype if are_cast(array, data) else data.dtype
         check_fits(name, array, data_name, [dtype], [data.ctx])
@@ -161,7 +162,7 @@ def _kind(array: Any) -> str:
 def check_array(name: str, array: Any) -> None:
     """Raises a `TypeError` for anything but an NDArray or a Symbol."""
     if not isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)):
-        raise TypeError(f"{name} must be an NDArray or a Symbol; {received(name, array)}")
+        raise validation.InvalidType(f"{name} must be an NDArray or a Symbol; {received(name, array)}")
 
 
 def received(name: str, array: Any) -> str:

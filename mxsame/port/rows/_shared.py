@@ -22,7 +22,7 @@ from mxsame.port.activations import (
 from mxsame.port.builder import users_code
 from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
 from mxsame.port.table import LAYERS, Site, Value, in_place
-from mxsame.validation import check, one_of
+from mxsame.validation import InvalidType, check, one_of
 
 LORA = "lora_rank|lora_alpha"  # what is trained in place of a kernel, and merged with it where it is saved
 KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
@@ -106,7 +106,7 @@ def _users(function: Callable, name: str) -> Callable:
         with users_code():
             out = function(F, x)
         if not isinstance(out, type(x)):
-            raise TypeError(f"custom {name!r} must return an array of F; received a {type(out).__name__}")
+            raise InvalidType(f"custom {name!r} must return an array of F; received a {type(out).__name__}")
         return out
 
     return activation

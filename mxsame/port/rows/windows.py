@@ -19,7 +19,7 @@ from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.rows._shared import BIAS, KERNEL, LORA, activated, merged_axes, unmerged_axes, window, word
 from mxsame.port.table import CHANNELS_FIRST, KERAS, TAKES, UNPADDED, Operand, Site, Value, in_place, layer, operator
 from mxsame.port.types import CAST_IN_KERAS, KEPT_IN_FLOAT32
-from mxsame.validation import check, integer, pads_of_axis
+from mxsame.validation import InvalidValue, check, integer, pads_of_axis
 
 DEPTHWISE = Weight("depthwise_kernel", "weight")
 SEPARABLE = (Weight("depthwise_kernel", "depthwise_weight"), Weight("pointwise_kernel", "pointwise_weight"), BIAS)
@@ -218,7 +218,7 @@ def _locally_connected(site: Site, x: Value) -> Value:
     """Build a convolution with other weights at each position: kernels (positions, elements of a window, filters)."""
     config = site.config
     if config.get("implementation", 1) != 1 or site.is_channels_first or word(site) != "valid":
-        raise ValueError("implementation must be 1, padding valid, and data_format channels_last")
+        raise InvalidValue("implementation must be 1, padding valid, and data_format channels_last")
     sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
     site.static_sizes(x)
     lengths = tuple(_lengths(site, arithmetic.output_size, x, sizes, strides, 1, "valid"))
