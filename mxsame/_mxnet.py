@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     import numpy as np
     from mxnet.context import Context as Context
-    from mxnet.gluon import Block, HybridBlock as HybridBlock, ParameterDict as ParameterDict
+    from mxnet.gluon import (
+        Block,
+        HybridBlock as HybridBlock,
+        ParameterDict as ParameterDict,
+        SymbolBlock as SymbolBlock,
+    )
     from mxnet.initializer import Initializer
     from mxnet.ndarray import NDArray as NDArray
     from mxnet.numpy import ndarray

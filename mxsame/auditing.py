@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
@@ -18,6 +18,10 @@ from mxsame.graphs import errors, files, tracing
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import WITH_WINDOWS, MergedOperator, has_windows, merge_pads, spatial
 from mxsame.scope import FORMAT, NOTE
+from mxsame.types import FilePath, InputShape, Shape
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import HybridBlock, Symbol, SymbolBlock
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
 
@@ -32,8 +36,6 @@ OTHERS = (  # operators with windows that are never compared
 RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
 OF_KERAS = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
 KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
-
-Shapes = Union[Sequence[int], Mapping[str, Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Layer:
 class Audit:
     """The result of `audit`; `print` shows it as a table."""
 
-    symbol: Any
+    symbol: Symbol
     shapes: Dict[str, Tuple[int, ...]]
     layers: Tuple[Layer, ...]
     outputs: Dict[str, Tuple[float, ...]]  # what is accumulated at each output of the network
@@ -91,7 +93,7 @@ class Audit:
         """The layers of which nothing is known."""
         return tuple(layer for layer in self.layers if layer.status == NOT_COMPARED)
 
-    def fix(self, net: Any) -> Any:
+    def fix(self, net: HybridBlock) -> SymbolBlock:
         """Returns the network with exact SAME instead of the wrong layers, for this input size, as a SymbolBlock.
 
         It shares the parameters of `net`, the block that was audited: training one trains the other. Operators that
@@ -113,7 +115,7 @@ class Audit:
         validation.check(not missing, "net must be the block that was audited", missing=missing)
         return mx.gluon.SymbolBlock(tracing.in_mode(symbol), inputs, params=parameters)
 
-    def fixed_symbol(self) -> Any:
+    def fixed_symbol(self) -> Symbol:
         """Returns the network of :meth:`fix` as a Symbol, for an audited Symbol or file.
 
         >>> from mxnet import gluon
@@ -142,7 +144,9 @@ class Audit:
 
 
 @validation.check_arguments
-def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
+def audit(
+    net: Union[HybridBlock, Symbol, FilePath], input_shape: Union[InputShape, Mapping[str, Shape], None] = None
+) -> Audit:
     """Find the layers whose symmetric padding is not Keras's SAME for this input size.
 
     A layer is wrong if its output has the shape that SAME gives but its windows start elsewhere, or if it is an average
@@ -153,7 +157,7 @@ def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
     Parameters
     ----------
     net : gluon.HybridBlock, Symbol or path of a `-symbol.json` file
-    shape : sequence of ints, a list of one for each input of a net, or a mapping from names of inputs to shapes
+    input_shape : sequence of ints, a list of one for each input of a net, or a mapping from names of inputs to shapes
         With the batch, as the network takes its data; a block of several inputs has them in this order. A block of a
         Keras model of static shape has its own by default.
 
@@ -177,13 +181,13 @@ def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
     >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in report.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
-    symbol, built, shapes = _opened(net, shape)
+    symbol, built, shapes = _opened(net, input_shape)
     graph = _read(built, shapes)
-    with errors.explain_errors(shape=shape):
+    with errors.explain_errors(input_shape=input_shape):
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
-    rule = "shape must be given for every input of the network, by name, so that the shapes of all layers are known"
-    validation.check(not unknown, rule, shape=shape, unknown=unknown)
+    rule = "input_shape must be given for every input, by name, so that the shapes of all layers are known"
+    validation.check(not unknown, rule, input_shape=input_shape, unknown=unknown)
     compared = {layer.last: layer for layer in _compare_layers(graph, node_shapes)}
     accumulated = _accumulate(graph, compared, node_shapes)
     layers = (compared[node] for node in accumulated if node in compared)
@@ -201,22 +205,22 @@ def audit(net: Any, shape: Optional[Shapes] = None) -> Audit:
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def _opened(net: Any, shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
+def _opened(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
     """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
     which those of `mxsame.nn` only are in a graph for another format; and the shapes of the inputs that it has."""
     if not isinstance(net, mx.gluon.HybridBlock):
         symbol = _symbol(net)
-        return symbol, symbol, _shapes(symbol, shape)
-    if isinstance(shape, Mapping):
-        are_names = all(isinstance(name, str) for name in shape)
-        validation.check_type(are_names, "shape must map names of inputs to shapes", shape=shape)
-        given, structure = shape, (True,) * len(shape)
-        tracing.check_inputs(net, tuple(shape))
+        return symbol, symbol, _shapes(symbol, input_shape)
+    if isinstance(input_shape, Mapping):
+        are_names = all(isinstance(name, str) for name in input_shape)
+        validation.check_type(are_names, "input_shape must map names of inputs to shapes", input_shape=input_shape)
+        given, structure = input_shape, (True,) * len(input_shape)
+        tracing.check_inputs(net, tuple(input_shape))
     else:
-        inputs = tracing.inputs_of(net, shape, "shape", required=True)
+        inputs = tracing.inputs_of(net, input_shape, required=True)
         given, structure = inputs.shapes, inputs.structure
         tracing.check_inputs(net, structure)
-    with errors.explain_errors(shape=shape), errors.explain_symbols(structure):
+    with errors.explain_errors(input_shape=input_shape), errors.explain_symbols(structure):
         symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
         used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
         shapes = _shapes(symbol, used or given)
@@ -242,17 +246,22 @@ def _symbol(net: Any) -> Any:
     return net
 
 
-def _shapes(symbol: Any, shape: Any) -> Dict[str, Tuple[int, ...]]:
+def _shapes(symbol: Any, input_shape: Any) -> Dict[str, Tuple[int, ...]]:
     """Returns the shape of each input, by name."""
     names = symbol.list_arguments()
     validation.check(names, "net must be a network with an input", outputs=symbol.list_outputs())
-    given: Mapping[str, Any] = shape if isinstance(shape, Mapping) else {"data" if "data" in names else names[0]: shape}
+    default = "data" if "data" in names else names[0]
+    given: Mapping[str, Any] = input_shape if isinstance(input_shape, Mapping) else {default: input_shape}
     for name, value in given.items():
-        validation.check(name in names, "shape must be of an input of the network", name=name)
+        validation.check(name in names, "input_shape must be of an input of the network", name=name)
         is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
-        rule = "shape must be a sequence of integers, or a mapping from names to such for a Symbol of several inputs"
-        validation.check_type(is_shape, rule, shape=value)
-    return {name: validation.per_axis("shape", _with_batch(value), len(value), 1) for name, value in given.items()}
+        rule = (
+            "input_shape must be a sequence of integers, or a mapping from names to such for a Symbol of several inputs"
+        )
+        validation.check_type(is_shape, rule, input_shape=value)
+    return {
+        name: validation.per_axis("input_shape", _with_batch(value), len(value), 1) for name, value in given.items()
+    }
 
 
 def _with_batch(shape: Sequence[Any]) -> List[Any]:

@@ -32,7 +32,7 @@ OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used h
     **dict.fromkeys(("kernel", "kernel_size", "pool_size"), ("kernel_size", "pool_size")),
     **dict.fromkeys(("dilation_rate", "dilate"), ("dilation",)),
     **dict.fromkeys(("filters", "num_filter"), ("channels",)),
-    **dict.fromkeys(("shape", "input_shape"), ("input_shape", "shape")),
+    "shape": ("input_shape",),
     **dict.fromkeys(("context", "device"), ("ctx",)),
     "bias": ("use_bias",),
     "custom_objects": ("custom: a dict of functions of (config, weights)",),

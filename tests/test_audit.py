@@ -377,7 +377,7 @@ def test_several_inputs_and_outputs():
     net = Own(lambda F, one, other: F.Pooling(one, kernel=(3, 3), stride=(2, 2), pad=(1, 1)))  # without the second
     report = audit(net, [(1, 2, 8, 8), (1, 3)])
     assert report.shapes == {"data0": (1, 2, 8, 8)} and [layer.status for layer in report.layers] == ["shifted"]
-    with pytest.raises(ValueError, match=r"given for every input of the network.*second"):
+    with pytest.raises(ValueError, match=r"given for every input, by name.*second"):
         audit(symbol, {"one": (1, 2, 8, 8)})
     with pytest.raises(ValueError, match=r"of an input of the network; received name='third'"):
         audit(symbol, {"third": (1, 2, 8, 8)})

@@ -266,7 +266,10 @@ CONTRADICTIONS = [
     (lambda: mxsame.from_keras("model.h5", custom_objects={}), "custom_objects must be given as custom: a dict"),
     (lambda: padding.same_pads(9, 3, strides=2), "strides must be given as stride; received strides=2"),
     (lambda: ops.conv(nd.ones((2, 3, 9))), r"must be given weight; received data=NDArray of shape \(2, 3, 9\)"),
-    (lambda: mxsame.audit(mx.gluon.nn.Dense(3), 3), "shape must be a sequence of integers; received shape=3"),
+    (
+        lambda: mxsame.audit(mx.gluon.nn.Dense(3), 3),
+        "input_shape must be a sequence of integers; received input_shape=3",
+    ),
     (lambda: plan.make_windows(8, (3,), (2,), (1,), ((0, 1),)), "one entry per axis; received size=8"),
     (lambda: plan.make_transposed_windows((8, 8), (3, 3), (2,), (1, 1), "same", None), r"per axis; .*strides=\(2,\)"),
     (lambda: planner.candidates([WINDOW], "conv"), "work must be a .*planner.Workload; received work='conv'"),
@@ -315,9 +318,12 @@ CONTRADICTIONS = [
         "must be given all of its inputs and .*received 1 for pred, label",
     ),
     (lambda: mxsame.audit(sym.zeros((1, 2)), (1, 2)), "net must be a network with an input"),
-    (lambda: mxsame.audit(S, [(1, 3), (1, 3)]), r"or a mapping from names .* received shape=\[\(1, 3\), \(1, 3\)\]"),
-    (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"shape must have a shape of one input at least; .*=\[None\]"),
-    (lambda: mxsame.audit(nn.MaxPool2D(), {1: (1, 1, 2, 2)}), "shape must map names of inputs to shapes"),
+    (
+        lambda: mxsame.audit(S, [(1, 3), (1, 3)]),
+        r"or a mapping from names .* received input_shape=\[\(1, 3\), \(1, 3\)\]",
+    ),
+    (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"input_shape must have a shape of one input at least; .*=\[None\]"),
+    (lambda: mxsame.audit(nn.MaxPool2D(), {1: (1, 1, 2, 2)}), "input_shape must map names of inputs to shapes"),
     (lambda: planner.choose([WINDOW], planner.Workload("conv"), None, []), "is_for_both must be True or False"),
     (lambda: mxsame.audit("a\0b", (1, 3)), r"net must be a file that can be read; received 'a\\x00b': .*null"),
     # nets

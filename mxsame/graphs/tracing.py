@@ -266,7 +266,6 @@ class NetInputs(NamedTuple):
 def inputs_of(
     net: Any,
     input_shape: Any = None,
-    name: str = "input_shape",
     *,
     required: bool = False,
     dynamic_length: Optional[int] = None,
@@ -277,36 +276,36 @@ def inputs_of(
 
     In a shape, None is any batch, 1 here; of another axis it is refused, unless there is a `dynamic_length` for it."""
     if required and input_shape is None:
-        input_shape = _declared_shapes(net, name)
+        input_shape = _declared_shapes(net)
     leaves: list[Any] = []
     if input_shape is None:
         structure: Any = _gluon.input_structure(net) or [True] * _count_of_inputs(net)
         leaves = [(None, None)] * len(flatten(structure))
     else:
-        structure = _structure(name, input_shape, leaves)
-        validation.check(leaves, f"{name} must have a shape of one input at least", **{name: input_shape})
+        structure = _structure("input_shape", input_shape, leaves)
+        validation.check(leaves, "input_shape must have a shape of one input at least", input_shape=input_shape)
     structure = tuple(structure) if isinstance(structure, (list, tuple)) else (structure,)
     names = input_names(net, len(leaves))
     given, types = (dict(zip(names, (leaf[part] for leaf in leaves))) for part in (0, 1))
-    shapes = {each: shape and _example(name, shape, dynamic_length) for each, shape in given.items()}
+    shapes = {each: shape and _example(shape, dynamic_length) for each, shape in given.items()}
     return NetInputs(structure, shapes, types, given)
 
 
-def _declared_shapes(net: Any, name: str) -> list:
+def _declared_shapes(net: Any) -> list:
     """Returns the shapes that a net of a Keras model declares for its inputs."""
     declared = getattr(net, "declared_shapes", [])
-    rule = f"{name} must be a sequence of integers, an array, or a list of such"
-    validation.check_type(declared, rule, **{name: None})
-    rule = f"{name} must be given for a model that declares None for other axes than the batch"
+    rule = "input_shape must be a sequence of integers, an array, or a list of such"
+    validation.check_type(declared, rule, input_shape=None)
+    rule = "input_shape must be given for a model that declares None for other axes than the batch"
     validation.check(not any(None in shape[1:] for shape in declared), rule, declared=declared)
     return declared if len(declared) > 1 else declared[0]
 
 
-def _example(name: str, shape: tuple, dynamic_length: Optional[int]) -> tuple:
+def _example(shape: tuple, dynamic_length: Optional[int]) -> tuple:
     """Returns a shape with a length for each axis."""
-    rule = f"{name} must have a length for every axis but the batch, as an example of the sizes it is for"
+    rule = "input_shape must have a length for every axis but the batch, as an example of the sizes it is for"
     rule = f"{rule}; for any size use mxsame.hybridize, or mxsame.export without a shape"
-    validation.check(None not in shape[1:] or dynamic_length is not None, rule, **{name: shape})
+    validation.check(None not in shape[1:] or dynamic_length is not None, rule, input_shape=shape)
     return tuple((dynamic_length if axis else 1) if n is None else n for axis, n in enumerate(shape))
 
 
