@@ -273,18 +273,18 @@ def locally_connected(
 
 @deferred_in_trace
 def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
-    """Reshape after a check: MXNet's operator drops elements, or reads beyond the array, if `to` is (0, *lengths) for
-    another number of them: that is checked first. A graph of dynamic shape does so by splitting an axis, for which
-    MXNet has a check."""
+    """Reshape after a check: MXNet's operator drops elements, or reads beyond the array, if `to` is (0, *lengths), or
+    (-1, *lengths), for another number of them: that is checked first. A graph of dynamic shape does so by splitting an
+    axis, for which MXNet has a check."""
     product = math.prod(length for length in to if length > 0)
     if min(to) < -1 or (product == 1 and -1 in to):  # right for every number
         return F.reshape(x, shape=to)
-    shape = tensors.known_shape(x)
-    if shape is None or None in shape[1:]:
+    shape, kept = tensors.known_shape(x), to[:1].count(0)  # whether the first axis is
+    if shape is None or None in shape[kept:]:
         parts = (-1, product) if -1 in to else (product, 1)
-        x = F.reshape(F.reshape(x, shape=(0, -1)), shape=(0, -4, *parts))
+        x = F.reshape(F.reshape(x, shape=(*to[:kept], -1)), shape=(*to[:kept], -4, *parts))
     else:
-        count = math.prod(shape[1:])
+        count = math.prod(shape[kept:])
         if count % product or (-1 not in to and count != product):
             raise InvalidValue(f"data must have elements for {tuple(to)}; {received(**{'data.shape': shape})}")
     return F.reshape(x, shape=to)

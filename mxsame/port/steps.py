@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks, types
 from mxsame.port.parameters import SAME, set_parameter
 from mxsame.port.values import Size, Value
-from mxsame.validation import InvalidType, check_element_count
+from mxsame.validation import InvalidType, check, check_element_count
 
 LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
 
@@ -60,10 +60,12 @@ class Steps(List[Step]):
         """Returns the outputs of a step: `block` of the inputs. The order of axes is that of the first input unless
         given; the shapes, in Keras's order, are inferred unless that of a single output is given."""
         transposed = inputs[0].transposed if transposed is None else transposed
+        rows = {x.rows for x in inputs}
+        check(len(rows) == 1, "tensors must have one batch, and not what a reshape or a concatenation has made of it")
         outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
             check_element_count("the output", each)
-            outputs.append(self.value(each, transposed, sources))
+            outputs.append(self.value(each, transposed, sources)._replace(rows=inputs[0].rows))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 

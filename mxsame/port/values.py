@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.port.description import leaves, mapped
@@ -16,7 +17,8 @@ class Value(NamedTuple):
 
     `transposed`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which
     a convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
-    `dtype` is Keras's type (:mod:`mxsame.port.types`).
+    `dtype` is Keras's type (:mod:`mxsame.port.types`). `rows` is how many entries the first axis has for each of the
+    inputs' batch; None if nobody knows.
     """
 
     key: int
@@ -25,6 +27,7 @@ class Value(NamedTuple):
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
     mask: Any = None
     dtype: str = "float32"
+    rows: Optional[Fraction] = Fraction(1)
 
     def __repr__(self) -> str:
         return f"a tensor of shape {self.shape}"

@@ -136,6 +136,8 @@ EXACT = """
 None 3 & None 4: x[:, : tf.shape(y)[1]]
 5 3: tf.reshape(x[:, : tf.shape(x)[1] - 2], [tf.shape(x)[0], (tf.shape(x)[1] - 2) * 3])
 5 3: x[:, : tf.shape(x)[1] // 2] / tf.sqrt(tf.cast(tf.shape(x)[-1], "float32"))
+5 3: x + tf.reshape(Dense(3)(tf.reshape(x, [-1, 3])), [tf.shape(x)[0], -1, 3])
+4 3: [tf.reshape(tf.reshape(x, [-1, 2]), [-1, 3]), tf.reshape(x, [-1]), Concatenate(axis=0)([x, x])]
 5 3: tf.where(x >= 0.25, 1., x)
 5 3: tf.nn.silu(tf.nn.gelu(x, approximate=True), beta=2.)
 5 3: keras.activations.hard_sigmoid(3 * keras.activations.elu(x, alpha=0.3))
@@ -244,7 +246,7 @@ None 1 3: tf.squeeze(x)
 4 3 & 3: tf.logical_or(x > 0, y > 0)
 5 3: tf.where(x > 0, x, [1., 2., 3.])
 5 3: tf.reshape(x, [4, 15])
-5 3: tf.reshape(x, [-1, 3])
+None 3: tf.reshape(x, [-1, tf.shape(x)[1], 3])
 5 4 3: tf.image.resize(x, (7, 3), antialias=True)
 # dynamic lengths, which are no numbers
 None 3 & None 3: x[:, -1 : tf.shape(y)[1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -33,15 +34,25 @@ def _reshape_layer(site: Site, x: Value) -> Value:
 @operator("reshape", types=KEPT, order=KERAS, names={"shape": "newshape"})
 def _reshape(site: Site, x: Value, newshape: Lengths) -> Value:
     """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others, as a dynamic
-    length does: what Keras computes has as many elements."""
+    length does: what Keras computes has as many elements. The batch is merged with other axes, or split, unless it has
+    the elements of the data."""
     batch, *rest = listed(newshape)
     rest = [-1 if isinstance(n, OpenLength) and not n.is_batch else n for n in rest]
-    is_batch = isinstance(batch, OpenLength) and batch.is_batch
     refuse_lengths("shape", rest)
-    static = None not in x.shape[1:] and -1 not in rest and np.prod(rest) == np.prod(x.shape[1:])
-    rule = "shape must be -1 for the batch, then static with as many elements"
-    check(is_batch or (batch in (-1, None) and static), rule, shape=newshape, data=x.shape)
-    return _to_shape(site, x, rest)
+    is_length = isinstance(batch, OpenLength) and batch.is_batch
+    rule, given = "shape must be -1 for the batch, then static", {"shape": newshape, "data": x.shape}
+    check(is_length or batch in (-1, None), rule, **given)
+    is_static = None not in (x.rows, *x.shape[1:])
+    elements = math.prod(x.shape[1:]) * x.rows if is_static else None  # for each entry of the inputs' batch
+    rows = batch.of_value.rows if is_length else x.rows
+    if rows is not None and (rows == x.rows if is_length else -1 not in rest and elements == rows * math.prod(rest)):
+        return _to_shape(site, x, rest)
+    if is_length and rows and elements and rest.count(-1) == 1:
+        left = elements / rows / -math.prod(rest)
+        rest = [int(left) if n == -1 and left == int(left) else n for n in rest]
+    check((rows or not is_length) and min(rest, default=1) > 0, rule, **given)
+    out = site.function(blocks.reshape, x, shape=(None, *rest), to=(-1, *rest))
+    return out._replace(rows=rows if is_length else elements and elements / math.prod(rest))
 
 
 def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:

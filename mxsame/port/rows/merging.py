@@ -96,4 +96,5 @@ def _concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:
     if len(inputs) == 1:
         return inputs[0]
     inputs = agreeing(inputs, axis % inputs[0].rank)
-    return site.function(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))
+    out = site.function(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))
+    return out if at or out.rows is None else out._replace(rows=out.rows * len(inputs))
