@@ -26,7 +26,7 @@ import benchmarks.sampled
 import benchmarks.sizes
 import benchmarks.targets
 import benchmarks.threads
-from benchmarks import networks as nets, results
+from benchmarks import names, networks as nets, results
 from benchmarks.architectures import NETWORKS
 from mxsame.planner import COSTS, GPU_COSTS
 
@@ -54,21 +54,18 @@ def main() -> None:
     """
 
 
-def table(title: str) -> Callable[[Callable[..., Iterator[Task]]], Any]:
+def table(tasks: Callable[..., Iterator[Task]]) -> Any:
     """A command that measures the tasks which a function of its options yields."""
 
-    def decorate(tasks: Callable[..., Iterator[Task]]) -> Any:
-        @functools.wraps(tasks)
-        def command(match: str, rounds: int, out: Optional[Path], **options: Any) -> None:
-            chosen = [task for task in tasks(rounds=rounds, **options) if match in task[0]]
-            if not chosen:
-                raise click.UsageError(f"no name contains {match!r}.")
-            name = f"{tasks.__name__}-train" if options.get("train") else tasks.__name__
-            measure(name, title, chosen, out or results.FOLDER / f"{name}.json", rounds)
+    @functools.wraps(tasks)
+    def command(match: str, rounds: int, out: Optional[Path], **options: Any) -> None:
+        chosen = [task for task in tasks(rounds=rounds, **options) if match in task[0]]
+        if not chosen:
+            raise click.UsageError(f"no name contains {match!r}.")
+        name = f"{tasks.__name__}-train" if options.get("train") else tasks.__name__
+        measure(name, names.TITLES[name], chosen, out or results.FOLDER / f"{name}.json", rounds)
 
-        return main.command(tasks.__name__)(MATCH(ROUNDS(OUT(command))))
-
-    return decorate
+    return main.command(tasks.__name__)(MATCH(ROUNDS(OUT(command))))
 
 
 def measure(name: str, title: str, tasks: List[Task], path: Path, rounds: int, **more: Any) -> None:
@@ -100,7 +97,7 @@ def measure(name: str, title: str, tasks: List[Task], path: Path, rounds: int, *
 # -- the tables
 
 
-@table("Layers")
+@table
 @TRAIN
 def layers(train: bool, rounds: int) -> Iterator[Task]:
     """Layers of known networks, and what others do for them."""
@@ -108,14 +105,14 @@ def layers(train: bool, rounds: int) -> Iterator[Task]:
         yield layer.name, lambda layer=layer: [benchmarks.layers.measure(layer, train, rounds=rounds)]
 
 
-@table("The planner and its plans")
+@table
 @TRAIN
 def planner(train: bool, rounds: int) -> Iterator[Task]:
     """The planner compared with the best of its plans, layer by layer."""
     return planned(benchmarks.layers.LAYERS, train, rounds=rounds)
 
 
-@table("Layers drawn at random")
+@table
 @TRAIN
 @click.option("--count", default=100, show_default=True, type=click.IntRange(min=1), help="How many layers.")
 def sampled(count: int, train: bool, rounds: int) -> Iterator[Task]:
@@ -135,7 +132,7 @@ def planned(layers: Iterable[Any], train: bool, **timing: Any) -> Iterator[Task]
         )
 
 
-@table("Whole networks")
+@table
 @SIZE
 @WIDTH
 def networks(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
@@ -152,7 +149,7 @@ def networks(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
             yield name, functools.partial(measured, case, nets.HAS_TENSORFLOW, **timing)
 
 
-@table("MobileNetV2, a quarter of its width, called with many sizes")
+@table
 def sizes(rounds: int) -> Iterator[Task]:
     """One network called with many sizes: first calls, and the steady state."""
     network, rows = ("mobilenetv2", 0.25), benchmarks.sizes
@@ -163,7 +160,7 @@ def sizes(rounds: int) -> Iterator[Task]:
                 yield f"{case[-1]} {shape}, steady state", lambda case=case: rows.measure_steady(*case, rounds)
 
 
-@table("Peak memory of whole networks")
+@table
 @SIZE
 @WIDTH
 def memory(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
@@ -172,13 +169,13 @@ def memory(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
         yield network.name, lambda network=network: benchmarks.memory.measure(nets.case(network, 8, size, width))
 
 
-@table("Calls without arithmetic")
+@table
 def calls(rounds: int) -> Iterator[Task]:
     """Operators and networks of one layer on data of a few elements: what a call costs."""
     yield "calls", lambda: benchmarks.calls.rows(rounds)
 
 
-@table("Reading files of Keras models")
+@table
 def convert(rounds: int) -> Iterator[Task]:
     """Files of Keras models: seconds and peak memory, compared with tf.keras, which writes them, and the weights."""
     rows = benchmarks.convert
@@ -187,7 +184,7 @@ def convert(rounds: int) -> Iterator[Task]:
             yield f"{name} {ending}", lambda name=name, ending=ending: rows.measure(name, ending, rounds)
 
 
-@table("Keras models outside TensorFlow")
+@table
 @SIZE
 @WIDTH
 def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
@@ -197,7 +194,7 @@ def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
         yield name, lambda name=name: benchmarks.onnx.measure(name, size=size, width=width, **timing)
 
 
-@table("A process whose calling thread had an OpenMP team")
+@table
 def threads(rounds: int) -> Iterator[Task]:
     """A deployed network after arrays were read and copied, compared with before."""
     for name in ("mobilenetv2", "resnet50"):
@@ -205,7 +202,7 @@ def threads(rounds: int) -> Iterator[Task]:
             yield f"{name}, batch {batch}", functools.partial(benchmarks.threads.measure, name, batch, rounds)
 
 
-@table("Deployed networks and today's runtimes")
+@table
 @click.option("--python", "pythons", multiple=True, type=(str, str), help="A runtime, and an interpreter that has it.")
 def peers(pythons: Tuple[Tuple[str, str], ...], rounds: int) -> Iterator[Task]:
     """Deployed networks compared with TensorFlow, ONNX Runtime and OpenVINO, each in processes of its own."""
@@ -292,6 +289,16 @@ def exporters(match: str, out: Optional[Path]) -> None:
     lines = [[f"{source}, {exporter}", *map(str, numbers)] for source, exporter, *numbers in counts]
     results.print_table("ONNX exporters", ["", "nets", "written", "right"], lines)
     click.echo(path)
+
+
+@main.command()
+def draw() -> None:
+    """Draw the pictures of the recorded results; nothing is measured."""
+    from benchmarks import plots
+
+    for path in sorted(results.FOLDER.glob("*.png")):
+        plots.draw(results.load(path.with_suffix(".json")), path)
+        click.echo(path)
 
 
 @main.command()

@@ -1,4 +1,5 @@
-"""The names of networks and variants in tables and charts. Result files have the shorter ones of the code."""
+"""The names of networks and variants in tables and charts, and the titles of charts. Result files have the shorter ones
+of the code."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ NETWORKS = {
     "resnet50": "ResNet-50",
     "mobilenet": "MobileNet",
     "mobilenetv2": "MobileNetV2",
-    "xception": "Xception, entry and middle flow",
+    "xception": "Xception without exit flow",
     "efficientnet": "EfficientNet-B0",
     "vgg16": "VGG16",
     "inceptionv3": "InceptionV3",
@@ -23,15 +24,73 @@ VARIANTS = {
     "symmetric, deployed": "symmetric padding, deployed",
     "explicit pad": "explicit padding",
     "explicit pad, deployed": "explicit padding, deployed",
+    "planner": "the planner's choice",
+    "weights": "the size of the weights",
+    "before": "before that",
+    "after": "after that; mxsame ends the second team of threads",
+    "after, the team left": "after that; both teams of threads remain",
+}
+TITLES = {
+    "calls": "Time of calls on 16 elements",
+    "convert": "Keras model files: mxsame.from_keras and tf.keras",
+    "layers": "Layers of known networks",
+    "layers-train": "Layers of known networks, training",
+    "memory": "Peak memory of networks",
+    "networks": "Speed of networks",
+    "onnx": "Keras models as ONNX files and in mxsame.deploy",
+    "peers": "Speed of mxsame.deploy and of other runtimes",
+    "planner": "The planner's choice and other exact plans",
+    "sampled": "The planner's choice for layers drawn at random",
+    "sampled-train": "The planner's choice for layers drawn at random, training",
+    "sizes": "Many sizes: MobileNetV2, a quarter of its width",
+    "threads": "mxsame.deploy after other arrays are read and copied",
+}
+TIMED = {  # what a mode's seconds are the time of
+    "call": "a call",
+    "forward": "a forward pass",
+    "forward and backward": "a forward and backward pass",
+    "static shape, forward": "a pass, static shape",
+    "dynamic shape, forward": "a pass, dynamic shape",
+    "static shape, forward and backward": "training, static shape",
+    "dynamic shape, forward and backward": "training, dynamic shape",
+    "inference, deployed": "inference",
+    "inference, compared with TensorFlow": "inference",
+    "one size at a time": "calls with one size",
+    "sizes in turn": "calls with sizes in turn",
+    "steady state": "calls with sizes in turn",
+    "time": "reading",
+    "training step, compared with TensorFlow": "a training step",
+    "training step": "a training step",
 }
 
 
-def variant(name: str) -> str:
+IN_MODES = {  # of rows of one mode, other names of variants
+    ("mxsame", "call"): "mxsame",
+    ("mxsame", "time"): "mxsame.from_keras",
+    ("mxsame", "peak memory"): "mxsame.from_keras",
+    ("ONNX Runtime, mxsame's file", "nodes of the file"): "mxsame's file",
+    ("ONNX Runtime, tf2onnx's file", "nodes of the file"): "tf2onnx's file",
+}
+
+
+def variant(name: str, mode: str = "") -> str:
     """
-    >>> variant("explicit pad"), variant("gather")
-    ('explicit padding', 'gather')
+    >>> variant("explicit pad"), variant("gather"), variant("mxsame"), variant("mxsame", "time")
+    ('explicit padding', 'gather', 'mxsame.hybridize', 'mxsame.from_keras')
     """
-    return VARIANTS.get(name, name)
+    return IN_MODES.get((name, mode)) or VARIANTS.get(name, name)
+
+
+def mode(name: str, row: dict) -> str:
+    """The title of rows of this mode.
+
+    >>> mode("forward", {"unit": "s", "reference": "symmetric"})
+    'Time of a forward pass (1 is symmetric padding, lower is better)'
+    """
+    title = f"Time of {TIMED.get(name, name)}" if row["unit"] == "s" else f"{name[0].upper()}{name[1:]}"
+    if row["unit"] == "MiB" and "memory" not in name:
+        title = f"Memory of {TIMED.get(name, name)}"
+    return f"{title} (1 is {variant(row['reference'], name)}, lower is better)"
 
 
 def row(name: str) -> str:

@@ -4,60 +4,118 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from benchmarks import names
-from benchmarks.results import by_mode, variants
+from benchmarks.results import by_mode, ratio, variants
 from mxsame.drawing import COLOURS, INK
+from mxsame.plan import STRATEGIES
 
 (SAME, SYMMETRIC), EXPLICIT = COLOURS, "#2563eb"
-LOOKS = {  # colour and marker, the same in every picture; no two have the same marker and a similar colour
+LOOKS = {  # colour and marker, the same in every picture; two that are in one picture share neither
     "mxsame": (SAME, "o"),
     "mxsame, static shape": (SAME, "o"),
     "mxsame, dynamic shape": ("#5fb3a8", "D"),
-    "mxsame, deployed": (SAME, "*"),
-    "ONNX Runtime, mxsame's file": (SAME, "p"),
+    "mxsame, deployed": ("#0b3d38", "*"),
+    "mxsame, deployed, bfloat16": ("#a21caf", "<"),
     "symmetric": (SYMMETRIC, "s"),
-    "symmetric, deployed": (SYMMETRIC, "P"),
+    "symmetric, deployed": (SYMMETRIC, "s"),
     "explicit pad": (EXPLICIT, "^"),
-    "explicit pad, deployed": (EXPLICIT, "v"),
+    "explicit pad, deployed": (EXPLICIT, "^"),
     "TensorFlow": ("#ca8a04", "X"),
+    "tf.keras": ("#ca8a04", "X"),
+    "ONNX Runtime": ("#a21caf", "p"),
+    "ONNX Runtime, mxsame's file": ("#a21caf", "p"),
+    "ONNX Runtime, tf2onnx's file": ("#57534e", "d"),
+    "OpenVINO": ("#0891b2", ">"),
+    "sizes in turn": ("#57534e", "d"),
+    "after": (SAME, "o"),
+    "after, the team left": (SYMMETRIC, "s"),
 }
-MORE_COLOURS = ("#a21caf", "#0891b2", "#57534e", "#be123c", "#4d7c0f")
-MORE_LOOKS = [(MORE_COLOURS[number % 5], "<>dh"[number % 4]) for number in range(20)]  # two in a row share nothing
-FAINT = "#d3dae0"
-LINE = 0.3  # inches for a row
-WIDTH = 9.6
+FASTEST, OTHER = ("#a21caf", "D"), ("#9aa5b1", "o")  # of the exact plans of a layer, which are too many for a look each
+SHOWN = {  # of a table with more than a picture has room for: its modes and their variants; the tables have all
+    "networks": {
+        "inference": ("mxsame", "mxsame, dynamic shape", "explicit pad"),
+        "inference, compared with TensorFlow": ("mxsame", "mxsame, deployed", "mxsame, deployed, bfloat16"),
+        "training step": ("mxsame", "mxsame, dynamic shape", "explicit pad"),
+    },
+}
+FAINT, GREY = "#d3dae0", "#52606d"
+WIDTH = 6.4
+ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.19, 0.55  # inches: of the picture, and of each panel
+ROOM = 66  # characters in a line of the legend
 DPI = 110
 RESULT = "result"  # the name of a text in a PNG file
 
 
+class Series(NamedTuple):
+    """Dots of one look: the number of a row, its figures, and a name that is written at the end of the row."""
+
+    label: str
+    look: Tuple[str, str]
+    dots: List[Tuple[int, dict, str]]
+
+
 def draw(result: dict, path: Path) -> None:
     """Writes the picture of a result file."""
-    drawn = [row for row in result["rows"] if len(row["figures"]) > 1]
-    modes = by_mode(drawn)
-    lines = [len(rows) + 1.2 for rows in modes.values()]
-    above, below, between = 1.15, 0.35, 1.05  # inches
-    height = above + below + LINE * sum(lines) + between * (len(modes) - 1)
+    panels = [(mode, rows, all_series(rows)) for mode, rows in by_mode(shown(result)).items()]
+    talls = [LINE * (len(rows) + 0.4) for _, rows, _ in panels]
+    legends = [LEGEND * -(-len(series) // _columns(series)) for *_, series in panels]
+    height = ABOVE + sum(talls) + sum(legends) + (HEADING + BELOW) * len(panels) - 0.2
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
-    figure.text(0.02, 1 - 0.3 / height, result["title"], size=14, weight="bold", color=INK, va="center")
-    figure.text(0.02, 1 - 0.58 / height, _caption(result), size=8, color="#52606d", va="center")
-    others = itertools.cycle(MORE_LOOKS)
-    looks = {name: LOOKS.get(name) or next(others) for name in variants(drawn)}
-    left = _label_room(drawn)
-    top = height - above
-    for (mode, rows), count in zip(modes.items(), lines):
-        tall = LINE * count
-        axes = figure.add_axes((left, (top - tall) / height, 0.745 - left, tall / height))
-        _panel(axes, mode, rows, looks)
-        top -= tall + between
+    title = names.TITLES.get(result["table"], result["title"])
+    figure.text(0.02, 1 - 0.25 / height, title, size=13, weight="bold", color=INK, va="center")
+    figure.text(0.02, 1 - 0.53 / height, _caption(result), size=7, color=GREY, va="center")
+    left = 0.035 + max(len(names.row(row["name"])) for _, rows, _ in panels for row in rows) * 0.064 / WIDTH
+    top = height - ABOVE
+    for (mode, rows, series), tall, legend in zip(panels, talls, legends):
+        figure.text(0.02, (top - 0.15) / height, names.mode(mode, rows[0]), size=9.5, weight="bold", color=INK)
+        top -= HEADING + legend + tall
+        right = 0.91 if any(name for each in series for *_, name in each.dots) else 0.97
+        axes = figure.add_axes((left, top / height, right - left, tall / height))
+        _panel(axes, rows, series)
+        corner = (0.01, (top + tall) / height)
+        look = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 1.4, "handletextpad": 0.1}
+        place = {"loc": "lower left", "bbox_to_anchor": corner, "borderaxespad": 0.1, "ncols": _columns(series)}
+        figure.legend(*axes.get_legend_handles_labels(), **look, **place)
+        top -= BELOW
     write(figure, path, result=result)
+
+
+def shown(result: dict) -> List[dict]:
+    """The rows of the picture, with their baseline and the variants that it has."""
+    rows = [row for row in result["rows"] if len(row["figures"]) > 1]
+    chosen = SHOWN.get(result["table"])
+    if chosen is None:
+        return rows
+    return [
+        {**row, "figures": {name: row["figures"][name] for name in (row["reference"], *chosen[row["mode"]])}}
+        for row in rows
+        if row["mode"] in chosen
+    ]
+
+
+def all_series(rows: List[dict]) -> List[Series]:
+    """A series for each variant; exact plans are two, the fastest one of each row, with its name, and the others."""
+    made = []
+    for name in variants(rows):
+        if name not in STRATEGIES:
+            dots = [(number, row["figures"][name], "") for number, row in enumerate(rows) if name in row["figures"]]
+            made.append(Series(names.variant(name, rows[0]["mode"]), LOOKS[name], dots))
+    fastest, others = [], []
+    for number, row in enumerate(rows):
+        plans = sorted(set(row["figures"]) & set(STRATEGIES), key=lambda name: ratio(row, name))
+        fastest += [(number, row["figures"][name], name) for name in plans[:1]]
+        others += [(number, row["figures"][name], "") for name in plans[1:]]
+    if fastest:
+        named = Series("fastest other exact plan, named at the right", FASTEST, fastest)
+        made = [*made, Series("slower exact plans", OTHER, others), named]
+    return made
 
 
 def write(figure: Figure, path: Path, dpi: int = DPI, result: Optional[dict] = None) -> None:
@@ -86,22 +144,18 @@ def _caption(result: dict) -> str:
     )
 
 
-def _label_room(rows: List[dict]) -> float:
-    """The part of the width that the longest name of a row takes."""
-    return 0.035 + max(len(names.row(row["name"])) for row in rows) * 0.068 / WIDTH
+def _columns(series: List[Series]) -> int:
+    """How many entries fit into a line of the legend."""
+    return max(1, min(len(series), ROOM // (max(len(each.label) for each in series) + 4)))
 
 
-def _panel(axes: Any, mode: str, rows: List[dict], looks: Dict[str, Tuple[str, str]]) -> None:
-    shown = variants(rows)
-    title = f"{mode}: {names.variant(rows[0]['reference'])} = 1, lower is better"
-    axes.set_title(title, loc="left", size=10.5, weight="bold", color=INK)
+def _panel(axes: Any, rows: List[dict], series: List[Series]) -> None:
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
-    for number, name in enumerate(shown):
-        offset = (number - (len(shown) - 1) / 2) * min(0.16, 0.7 / max(len(shown), 1))
-        _dots(axes, name, looks[name], rows, offset)
-    axes.set_yticks(range(len(rows)), [names.row(row["name"]) for row in rows], size=9, color=INK)
+    for number, each in enumerate(series):
+        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.2, 0.6 / len(series)))
+    axes.set_yticks(range(len(rows)), [names.row(row["name"]) for row in rows], size=8.5, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    _scale(axes, rows)
+    _scale(axes, [figure for each in series for _, figure, _ in each.dots])
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     for number in range(len(rows) - 1):
@@ -109,35 +163,26 @@ def _panel(axes: Any, mode: str, rows: List[dict], looks: Dict[str, Tuple[str, s
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, fontsize=8.5, labelcolor=INK)
 
 
-def _dots(axes: Any, name: str, look: Tuple[str, str], rows: List[dict], offset: float) -> None:
-    placed = [(number + offset, row) for number, row in enumerate(rows) if name in row["figures"]]
-    heights, figures = [height for height, _ in placed], [row["figures"][name] for _, row in placed]
-    scales = [figure["ratio"] / figure["median"] for figure in figures]
-    lows, highs = ([x["quartiles"][end] * scale for x, scale in zip(figures, scales)] for end in (0, 1))
-    colour, marker = look
-    axes.hlines(heights, lows, highs, color=colour, linewidth=1.6, alpha=0.45)
-    ratios = [figure["ratio"] for figure in figures]
-    axes.plot(ratios, heights, marker, linestyle="", color=colour, markersize=5.2, label=names.variant(name))
+def _dots(axes: Any, series: Series, offset: float) -> None:
+    (colour, marker), size = series.look, 3 if series.look == OTHER else 5.2
+    for number, figure, name in series.dots:
+        height, scale = number + offset, figure["ratio"] / figure["median"]
+        axes.hlines(height, *(end * scale for end in figure["quartiles"]), color=colour, linewidth=1.6, alpha=0.45)
+        axes.text(1.02, number, name, size=8, color=colour, va="center", transform=axes.get_yaxis_transform())
+    points = [(figure["ratio"], number + offset) for number, figure, _ in series.dots]
+    axes.plot(*zip(*points), marker, linestyle="", color=colour, markersize=size, label=series.label)
 
 
-def _scale(axes: Any, rows: List[dict]) -> None:
+def _scale(axes: Any, figures: List[dict]) -> None:
     """Logarithmic, with plain numbers, and only as many as there is room for."""
-    ends = [
-        end * figure["ratio"] / figure["median"]
-        for row in rows
-        for name, figure in row["figures"].items()
-        if name != row["reference"]
-        for end in figure["quartiles"]
-    ]
-    low, high = min(*ends, 0.95) * 0.97, max(*ends, 1.1) * 1.03
+    ends = [end * figure["ratio"] / figure["median"] for figure in figures for end in figure["quartiles"]]
+    low, high = min(*ends, 0.95) * 0.95, max(*ends, 1.1) * 1.05
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(
-        LogLocator(subs=(1, 1.5, 2, 3, 5, 7)) if high > 3 * low else MaxNLocator(8, steps=(1, 2, 5, 10))
-    )
+    few = (1, 2, 5) if high > 20 * low else (1, 1.5, 2, 3, 5, 7)
+    axes.xaxis.set_major_locator(LogLocator(subs=few) if high > 3 * low else MaxNLocator(6, steps=(1, 2, 5, 10)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.tick_params(axis="x", labelsize=9, colors=INK)
+    axes.tick_params(axis="x", labelsize=8.5, colors=INK)

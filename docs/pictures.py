@@ -85,8 +85,8 @@ def speed() -> None:
     variants = {"mxsame": ("mxsame.hybridize", SAME_COLOUR, ""), "explicit pad": ("explicit padding", ADDED, "///")}
     rows = {row["network"]: row for row in tables.rows_of("networks", "inference") if row["batch"] == 1}
     names = [name for name in NETWORKS if name in rows]
-    figure = Figure(figsize=(7.2, 1.3 + 0.5 * len(names)), facecolor="white", layout="constrained")
-    figure.suptitle("Time of inference, symmetric padding = 1", size=14, weight="bold", color=INK, x=0.01, ha="left")
+    figure = Figure(figsize=(5.4, 1.6 + 0.5 * len(names)), facecolor="white", layout="constrained")
+    figure.suptitle("Inference time of networks, batch 1", size=14, weight="bold", color=INK, x=0.01, ha="left")
     axes = figure.add_subplot()
     for position, (variant, (label, colour, hatch)) in enumerate(variants.items()):
         heights = [number + 0.4 * position for number in range(len(names))]
@@ -94,13 +94,14 @@ def speed() -> None:
         axes.barh(heights, times, 0.38, color=colour, hatch=hatch, edgecolor="white", label=label)
         for height, time in zip(heights, times):
             axes.text(max(time, 1) + 0.02, height, f"{time:.2f}", size=11, color=INK, va="center")
-    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.6, linestyle="--", label="symmetric padding, wrong values")
-    axes.set_yticks([number + 0.2 for number in range(len(names))], map(NETWORKS.get, names), size=12, color=INK)
+    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.6, linestyle="--", label="symmetric padding (other values): 1")
+    labels = [NETWORKS[name].replace(" exit", "\nexit") for name in names]
+    axes.set_yticks([number + 0.2 for number in range(len(names))], labels, size=11.5, color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel("batch 1, one image size; lower is better", size=11, color=INK)
+    axes.set_xlabel("compared with symmetric padding; lower is better", size=11, color=INK)
     axes.tick_params(axis="x", labelsize=10, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=11)
+    figure.legend(loc="outside lower left", frameon=False, fontsize=11)
     save(figure, "speed", result=tables.benchmark("networks"))
 
 

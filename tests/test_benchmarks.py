@@ -236,6 +236,19 @@ def test_an_exporter_is_right_if_its_file_is_written_runs_and_agrees():
 # -- files, pictures and targets
 
 
+PICTURES = sorted(results.FOLDER.glob("*.png"))
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=[path.stem for path in PICTURES])
+def test_no_two_series_of_a_picture_have_one_colour_or_one_marker(path):
+    plots = pytest.importorskip("benchmarks.plots", reason="matplotlib is not installed: pip install '.[cli]'")
+    result = results.load(path.with_suffix(".json"))
+    assert result["table"] in names.TITLES
+    for mode, rows in results.by_mode(plots.shown(result)).items():
+        colours, markers = zip(*(series.look for series in plots.all_series(rows)))
+        assert len({*colours}) == len(colours) == len({*markers}), mode
+
+
 def test_a_table_is_printed_written_and_drawn_and_a_row_that_fails_leaves_the_others(tmp_path, monkeypatch):
     measure, file = layers.measure, tmp_path / "tables" / "layers.json"
 
