@@ -16,7 +16,8 @@ from cases import Case
 
 from mxsame import plan as planning
 from mxsame.padding import keeps_extra_output
-from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, strategies_for
+from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, simulation, strategies_for
+from mxsame.plan.axis_plan import AddedElements, OneHot
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
 EVERY_SIZE = range(1, 18)
@@ -98,10 +99,38 @@ def test_plans_that_are_remembered_are_not_changed():
         planning.exact_plans((Window(8, 3, 2),), "conv")["native"] = None
 
 
-def test_a_draft_whose_windows_start_at_another_element_is_refused():
-    symmetric = planning.Strategy("symmetric", draft=lambda window, *pads: planning.AxisPlan(3, pad=1))
-    assert symmetric.plan(Window(7, 3, 2)) == planning.AxisPlan(3, pad=1)
-    assert symmetric.plan(Window(8, 3, 2)) is None, "as many outputs as SAME, of other windows"
+ANY, EVEN, ODD = Window(None, 3, 2), Window(8, 3, 2), Window(7, 3, 2)
+UPWARD = planning.TransposedWindow(None, 3, 2, 1, (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("window", "right", "wrong"),
+    [
+        (ODD, {"pad": 1}, {"concat": (2, 0)}),  # as many outputs as SAME, of other windows
+        (EVEN, {"pad": 2, "crop": (1, 0)}, {"pad": 1}),
+        (EVEN, {"concat": (0, 1)}, {"pad_operator": (1, 0)}),
+        (EVEN, {"pad_operator": (0, 1)}, {"pad_operator": (0, 1), "crop": (0, 1)}),
+        (EVEN, {"kernel_size": 4, "zeros": (1, 0), "pad": 1}, {"kernel_size": 4, "zeros": (0, 1), "pad": 1}),
+        (ANY, {"flip": True, "pad": 1}, {"pad": 1}),
+        (Window(None, 5, 2), {"kernel_size": 5, "lengthen": (0, 2)}, {"kernel_size": 5, "lengthen": (1, 2)}),
+        (ANY, {"shift": OneHot(0, 2, 2)}, {"shift": OneHot(1, 2, 1), "pad": 1}),  # an element is lost
+        (ANY, {"pick": OneHot(0, 2, 1), "pad": 1}, {"pick": OneHot(0, 2, 2), "pad": 0}),  # a zero is picked
+        (ANY, {"gather": True}, {"gather": True, "pad": 1}),
+        (UPWARD, {"crop": (0, 1)}, {"crop": (1, 0)}),
+        (UPWARD, {"dilate": 2, "pad_operator": (1, 0), "pad": 1}, {"dilate": 2, "pad_operator": (0, 1), "pad": 1}),
+        (ODD, {"pad": 1}, {"zeros": (0, 1), "pad": 1}),  # one element of the kernel is lost
+        (UPWARD, {"crop": (0, 1)}, {"adj": -1}),  # MXNet takes no such numbers
+        (UPWARD, {"pad": 0, "crop": (0, 1)}, {"adj": 2, "crop": (0, 3)}),
+    ],
+)
+def test_a_plan_that_reads_other_elements_is_refused(window, right, wrong):
+    def exact(kernel_size=3, lengthen=None, **numbers):
+        numbers = {"crop": (0, None), "lengthen": lengthen and AddedElements(*lengthen), **numbers}
+        return simulation.completed(planning.AxisPlan(kernel_size, **numbers), window)
+
+    if isinstance(window, planning.TransposedWindow):  # its ends are given
+        right, wrong = {"crop": (0, 0), **right}, {"crop": (0, 0), **wrong}
+    assert exact(**right) and not exact(**wrong)
 
 
 def test_what_has_no_exact_graph_is_refused():
@@ -126,12 +155,6 @@ def test_transposed_convolutions_on_the_whole_grid():
             if strategy == "kernel" and d == 1 and step.pad < k + sum(step.zeros) - 1:  # no pad is longer
                 assert step.crop == (0, 0)
     assert tuple(served[strategy] for strategy in strategies_for("transposed")) == TRANSPOSED
-
-
-def test_a_draft_that_starts_at_another_element_is_refused():
-    drafted = planning.Strategy("too early", transposed=lambda window: planning.AxisPlan(3, crop=(0, 1)))
-    assert drafted.plan(planning.TransposedWindow(None, 3, 2, 1, (0, 1))) is not None
-    assert drafted.plan(planning.TransposedWindow(None, 3, 2, 1, (1, 0))) is None
 
 
 # ---- force -----------------------------------------------------------------------------------------------------------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from types import MappingProxyType
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan, takes_too_short
-from mxsame.plan.windows import AnyWindow, Window, cached, check_residues, checked_windows, describe_windows
+from mxsame.plan.simulation import takes_too_short
+from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan
+from mxsame.plan.windows import AnyWindow, Window, Windows, cached, check_residues, checked_windows, describe_windows
 
 
 class Built(NamedTuple):
@@ -80,8 +82,13 @@ def exact_plans(
     check_residues(windows)
     if operator in POOLS and operator != AVG_WITH_PADDING:  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
-    drafts = [{name: STRATEGIES[name].plan(window, operator) for name in allowed} for window in windows]
-    rows = [{name: plan for name, plan in row.items() if plan is not None} for row in drafts]
+    return _exact_plans(tuple(window.alike() for window in windows), operator, allowed)
+
+
+@functools.lru_cache(maxsize=4096)
+def _exact_plans(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    """Returns what `exact_plans` returns, for windows of the shortest axes that have the same plans."""
+    rows = [_plans_of_axis(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
         return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
     plans = {}
@@ -97,6 +104,13 @@ def exact_plans(
             plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
     fitting = {name: plan for name, plan in plans.items() if not any(map(takes_too_short, plan.axes, windows))}
     return MappingProxyType(fitting or plans)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plans_of_axis(window: AnyWindow, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, AxisPlan]:
+    """Returns the exact plan of each strategy that has one for the window."""
+    plans = ((name, STRATEGIES[name].plan(window, operator)) for name in allowed)
+    return {name: plan for name, plan in plans if plan is not None}
 
 
 def _checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:

@@ -5,18 +5,20 @@ MXNet's operators have one pad for both ends. Steps around an operator make its 
     flip the data -> concatenate, lengthen or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
     -> crop the output -> flip back
 
-Most steps are empty in most plans. Whether a draft is exact is decided by arithmetic on the positions that are read
-(`_checked` and `_checked_transposed`), for every input size of the window.
+Most steps are empty in most plans. A strategy only drafts plans: whether one is exact is decided for all of them in one
+place, for every input size of the window (:func:`mxsame.plan.simulation.completed`).
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
+from mxsame import validation
 from mxsame.padding import high_pad
 from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHot
+from mxsame.plan.simulation import completed
 from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
@@ -56,99 +58,63 @@ class Plan:
         return any(axis.dilate for axis in self.axes)
 
 
-# -- convolutions and pooling operators, static: drafts of a plan from the one low and the largest high of all sizes
+# -- drafts for convolutions and pooling operators. A crop that ends in None is completed.
+
+Pads = Sequence[validation.Pair]  # (low, high) for each of a window's sizes
 
 
-def _native(window: Window, low: int, high: int) -> AxisPlan:
+def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Leave padding to the operator's own pad: exact if both ends are alike, or if no window reads the surplus."""
-    return AxisPlan(window.kernel_size, pad=low)
+    yield AxisPlan(window.kernel_size, pad=pads[0][0])
 
 
-def _slice(window: Window, low: int, high: int) -> AxisPlan:
+def _slice(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
+    low, high = _first_low_and_most(pads)
     count = max(-(-(high - low) // window.stride), 0)
-    return AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, 0))
+    yield AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, None))
 
 
-def _concat(window: Window, low: int, high: int) -> AxisPlan:
+def _concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Concatenate what one end needs more than the other, leave the common part to the operator."""
+    low, high = _first_low_and_most(pads)
     common = min(low, high)
-    return AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common)
+    yield AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common, crop=(0, None))
 
 
-def _kernel(window: Window, low: int, high: int) -> AxisPlan:
+def _concat_or_lengthen(window: Window, pads: Pads) -> Iterator[AxisPlan]:
+    yield from _concat(window, pads)
+    yield from _lengthened(window, pads)
+
+
+def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Put zeros before the kernel, which shift windows so that equal pads fit, and after it, against extra windows."""
+    low, high = _first_low_and_most(pads)
     front = max(-(-(high - low) // window.dilation), 0)
-    draft = AxisPlan(window.kernel_size + front, zeros=(front, 0), pad=low + front * window.dilation)
-    back = _zeros_after(draft, window)
-    return replace(draft, kernel_size=draft.kernel_size + back, zeros=(front, back))
+    pad, extended = low + front * window.dilation, window.effective_kernel_size + front * window.dilation
+    rest = [2 * pad - high_pad(n, window.outputs(n), extended, window.stride) for n in window.sizes]
+    back = _zeros_after(window, rest)
+    yield AxisPlan(window.kernel_size + front + back, zeros=(front, back), pad=pad, crop=(0, None))
 
 
-def _zeros_after(draft: AxisPlan, window: Window) -> int:
-    """Returns the fewest zeros that leave every size its outputs and no more; 0 if no number does."""
-    extended, rest = (draft.kernel_size - 1) * window.dilation + 1, []
-    for size in window.sizes:  # elements after the last window of SAME
-        rest.append(size + 2 * draft.pad - extended - (window.outputs(size) - 1) * window.stride)
+def _zeros_after(window: Window, rest: Sequence[int]) -> int:
+    """Returns the fewest zeros that leave every size its outputs and no more, if so many elements are left after the
+    last window; 0 if no number does."""
     fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
     return fewest if fewest * window.dilation <= min(rest) else 0
 
 
-def _pad(window: Window, low: int, high: int) -> AxisPlan:
+def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Leave all of the padding to MXNet's pad operator."""
-    return AxisPlan(window.kernel_size, pad_operator=(low, high))
+    yield AxisPlan(window.kernel_size, pad_operator=_first_low_and_most(pads), crop=(0, None))
 
 
-Draft = Callable[[Window, int, int], AxisPlan]
+def _first_low_and_most(pads: Pads) -> validation.Pair:
+    """Returns the low of one size, and the largest high of all: the windows of one graph start at one position."""
+    return pads[0][0], max(high for _, high in pads)
 
 
-def _pads(window: Window) -> List[Tuple[int, int]]:
-    """Returns (low, high) for each of the window's sizes."""
-    return [window.pads(size) for size in window.sizes]
-
-
-def _checked(draft: Draft, window: Window, pads: Sequence[Tuple[int, int]]) -> Optional[AxisPlan]:
-    """Returns the draft with what it must crop, if it is exact, else None.
-
-    The operator's window j starts at j*s - (pad + added low - zeros in front * d), counted in elements of the data. The
-    first that is kept must start at -low; and there must be no fewer outputs than SAME has.
-    """
-    low, high = pads[0][0], max(high for _, high in pads)
-    if any(pad[0] != low for pad in pads):  # the windows of one graph cannot start at two positions
-        return None
-    plan = draft(window, low, high)
-    start = plan.pad + plan.concat[0] + plan.pad_operator[0] - plan.zeros[0] * window.dilation
-    if start != low + plan.crop[0] * window.stride:
-        return None
-    extra = {_operator_outputs(plan, window, size) - plan.crop[0] - window.outputs(size) for size in window.sizes}
-    if min(extra) < 0 or (len(extra) > 1 and not window.follows_size):
-        return None
-    return replace(plan, crop=(plan.crop[0], extra.pop() if len(extra) == 1 else None))
-
-
-def _operator_outputs(plan: AxisPlan, window: Window, size: int, ceil: bool = False) -> int:
-    """Returns the number of outputs of MXNet's operator, by its own formula."""
-    span = _operator_span(plan, window, size)
-    return (-(-span // window.stride) if ceil else span // window.stride) + 1
-
-
-def _operator_span(plan: AxisPlan, window: Window, size: int) -> int:
-    """Returns by how much the padded data of MXNet's operator is longer than its kernel."""
-    extended = (plan.kernel_size - 1) * window.dilation + 1
-    added = sum(plan.concat) + sum(plan.pad_operator) + sum(one.growth for one in (plan.shift, plan.pick) if one)
-    added += window.pads(size)[0] + sum(plan.lengthen) if plan.lengthen else 0
-    return size + added + 2 * plan.pad - extended
-
-
-def takes_too_short(plan: AxisPlan, window: AnyWindow) -> bool:
-    """Returns whether MXNet runs a plan for every size on data that is shorter than the rule of explicit pads allows,
-    n + low + high >= ke, as it may with ceil_mode."""
-    if not isinstance(window, Window) or window.size is not None or not isinstance(window.padding, tuple):
-        return False
-    longest = window.effective_kernel_size - sum(window.padding) - 1
-    return longest >= 1 and _operator_span(plan, window, longest) >= 0
-
-
-def _full(window: Window) -> Optional[AxisPlan]:
+def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Use Pooling's "full" convention, which counts a partial window at the end. The operator needs k <= n + 2*pad,
     which is the rule of explicit pads, too.
 
@@ -157,99 +123,77 @@ def _full(window: Window) -> Optional[AxisPlan]:
 
     If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
     """
-    pads = _pads(window)
-    low = pads[0][0]
-    if any(pad[0] != low for pad in pads):
-        return _lengthened(window, window.stride, ceil=True)
-    least = 2 if window.kernel_size == 2 else 1
+    low, least = pads[0][0], 2 if window.kernel_size == 2 else 1
     if isinstance(window.padding, tuple):
         least = max(window.effective_kernel_size - sum(window.padding), 1)
-    shortest = (least if window.size is None else window.size) + 2 * low
-    if window.kernel_size > shortest:
-        return None
-    plan = AxisPlan(window.kernel_size, pad=low)
-    exact = all(_operator_outputs(plan, window, size, ceil=True) == window.outputs(size) for size in window.sizes)
-    return plan if exact else None
+    if any(pad[0] != low for pad in pads):
+        yield from _lengthened(window, pads, window.stride, ceil=True)
+    elif window.kernel_size <= (least if window.size is None else window.size) + 2 * low:
+        yield AxisPlan(window.kernel_size, pad=low)
 
 
-def _lengthened(window: Window, extra: int = 0, ceil: bool = False) -> Optional[AxisPlan]:
+def _lengthened(window: Window, pads: Pads, extra: int = 0, ceil: bool = False) -> Iterator[AxisPlan]:
     """Concatenate low of the size and `extra` elements, for windows that are dropped, before the data, and the longest
     high after it.
 
     At least two elements are needed before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
-    pads = _pads(window)
     is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
-    if window.size is not None or not window.follows_size or not is_long:
-        return None
-    high = max(max(high for _, high in pads) - (window.stride - 1 if ceil else 0), 0)
-    plan = AxisPlan(window.kernel_size, lengthen=AddedElements(extra, high), crop=(extra // window.stride, 0))
-    surplus = {_operator_outputs(plan, window, size, ceil) - window.outputs(size) for size in window.sizes}
-    return plan if surplus == {plan.crop[0]} else None
+    if window.size is None and window.follows_size and is_long:
+        high = max(max(high for _, high in pads) - (window.stride - 1 if ceil else 0), 0)
+        yield AxisPlan(window.kernel_size, lengthen=AddedElements(extra, high), crop=(extra // window.stride, 0))
 
 
-def _flip(window: Window) -> Optional[AxisPlan]:
+def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Use a static strategy on flipped data. For every odd kernel with stride 2, `high` is the same for every size
     although `low` is not. Without this, 3-D networks in one graph for every size take two to three times as long."""
-    for size in window.sizes:  # windows can be counted from the end if the last one ends with the padding
-        low, high = window.pads(size)
-        if high != high_pad(size, window.outputs(size), window.effective_kernel_size, window.stride, low):
-            return None
-    pads = [(high, low) for low, high in _pads(window)]
-    for draft in (_native, _slice, _concat):
-        plan = _checked(draft, window, pads)
-        if plan is not None and plan.crop[1] is not None:
-            return replace(plan, flip=True)
-    return None
+    for drafts in (_native, _slice, _concat):
+        for draft in drafts(window, [(high, low) for low, high in pads]):
+            plan = completed(replace(draft, flip=True, crop=(draft.crop[0], None)), window)
+            if plan is not None and plan.crop[1] is not None:
+                yield plan
 
 
 # -- dynamic: pads that follow from the size are computed in the graph
 
 
-def _shift(window: Window) -> Optional[AxisPlan]:
+def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Shift the data to where the windows of every size start at the same position."""
-    if window.size is not None:
-        return None
-    k = window.kernel_size
-    return _moved(window, lambda least, reach: [AxisPlan(k, shift=OneHot(least, reach, reach - least), pad=least)])
+    for least, reach in _ends(window, pads) if window.size is None else ():
+        one = OneHot(least, reach, reach - least)
+        yield AxisPlan(window.kernel_size, shift=one, pad=least, crop=(0, None))
 
 
-def _pick(window: Window) -> Optional[AxisPlan]:
+def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Run the operator with stride 1, and pick SAME's outputs."""
-    if window.dilation != 1:
-        return None
-    pad = max(map(max, _pads(window)))
-
-    def drafts(least: int, reach: int) -> Iterator[AxisPlan]:
+    pad = max(map(max, pads))
+    for least, _ in _ends(window, pads) if window.dilation == 1 else ():
         for zeros in range(window.kernel_size):
-            yield AxisPlan(window.kernel_size, pick=OneHot(least, pad + zeros, zeros), pad=pad)
+            one = OneHot(least, pad + zeros, zeros)
+            yield AxisPlan(window.kernel_size, pick=one, pad=pad, crop=(0, None))
 
-    return _moved(window, drafts)
 
-
-def _moved(window: Window, drafts: Callable[[int, int], Iterable[AxisPlan]]) -> Optional[AxisPlan]:
-    """Returns the first exact draft for the least `low`, and for the pad that the last window of every size needs if
-    all start as early as any."""
-    if not window.follows_size:
-        return None
-    pads = _pads(window)
+def _ends(window: Window, pads: Pads) -> Iterator[validation.Pair]:
+    """Yields the least `low`, and the pad that the last window of every size needs if all start as early as any.
+    Nothing if the pads do not follow from the size, or differ by much."""
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
-    if most - least > MOST_SHIFTS:
-        return None
-    for plan in drafts(least, max(most, max(map(sum, pads)) - least)):
-        extra = {_operator_outputs(plan, window, size) - window.outputs(size) for size in window.sizes}
-        if min(extra) >= 0:
-            return replace(plan, crop=(0, extra.pop() if len(extra) == 1 else None))
-    return None
+    if window.follows_size and most - least <= MOST_SHIFTS:
+        yield least, max(most, max(map(sum, pads)) - least)
 
 
-def _gather(window: Window) -> Optional[AxisPlan]:
+def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Gather the padded data from the data: exact for any kernel and stride, if the pads follow from the size."""
-    return AxisPlan(window.kernel_size, gather=True) if window.follows_size else None
+    if window.follows_size:
+        yield AxisPlan(window.kernel_size, gather=True)
 
 
-# -- transposed convolutions: what is cropped does not depend on the size
+# -- drafts for transposed convolutions: what is cropped does not depend on the size
+
+
+def _transposed_native(window: TransposedWindow) -> AxisPlan:
+    """Use the operator's own pad and adj: exact if they reach."""
+    return replace(_transposed_slice(window), crop=(0, 0))
 
 
 def _transposed_slice(window: TransposedWindow) -> AxisPlan:
@@ -284,22 +228,6 @@ def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
     return AxisPlan(window.kernel_size, pad_operator=added, dilate=window.stride, pad=common, crop=crop)
 
 
-def _checked_transposed(plan: AxisPlan, window: TransposedWindow) -> Optional[AxisPlan]:
-    """Returns the plan if it is exact, else None. Its first output must be at the right position of the full extent,
-    and it must have the right number of outputs. The operator takes no negative number, and adj < stride."""
-    start, expected = window.crop[0], window.outputs(1)
-    if plan.dilate:  # the convolution's window j starts at j - low and ends with the full extent's element j
-        first = window.effective_kernel_size - 1 - plan.pad - plan.pad_operator[0] + plan.crop[0]
-        outputs = 1 + 2 * plan.pad + sum(plan.pad_operator) - window.effective_kernel_size + 1
-    else:
-        first = plan.pad + plan.crop[0] - plan.zeros[0] * window.dilation
-        outputs = (plan.kernel_size - 1) * window.dilation + 1 - 2 * plan.pad + plan.adj
-    left = outputs - plan.crop[0] - plan.static_end
-    exact = first == start and left == expected
-    no_negative = min(plan.pad, plan.adj, plan.crop[0], plan.static_end) >= 0
-    return plan if exact and no_negative and plan.adj < window.stride else None
-
-
 # -- the table
 
 AVG_WITH_PADDING = "avg with padding"  # which counts as zeros
@@ -316,10 +244,11 @@ class Strategy:
     Parameters
     ----------
     name : str
-    axis : callable, optional
-        Window of a convolution or pooling operator -> plan, or None if it is not exact.
+    drafts : callable, optional
+        The window of a convolution or pooling operator, its pads (low, high) for each of its sizes -> plans, of which
+        the first exact one is used.
     operators : tuple of str
-        Those of `OPERATORS` for which `draft` and `axis` may be used.
+        Those of `OPERATORS` for which `drafts` may be used.
     transposed : callable, optional
         The window of a transposed convolution -> a plan that is used if it is exact.
     needs : str, optional
@@ -333,11 +262,6 @@ class Strategy:
     competes : tuple of str
         The devices on which the planner may choose it for its speed. Elsewhere it runs only if forced, or if no other
         is exact.
-    draft : callable, optional
-        Window, low, high -> a plan that is tried before `axis`: it is used if it is exact for every size, which is
-        checked.
-    crops : bool
-        Whether outputs may be dropped.
 
     Examples
     --------
@@ -346,7 +270,7 @@ class Strategy:
     """
 
     name: str
-    axis: Optional[Callable[[Window], Optional[AxisPlan]]] = None
+    drafts: Optional[Callable[[Window, Pads], Iterator[AxisPlan]]] = None
     operators: Tuple[str, ...] = ()
     transposed: Optional[Callable[[TransposedWindow], AxisPlan]] = None
     needs: Optional[str] = None
@@ -354,8 +278,6 @@ class Strategy:
     convention: str = "valid"
     together: bool = False
     competes: Tuple[str, ...] = ("cpu", "gpu")
-    draft: Optional[Draft] = None
-    crops: bool = True
 
     def serves(self, operator: str) -> bool:
         """Returns whether it can run the operator."""
@@ -370,25 +292,26 @@ class Strategy:
         """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than
         its kernel."""
         if isinstance(window, TransposedWindow):
-            plan = _checked_transposed(self.transposed(window), window) if self.transposed else None
+            drafts = iter((self.transposed(window),) if self.transposed else ())
         else:
-            plan = _checked(self.draft, window, _pads(window)) if self.draft else None
-            plan = self.axis(window) if plan is None and self.axis else plan
-        if plan is None or (operator in POOLS and plan.pad >= plan.kernel_size):
-            return None
-        return plan if self.crops or plan.crop == (0, 0) else None
+            drafts = self.drafts(window, list(map(window.pads, window.sizes))) if self.drafts else iter(())
+        for draft in drafts:
+            plan = completed(draft, window, self.convention)
+            if plan is not None:
+                return None if operator in POOLS and plan.pad >= plan.kernel_size else plan
+        return None
 
 
 _EVERY = ("conv", *POOLS)
 _SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
 _TABLE = (  # without costs, the first that is exact is chosen
-    Strategy("native", None, _EVERY, _transposed_slice, channels_last=True, draft=_native, crops=False),
+    Strategy("native", _native, _EVERY, _transposed_native, channels_last=True),
     Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
-    Strategy("slice", None, _EVERY, _transposed_slice, channels_last=True, draft=_slice),
-    Strategy("concat", _lengthened, _EVERY, channels_last=True, draft=_concat),
-    Strategy("kernel", None, ("conv",), _transposed_kernel, WEIGHT, channels_last=True, draft=_kernel),
-    Strategy("pad", None, _EVERY, channels_last=True, competes=("gpu",), draft=_pad),
+    Strategy("slice", _slice, _EVERY, _transposed_slice, channels_last=True),
+    Strategy("concat", _concat_or_lengthen, _EVERY, channels_last=True),
+    Strategy("kernel", _kernel, ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
+    Strategy("pad", _pad, _EVERY, channels_last=True, competes=("gpu",)),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),

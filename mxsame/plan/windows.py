@@ -38,10 +38,19 @@ class _Axis:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the class is frozen
 
-    @property
+    @functools.cached_property
     def effective_kernel_size(self) -> int:
         """The effective kernel size ke = (k-1)d + 1."""
         return (self.kernel_size - 1) * self.dilation + 1
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The sizes for which a plan must be exact, to be so for all that the window serves."""
+        raise NotImplementedError
+
+    def alike(self) -> Any:
+        """Returns the window of the shortest axis that has the same plans."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -70,17 +79,25 @@ class Window(_Axis):
             self._set("padding", pads)
 
     @property
-    def sizes(self) -> Sequence[int]:
-        """The size; if it is dynamic, one size for each remainder modulo the stride.
+    def _long(self) -> int:
+        """A multiple of the stride, so long that no element of the kernel reads padding in every window. From this size
+        on, pads, outputs and crops follow from the remainder modulo the stride."""
+        return self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
 
-        Pads, outputs and crops depend only on the remainder, for sizes that are not shorter than the kernel; these are
-        longer.
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The size; if it is dynamic, one size for each remainder modulo the stride."""
+        return range(self._long, self._long + self.stride) if self.size is None else (self.size,)
+
+    def alike(self) -> Window:
+        """Returns the window of the shortest axis that has the same plans.
+
+        >>> Window(224, 3, 2).alike().size, Window(225, 3, 2).alike().size
+        (8, 9)
         """
-        if self.size is not None:
-            return (self.size,)
-        # A multiple of the stride, so long that no element of the kernel reads padding in every window.
-        start = self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
-        return range(start, start + self.stride)
+        if self.size is None or self.size < self._long + self.stride:
+            return self
+        return replace(self, size=self._long + self.size % self.stride)
 
     @property
     def follows_size(self) -> bool:
@@ -135,6 +152,15 @@ class TransposedWindow(_Axis):
         super().__post_init__()
         fits = _is_pair(self.crop)
         validation.check_type(fits, "crop must be a pair (start, end) of integers", crop=self.crop)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The size; if it is dynamic, one that leaves an output."""
+        return (2 + max(sum(self.crop), 0) // self.stride if self.size is None else self.size,)
+
+    def alike(self) -> TransposedWindow:
+        """Returns the window of dynamic size, which has the same plans."""
+        return self if self.size is None else replace(self, size=None)
 
     def outputs(self, size: int) -> int:
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
