@@ -6,6 +6,7 @@ deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails
 
 from __future__ import annotations
 
+import inspect
 import threading
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
@@ -125,21 +126,24 @@ def graph_inputs(block: Any) -> Sequence[Any]:
 
 
 def call_with(block: Any, call: Any) -> None:
-    """Makes a hybridized block call this with its arguments, instead of a graph of Gluon's; None takes that back."""
+    """Makes a block call this with its arguments, instead of its class's `forward`; None takes that back."""
     if call is None:
-        vars(block).pop("_call_cached_op", None)
+        vars(block).pop("forward", None)
     else:
-        block._call_cached_op = call
+        block.forward = call
 
 
 def own_call(block: Any) -> Any:
     """Returns what a hybridized block calls, if :func:`call_with` was given it; else None."""
-    return vars(block).get("_call_cached_op") if block._active else None
+    return vars(block).get("forward") if block._active else None
 
 
-def call_graph(block: Any, args: tuple) -> Any:
-    """Calls a graph of Gluon's, which is built at the first call."""
-    return block._call_cached_op(*args)
+def caller_of(call: Any) -> Any:
+    """Returns the block whose call has called this, within it: a shallow copy of a block has what :func:`call_with` was
+    given for the block. None if it was called otherwise."""
+    frame: Any = inspect.currentframe()
+    caller = frame.f_back.f_back.f_locals.get("self")
+    return caller if isinstance(caller, mx.gluon.Block) and vars(caller).get("forward") is call else None
 
 
 def flags(block: Any) -> list:

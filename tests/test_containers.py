@@ -128,18 +128,18 @@ def test_a_shallow_copy_is_taken_back_by_itself():
         running.assert_equal(each(images(20, 21)), want)
 
 
-class Scaled(mxsame.nn.HybridBlock):
-    def __init__(self, scale):
-        super().__init__()
-        self.scale = scale
-
-    def hybrid_forward(self, F, x, y):
-        return F.concat(x, y, dim=0) * self.scale
+def init(self, scale):
+    super(type(self), self).__init__()
+    self.scale = scale
 
 
-def test_a_shallow_copy_has_graphs_of_its_own():
-    net, arrays = Scaled(2), (normal(2, 3), normal(3, 3))
-    net.hybridize()
+BODY = {"__init__": init, "hybrid_forward": lambda self, F, x, y: F.concat(x, y, dim=0) * self.scale}
+SCALED = [type("Scaled", (base,), BODY) for base in (mxsame.nn.HybridBlock, mx.gluon.HybridBlock)]
+
+
+@pytest.mark.parametrize("scaled", SCALED, ids=["ours", "gluons"])
+def test_a_shallow_copy_has_graphs_of_its_own(scaled):
+    net, arrays = mxsame.hybridize(scaled(2)), (normal(2, 3), normal(3, 3))
     double = net(*arrays).asnumpy()
     twin = copy.copy(net)
     twin.scale = 3
@@ -148,13 +148,14 @@ def test_a_shallow_copy_has_graphs_of_its_own():
     assert running.graphs_of(net) and running.graphs_of(net) != running.graphs_of(twin)
 
 
-def test_arrays_in_memory_of_several_kinds(monkeypatch):
+@pytest.mark.parametrize("scaled", SCALED, ids=["ours", "gluons"])
+def test_arrays_in_memory_of_several_kinds(monkeypatch, scaled):
     """As a DataLoader with workers gives them. The device is entered once, since each time costs as much as a small
     operator."""
-    net, arrays, entered = Scaled(2), (normal(2, 3), normal(3, 3)), []
+    net, arrays, entered = scaled(2), (normal(2, 3), normal(3, 3)), []
     shared = [array.as_in_context(mx.Context("cpu_shared", 0)) for array in arrays]
     want = net(*arrays).asnumpy()
-    net.hybridize()
+    mxsame.hybridize(net)
     for given in (arrays, (arrays[0], shared[1]), (shared[0], arrays[1]), shared):
         running.assert_equal(net(*given), want)
     enter = mx.Context.__enter__

@@ -63,10 +63,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     -----
     Calls from several threads take turns, but backward passes do not: train in one thread. `net.hybridize()` of Gluon's
     classes undoes this function. As in Gluon, call `mxsame.hybridize` again after changing a layer inside a layer.
-
-    The inputs of a block of a Gluon class must all be in shared memory, or none; a shallow copy of it runs in the
-    original's graphs until the copy is hybridized. Blocks of classes of `mxsame.nn` take both kinds of memory together,
-    and their shallow copies have graphs of their own.
+    Inputs may be in shared memory next to other memory.
 
     Examples
     --------
@@ -111,11 +108,13 @@ def _check_flags(flags: dict) -> None:
     validation.check(fits, "static_shape must come with static_alloc=True", **flags)
 
 
+KINDS = (mx.nd.NDArray, mx.sym.Symbol)
 MOST_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference
 
 
 class Dispatcher:
-    """What a net calls that :func:`hybridize` was given, where Gluon has its one graph: the graph for these shapes.
+    """The `forward` of a net that :func:`hybridize` was given: for arrays it runs the graph for these shapes, and for
+    Symbols the `forward` of the net's class.
 
     The graphs are where Gluon keeps its own, so Gluon drops them when it would drop that: the net has another layer,
     type or flag. The net is Gluon's again as soon as it was hybridized by Gluon.
@@ -126,10 +125,13 @@ class Dispatcher:
     def __init__(self, net: Any, max_graphs: int):
         self._net, self._max_graphs, self._given_flags = net, max_graphs, _gluon.flags(net)
 
-    def of(self, net: Any) -> Dispatcher:
-        """Returns that of a net: a shallow copy has its original's until it is called."""
-        if net is self._net:
-            return self
+    @property
+    def __func__(self) -> Any:
+        """The `forward` of the net's class, as a bound method has it."""
+        return type(self._net).forward
+
+    def _for_copy(self, net: Any) -> Dispatcher:
+        """Returns that of a shallow copy of the net, which has its original's until it is called."""
         own = Dispatcher(net, self._max_graphs)
         own._given_flags = self._given_flags
         _gluon.call_with(net, own)
@@ -138,16 +140,23 @@ class Dispatcher:
         return own
 
     def __call__(self, *args: Any) -> Any:
+        net = _gluon.caller_of(self)
+        if net is not self._net and net is not None:
+            return self._for_copy(net)(*args)
         if self._given_flags is not _gluon.flags(self._net):
             _give_back(self._net)
-            return _gluon.call_graph(self._net, args)
+            return self.__func__(self._net, *args)
+        facts, arrays = tracing.call_facts(args), args
+        if facts is None:
+            arrays = tuple(tracing.flatten(args))
+            kinds = {kind for kind in KINDS for each in arrays if isinstance(each, kind)}
+            if kinds != {mx.nd.NDArray}:
+                return self.__func__(self._net, *args)
         cache, hook = _gluon.cache_and_hook(self._net)
         if type(cache) is not GraphCache:
             cache = self.make_cache()
-        facts, arrays = tracing.call_facts(args), args
         graph = cache.last.get(facts)
         if graph is None:
-            arrays = tuple(tracing.flatten(args))
             graph = cache.find(args, arrays, facts)
         try:
             return graph.run(arrays, self._net if hook else None)
@@ -312,15 +321,6 @@ class HybridBlock(mx.gluon.HybridBlock):
             if tracing.is_traceable(self):
                 tracing.check_call(self, args)
             raise
-
-    @tracing.traces
-    def forward(self, *args: Any) -> Any:
-        """Returns the outputs for arrays in memory of any kind, on one device, or for Symbols."""
-        own_call = _gluon.own_call(self)
-        arrays = tracing.flatten(args) if own_call else []
-        if arrays and all(isinstance(array, mx.nd.NDArray) for array in arrays):
-            return own_call.of(self)(*args)
-        return super().forward(*args)
 
     def hybridize(
         self,

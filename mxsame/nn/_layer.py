@@ -72,9 +72,6 @@ class Layer(Checked, HybridBlock):
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
-            own_call = _gluon.own_call(self)
-            if own_call:
-                return own_call.of(self)(x)
             self.infer_shape(x)  # with its checks; a graph that is there already has none
             return super().forward(operands.in_own_memory(x))
         context = x.ctx
