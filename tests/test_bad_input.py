@@ -487,6 +487,44 @@ def test_what_a_graph_lacks_is_said_with_the_name_of_the_layer():
     assert mxsame.hybridize(parent(*layers()))(nd.ones((1, 4, 9, 9))).shape == (1, 6, 1, 1)
 
 
+gluons = mx.gluon.nn
+GLUONS = {  # layers of Gluon's for 4 channels, and what they are refused for with 5, the batch first
+    "Dense": (lambda: gluons.Dense(2, in_units=4, flatten=False), r"_fwd has parameters of the shape \(2, 4\)"),
+    "Conv1D": (lambda: gluons.Conv1D(2, 1, in_channels=4), "_fwd has parameters of the shape"),
+    "Conv1DTranspose": (lambda: gluons.Conv1DTranspose(2, 1, in_channels=4), "_fwd has parameters of the shape"),
+    "BatchNorm": (lambda: gluons.BatchNorm(in_channels=4), r"_gamma is \(4,\), and this data needs \(5,\)"),
+    "InstanceNorm": (lambda: gluons.InstanceNorm(in_channels=4), r"_gamma is \(4,\), and this data needs \(5,\)"),
+    "LayerNorm": (lambda: gluons.LayerNorm(in_channels=4), "_layernorm0 has parameters of the shape"),
+    "PReLU": (lambda: gluons.PReLU(in_channels=4), "MXNet refuses it"),
+    "reshape": (
+        lambda: running.Own(lambda F, x: F.reshape(x, shape=(2, 8))),
+        r"_reshape0 makes \(2, 8\) of \(1, 5, 5\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GLUONS)
+def test_channels_that_a_layer_of_gluons_does_not_take(name, tmp_path):
+    """MXNet compares some of these when they run, and reads past the end of an array for others."""
+    make, reason = GLUONS[name]
+    right, wrong = ones(1, 4, 4), ones(1, 5, 5)
+    match = rf"net must run on data of this shape; received \w+=.*5, 5.*; .*{reason}"
+    for net in (make(), running.sequential(make())):
+        mxsame.hybridize(running.initialized(net))(right)
+        for call in (lambda net=net: net(wrong), lambda net=net: mxsame.deploy(net, wrong.shape)):
+            refused(call, match, ValueError)
+        if name != "PReLU":
+            refused(lambda net=net: mxsame.export(net, tmp_path / "net", wrong.shape), match, ValueError)
+        mx.nd.waitall()
+
+
+def test_a_type_that_an_operator_refuses_when_it_runs():
+    net = mxsame.hybridize(running.Own(lambda F, x: F.LRN(x, nsize=3)))
+    refused(
+        lambda: net(D.astype("float16")), r"types that its operators take; received dtypes=\['float16'\]", ValueError
+    )
+
+
 # ---- numbers that could hang or kill a process: each in one of its own, with little memory ---------------------------
 
 DANGEROUS = """

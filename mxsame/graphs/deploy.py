@@ -311,16 +311,16 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
     be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`.
 
-    Raises `TypeError` or `ValueError` for a net that cannot be traced, and MXNet's error if the shapes do not fit it.
+    Raises `TypeError` or `ValueError` for a net that cannot be traced, and for shapes that do not fit it.
     """
     variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
     with errors.explain_symbols(inputs.structure):
         trace = tracing.trace_net(net, inputs.structure, target)
         outputs = trace.lower(variables, inputs.shapes.values()).outputs
-    parameters = net.collect_params()
+    symbol, parameters, shapes = tracing.group(outputs), net.collect_params(), [*inputs.shapes.values()]
+    errors.ShapeCheck(symbol, parameters).run(inputs.shapes, input_shape=shapes if shapes[1:] else shapes[0])
     context = tracing.contexts(parameters)[0]
-    graph = Graph.of(tracing.group(outputs), values(parameters, context), inputs.shapes, context, casts=False)
-    graph.shapes()  # MXNet refuses shapes that do not fit, also those of a deployed net inside
+    graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, casts=False)
     return graph, tracing.regroup(outputs, itertools.repeat(True))
 
 

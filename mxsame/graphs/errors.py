@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import traceback
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 
 from mxsame import tensors, validation
 from mxsame._mxnet import NO_KERNEL, mx
 from mxsame.graphs.nesting import flatten, regroup
+from mxsame.rewriting.graph import Graph, Output
 
 SHAPES = (  # what an operator needs, what it gets, and a sentence of that
     (
@@ -49,19 +51,58 @@ def reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explain_errors(**given: Any) -> Iterator[None]:
-    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given; a kernel that MXNet
-    does not have is not due to the data."""
+    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given, with the shapes of
+    arrays or with their types; a kernel that MXNet does not have is not due to the data."""
     try:
         yield
     except mx.base.MXNetError as error:
         if NO_KERNEL in str(error):
             raise
-        rule = "net must run on data of this shape"
+        rule, arrays = SHAPE, [each for each in flatten([*given.values()]) if isinstance(each, mx.nd.NDArray)]
         if re.search(TYPES, str(error)):
-            rule, arrays = "net must have types that its operators take", flatten([*given.values()])
-            dtypes = [str(np.dtype(each.dtype)) for each in arrays if isinstance(each, mx.nd.NDArray)]
-            given = {"dtypes": dtypes} if dtypes else given
+            rule = "net must have types that its operators take"
+            given = {"dtypes": [str(np.dtype(each.dtype)) for each in arrays]} if arrays else given
+        elif arrays:
+            given = {"shapes": [array.shape for array in arrays]}
         raise ValueError(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
+
+
+SHAPE = "net must run on data of this shape"
+RESHAPES = ("Reshape", "reshape")
+
+
+class ShapeCheck:
+    """What is to be compared before a graph runs on data of other shapes than before: a batch norm of MXNet's takes
+    parameters of another length, and a reshape makes an array of another number of elements, and both read past the
+    end. `parameters` are the net's, by name."""
+
+    def __init__(self, symbol: Any, parameters: Mapping[str, Any]):
+        graph, self._parameters = Graph.of(symbol, {}, {}), parameters
+        self._reshapes = [node for node in graph.nodes() if node.kind in RESHAPES]
+        pairs = [output for node in self._reshapes for output in (node.inputs[0], Output(node))]
+        self._symbol = graph.symbol([*graph.outputs, *pairs])
+        self._first = len(graph.outputs)
+
+    def run(self, shapes: Mapping[str, tuple], /, **given: Any) -> None:
+        """Raises a `ValueError`, with what was given, for shapes of inputs, by name, that the net does not take."""
+        names, states = self._symbol.list_arguments(), self._symbol.list_auxiliary_states()
+        with explain_errors(**given):
+            known = {name: shape for name, shape in shapes.items() if name in names}
+            arguments, outputs, auxiliary = self._symbol.infer_shape_partial(**known)
+        for name, needed in zip((*names, *states), (*arguments, *auxiliary)):
+            own = self._parameters[name].shape if name in self._parameters else None
+            fits = not _is_complete(own) or not _is_complete(needed) or own == needed
+            validation.check(
+                fits, f"{SHAPE}; {validation.received(**given)}; {name} is {own}, and this data needs {needed}"
+            )
+        pairs = iter(outputs[self._first :])
+        for node, before, after in zip(self._reshapes, pairs, pairs):
+            fits = not _is_complete(before) or not _is_complete(after) or math.prod(before) == math.prod(after)
+            validation.check(fits, f"{SHAPE}; {validation.received(**given)}; {node.name} makes {after} of {before}")
+
+
+def _is_complete(shape: Any) -> bool:
+    return bool(shape) and all(length > 0 for length in shape)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.errors import explain_errors, explain_symbols
+from mxsame.graphs.errors import ShapeCheck, explain_symbols
 from mxsame.graphs.tracing import (
     check_ready,
     fix_shape,
@@ -88,11 +88,10 @@ def export(
     with explain_symbols(inputs.structure):
         trace = trace_net(net, inputs.structure, Target("file"))
     symbol = group(trace.lower(data, shapes.values()).outputs)
+    parameters = net.collect_params()
     if input_shape is not None:
-        used = set(symbol.list_arguments())
-        with explain_errors(input_shape=input_shape):
-            symbol.infer_shape(**{name: shape for name, shape in shapes.items() if name in used})
-    return write(symbol, net.collect_params(), path, epoch, remove_amp_cast)
+        ShapeCheck(symbol, parameters).run(shapes, input_shape=input_shape)
+    return write(symbol, parameters, path, epoch, remove_amp_cast)
 
 
 def check_path(path: Any) -> str:

@@ -155,14 +155,17 @@ class Dispatcher:
         cache, hook = _gluon.cache_and_hook(self._net)
         if type(cache) is not GraphCache:
             cache = self.make_cache()
-        graph = cache.last.get(facts)
+        graph, is_new = cache.last.get(facts), False
         if graph is None:
-            graph = cache.find(args, arrays, facts)
+            graph, is_new = cache.find(args, arrays, facts)
         try:
-            return graph.run(arrays, self._net if hook else None)
+            outputs = graph.run(arrays, self._net if hook else None)
+            for output in tracing.flatten(outputs) if is_new else ():
+                output.wait_to_read()  # some operators refuse data, or its type, only when they run
         except mx.base.MXNetError:
-            with errors.explain_errors(shapes=[array.shape for array in arrays]):
+            with errors.explain_errors(shapes=arrays):
                 raise
+        return outputs
 
     def make_cache(self) -> GraphCache:
         """Returns the graphs of the net, of which there is none unless another thread has made one."""
@@ -205,24 +208,27 @@ class GraphCache:
         """Lets a copy of the net, and one that was pickled, have graphs of its own."""
         return type(None), ()
 
-    def find(self, args: tuple, arrays: Sequence[Any], facts: Any) -> tracing.NetGraph:
-        """Returns the graph for a call with these arrays."""
+    def find(self, args: tuple, arrays: Sequence[Any], facts: Any) -> tuple[tracing.NetGraph, bool]:
+        """Returns the graph for a call with these arrays, and whether there was none like it before."""
         for array in arrays:
             operands.check_array("data", array)
         if isinstance(self._net, tracing.Checked):
             self._net.check(*args)
         with self._lock:
-            graph = self._graph_for(tracing.Call.of(args, arrays))
+            call = tracing.Call.of(args, arrays)
+            family = self._families.get(call.family)
+            is_new = family is None or call.shapes not in family.signatures
+            if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
+                for shape in call.shapes:
+                    validation.check_not_empty("data", shape)
+            graph = self._graph_for(call, family)
+            if is_new:
+                graph.check(call.shapes)
             self.last = {facts: graph} if facts and graph in self.graphs.values() else {}
-        return graph
+        return graph, is_new
 
-    def _graph_for(self, call: tracing.Call) -> tracing.NetGraph:
+    def _graph_for(self, call: tracing.Call, family: Optional[CallFamily]) -> tracing.NetGraph:
         """Returns the graph for a call."""
-        family = self._families.get(call.family)
-        is_new = family is None or call.shapes not in family.signatures
-        if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
-            for shape in call.shapes:
-                validation.check_not_empty("data", shape)
         if family is None:
             tracing.check_initialized(self._net)
             self._forget_other_layers()

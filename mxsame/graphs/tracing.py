@@ -18,7 +18,7 @@ import numpy as np
 
 from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
-from mxsame.graphs.errors import explain_errors, reason
+from mxsame.graphs.errors import ShapeCheck, explain_errors, reason
 from mxsame.graphs.nesting import flatten as flatten, regroup as regroup
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
@@ -521,6 +521,11 @@ class NetGraph(Runner):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         super().__init__(outputs, shapes, parameters, flags)
         self._initialize(shapes)
+        self._check = ShapeCheck(symbol, parameters)
+
+    def check(self, shapes: Sequence[tuple]) -> None:
+        """Raises a `ValueError` for inputs of shapes that the net does not take."""
+        self._check.run(dict(zip(self._names, shapes)), shapes=[*shapes])
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
