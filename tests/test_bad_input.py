@@ -518,6 +518,20 @@ def test_channels_that_a_layer_of_gluons_does_not_take(name, tmp_path):
         mx.nd.waitall()
 
 
+def test_an_argument_that_an_operator_does_not_take(tmp_path):
+    """Set after the layer was made."""
+    layer = gluons.Dense(3, in_units=4)
+    layer._units = "x"
+    net = running.initialized(running.sequential(layer))
+    match = rf'arguments that they take; received FullyConnected\(.*num_hidden="x"\) in layer {layer.name}$'
+    for call in (
+        lambda: mxsame.hybridize(net)(D),
+        lambda: mxsame.deploy(net, D),
+        lambda: mxsame.export(net, tmp_path / "n"),
+    ):
+        refused(call, match, ValueError)
+
+
 def test_a_type_that_an_operator_refuses_when_it_runs():
     net = mxsame.hybridize(running.Own(lambda F, x: F.LRN(x, nsize=3)))
     refused(

@@ -314,9 +314,7 @@ def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and for shapes that do not fit it.
     """
     variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
-    with errors.explain_symbols(inputs.structure):
-        trace = tracing.trace_net(net, inputs.structure, target)
-        outputs = trace.lower(variables, inputs.shapes.values()).outputs
+    outputs = tracing.trace_net(net, inputs.structure, target).lower(variables, inputs.shapes.values()).outputs
     symbol, parameters, shapes = tracing.group(outputs), net.collect_params(), [*inputs.shapes.values()]
     errors.ShapeCheck(symbol, parameters).run(inputs.shapes, input_shape=shapes if shapes[1:] else shapes[0])
     context = tracing.contexts(parameters)[0]

@@ -108,12 +108,19 @@ def _is_complete(shape: Any) -> bool:
 @contextlib.contextmanager
 def explain_symbols(structure: Any) -> Iterator[None]:
     """Within the `with` block, what a net that is given Symbols in this structure cannot do with them is a `TypeError`
-    with the reason, and the line of the user's that leads to it. All other errors are left as they are."""
+    with the reason, and the line of the user's that leads to it. An argument that an operator does not take is a
+    `ValueError` with the layer. All other errors are left as they are."""
     try:
         yield
     except Exception as error:
         frames = list(traceback.walk_tb(error.__traceback__))
         modules = [frame.f_globals.get("__name__", "mxnet.") for frame, _ in frames]
+        refused = re.search(r", in operator (\w+\(.*\))", str(error), re.DOTALL)
+        if refused and isinstance(error, mx.base.MXNetError):
+            blocks = [block for frame, _ in frames if isinstance(block := frame.f_locals.get("self"), mx.gluon.Block)]
+            layer = f" in layer {blocks[-1].name}" if blocks else ""
+            rule = f"net must give its operators arguments that they take; received {refused[1][:200]}{layer}"
+            raise ValueError(rule) from error
         if not _is_due_to_symbols(error, modules[-1]):
             raise
         if isinstance(error, AssertionError) and any(isinstance(entry, (list, tuple)) for entry in structure):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.graphs.errors import ShapeCheck, explain_symbols
+from mxsame.graphs.errors import ShapeCheck
 from mxsame.graphs.tracing import (
     check_ready,
     fix_shape,
@@ -85,9 +85,7 @@ def export(
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
     data = [variable(name) if shape is None else fix_shape(variable(name), shape) for name, shape in shapes.items()]
-    with explain_symbols(inputs.structure):
-        trace = trace_net(net, inputs.structure, Target("file"))
-    symbol = group(trace.lower(data, shapes.values()).outputs)
+    symbol = group(trace_net(net, inputs.structure, Target("file")).lower(data, shapes.values()).outputs)
     parameters = net.collect_params()
     if input_shape is not None:
         ShapeCheck(symbol, parameters).run(shapes, input_shape=input_shape)

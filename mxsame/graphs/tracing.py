@@ -18,7 +18,7 @@ import numpy as np
 
 from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
-from mxsame.graphs.errors import ShapeCheck, explain_errors, reason
+from mxsame.graphs.errors import ShapeCheck, explain_errors, explain_symbols, reason
 from mxsame.graphs.nesting import flatten as flatten, regroup as regroup
 from mxsame.plan import forced
 from mxsame.plan.choice import Decision
@@ -177,7 +177,7 @@ def trace_net(
     for parameter in parameters.values():
         tensors.update_variable(parameter)
     placeholders: list[Placeholder] = []
-    with building(target, placeholders):
+    with building(target, placeholders), explain_symbols(structure):
         outputs = (run or (net if _completes_calls(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # which are Symbols
