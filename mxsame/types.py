@@ -41,4 +41,5 @@ class KerasModel(Protocol):
 
 Arrays = Union[SupportsShape, Sequence[SupportsShape]]  # of one input, or of each
 Shape = Union[Sequence[Optional[int]], SupportsShape]  # or an array that has it
-InputShape = Union[Shape, Sequence[Union[Shape, Sequence[Shape]]]]  # of several inputs nested as the net takes them
+_Nested = Sequence[Union[int, Shape, None]]
+InputShape = Union[SupportsShape, Sequence[Union[int, SupportsShape, _Nested, None]]]  # nested as the net takes inputs

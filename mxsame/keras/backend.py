@@ -20,7 +20,7 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -30,7 +30,7 @@ from mxsame.keras._translate import (
     image_data_format as image_data_format,
     set_image_data_format as set_image_data_format,
 )
-from mxsame.types import DataFormat, Ints, KerasPadding, PoolMode, Shape
+from mxsame.types import Causal, DataFormat, Ints, KerasPadding, PoolMode, Shape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
@@ -46,7 +46,7 @@ def conv1d(
     x: Array,
     kernel: Array,
     strides: Ints = 1,
-    padding: KerasPadding = "valid",
+    padding: Union[KerasPadding, Causal] = "valid",
     data_format: Optional[DataFormat] = None,
     dilation_rate: Ints = 1,
 ) -> Array:
