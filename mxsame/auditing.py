@@ -18,6 +18,7 @@ from mxsame.graphs import errors, files, tracing
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.rewriting.windows import WITH_WINDOWS, MergedOperator, has_windows, merge_pads, spatial
 from mxsame.scope import FORMAT, NOTE
+from mxsame.tables import aligned
 from mxsame.types import FilePath, InputShape, Shape
 
 if TYPE_CHECKING:
@@ -476,9 +477,7 @@ def _table(audit: Audit) -> Iterable[str]:
         pairs = (" ".join("({},{})".format(*getattr(axis, name)) for axis in axes) for name in ("pads", "same"))
         moved = (" ".join(f"{shift:+g}" for shift in along) for along in shifts)
         rows.append((layer.name, layer.operator, *lengths, *pairs, *moved, layer.status))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+    yield from aligned(rows)
     for name, pixels in audit.outputs.items():
         if any(pixels):
             yield f"{name}: off by {' and '.join(f'{each:+g}' for each in pixels)} pixels of the input"

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Layer(NamedTuple):
         return "" if self.kind in OTHERS else f"{self.kernel_size}x{self.kernel_size}{stride}"
 
 
-OTHERS = {
+OTHERS: Dict[str, Callable[[], Any]] = {
     "norm": lambda: mx.gluon.nn.BatchNorm(epsilon=1e-3),  # Keras's default; Gluon's is 1e-5
     "relu": lambda: mx.gluon.nn.Activation("relu"),
     "dropout": lambda: mx.gluon.nn.Dropout(0.25),

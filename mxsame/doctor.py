@@ -49,7 +49,7 @@ class Check(NamedTuple):
     fix: Optional[str] = None
 
 
-def as_data(checks: List[Check]) -> dict:
+def as_data(checks: List[Check]) -> Dict[str, Any]:
     """Return the checks as `mxsame doctor --json` prints them."""
     well = not any(check.status == "problem" for check in checks)
     return {"mxsame": __version__, "well": well, "checks": [check._asdict() for check in checks]}

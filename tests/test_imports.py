@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "mxsame"
 
 # A part may import parts of the rows before its own: padding <- plan <- ops; plan <- graphs; ops, graphs <- nn <- port;
-# ops <- keras; graphs, rewriting <- exporting <- onnx; types, onednn_blocks, processor and threads are leaves; only
-# installation imports MXNet.
-PURE = {"validation", "types", "padding", "onednn_blocks", "processor"}
+# ops <- keras; graphs, rewriting <- exporting <- onnx; types, tables, onednn_blocks, processor and threads are leaves;
+# only installation imports MXNet.
+PURE = {"validation", "types", "tables", "padding", "onednn_blocks", "processor"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "scope", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
 LIBRARY |= {"drawing", "data"}
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "installation": {"threads"},
     "_mxnet": {"installation"},
     "types": set(),
+    "tables": set(),
     "validation": {"types"},
     "onednn_blocks": set(),
     "processor": set(),

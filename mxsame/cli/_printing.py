@@ -35,7 +35,7 @@ class Result:
     file: str
     net: Any = None
     rows: list = field(default_factory=list)
-    compared: list | None = None
+    compared: tuple | None = None
     differing: list = field(default_factory=list)
     written: list = field(default_factory=list)
 

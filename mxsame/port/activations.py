@@ -99,8 +99,10 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the a
     "tanh_shrink": lambda F, x: x - F.tanh(x),
     "threshold": threshold,
 }
-OF_KERAS_3 = ("celu", "glu", "hard_shrink", "hard_silu", "hard_swish", "hard_tanh", "log_sigmoid", "soft_shrink")
-OF_KERAS_3 += ("sparse_plus", "sparse_sigmoid", "squareplus", "tanh_shrink", "threshold")  # and not of Keras 2
+OF_KERAS_3 = (  # and not of Keras 2
+    *("celu", "glu", "hard_shrink", "hard_silu", "hard_swish", "hard_tanh", "log_sigmoid", "soft_shrink"),
+    *("sparse_plus", "sparse_sigmoid", "squareplus", "tanh_shrink", "threshold"),
+)
 DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # of arguments, where versions of Keras differ
     2: {"hard_sigmoid": {"slope": 0.2}},
     3: {"hard_sigmoid": {"slope": 1 / 6}, "keras.ops.gelu": {"approximate": True}},

@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 from functools import partial, wraps
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import numpy as np
 
@@ -250,7 +250,7 @@ def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int
 def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
     """Returns the mean or maximum of each span of elements of the last axes."""
     for axis, pairs in enumerate(spans, 2):
-        parts = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
+        parts: Iterable[Any] = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
         parts = [getattr(F, kind)(part, axis=axis, keepdims=True) for part in parts]
         x = concatenate(F, *parts, axis=axis, copies=True)
     return x

@@ -118,7 +118,7 @@ def _is_usable(given: Any) -> bool:
     """Returns whether it is a name or a function. A block is called with data, and the class of one whose `__init__` is
     Gluon's takes no configuration."""
     if isinstance(given, type) and issubclass(given, mx.gluon.Block):
-        return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")
+        return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")  # type: ignore[misc]
     return isinstance(given, str) or (callable(given) and not isinstance(given, mx.gluon.Block))
 
 
@@ -138,7 +138,7 @@ def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], 
     """Build a layer, and what the user puts after it."""
     out = row(site, args, kwargs)
     for layer in after:
-        out = row_of(layer)(replace(site, layer=layer), listed(out), {})  # type: ignore[misc]
+        out = row_of(layer)(replace(site, layer=layer), listed(out), {})
     return out
 
 

@@ -49,7 +49,7 @@ def opened(path: Any, name: str) -> Contents:
             start = file.read(8)
     if start == HDF5_SIGNATURE:
         root = _hdf5(path, path)
-        config = text(root, "model_config")
+        config: Any = text(root, "model_config")
         config = None if config is None else parsed(config.encode(), f"model_config of {path}")
         return Contents(config, text(root, "keras_version"), root)
     if start[:4] == ZIP_SIGNATURE:

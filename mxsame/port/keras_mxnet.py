@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from mxsame import padding as arithmetic
 from mxsame.port.description import WRAPPER, Model
@@ -17,11 +18,12 @@ def mark_weights(model: Model) -> None:
     """Note how keras-mxnet has stored the weights: all of a batch norm's are there, and kernels of channels first are
     in MXNet's order."""
     model.native = True
+    weights: Any = LAYERS["BatchNormalization"].weights
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":
             layer.roles = [
                 role if role.name == "gamma" else role._replace(trained=role.trained and role.is_in(layer.config))
-                for role in LAYERS["BatchNormalization"].weights
+                for role in weights
             ]
         elif layer.config.get("data_format") == "channels_first":
             layer.roles = [role._replace(native=bool(KERNEL.fullmatch(role.name))) for role in layer.roles or ()]

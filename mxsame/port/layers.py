@@ -22,6 +22,7 @@ from mxsame.port.rows._shared import BIAS, KERNEL
 from mxsame.port.site import Known, Site
 from mxsame.port.table import AS_IT_IS, TAKES, Row
 from mxsame.port.values import Operand, Value
+from mxsame.tables import aligned
 from mxsame.validation import InvalidValue, check, check_type, flag, most_alike
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
@@ -234,11 +235,9 @@ def summary(net: Any, *inputs: Any) -> Iterator[str]:
         layer = NetworkLayer(net, path)
         shape = shapes.get(path, layer.output_shape)
         count = 0 if known.layer.model is not None else _count(layer.parameters)
-        trained = "no" if count and not layer.trainable else ""
-        rows.append((layer.name, layer.class_name, str(shape), f"{count:,}", trained))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        yield "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+        mark = "no" if count and not layer.trainable else ""
+        rows.append((layer.name, layer.class_name, str(shape), f"{count:,}", mark))
+    yield from aligned(rows)
     parameters = dict.fromkeys(parameter for known in net._known.values() for parameter in known.parameters)
     trained = _count(parameter for parameter in parameters if parameter.grad_req != "null")
     total = _count(parameters)

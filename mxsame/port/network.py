@@ -255,7 +255,8 @@ class Network(HybridBlock):
 
 def _check_names(steps: Sequence[Step]) -> None:
     """Raises a `ValueError` if two blocks or parameters have one name: files would have one of them."""
-    blocks, parameters = {}, {}
+    blocks: Dict[str, Any] = {}
+    parameters: Dict[str, Any] = {}
     for block in dict.fromkeys(step.block for step in steps):
         named = [(blocks, block.name, block)]
         named += [(parameters, name, parameter) for name, parameter in block.collect_params().items()]

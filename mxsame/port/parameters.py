@@ -11,6 +11,7 @@ from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.port.description import Layer, why_more_weights
+from mxsame.types import KernelKind
 from mxsame.validation import InvalidValue, check, received
 
 LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
@@ -28,7 +29,7 @@ TRANSPOSED = Conversion(np.transpose, np.transpose)
 SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
 
 
-def kernel(kind: str, depth_multiplier: Optional[int] = None) -> Conversion:
+def kernel(kind: KernelKind, depth_multiplier: Optional[int] = None) -> Conversion:
     """Returns a kernel as `mxsame.keras.layouts` converts it, channels first."""
     to_keras = partial(layouts.to_keras, kind=kind, depth_multiplier=depth_multiplier)
     return Conversion(partial(layouts.to_mxnet, kind=kind), to_keras)

@@ -145,8 +145,8 @@ class Stepwise(mx.gluon.HybridBlock):
             output = F.where(keep, new[0], F.zeros_like(output) if self.options.zero_output_for_mask else output)
             return output, [output, *states]
 
-        def plain(entry: Any, states: State) -> Tuple[Any, State]:
-            states = step(entry[0], states)
+        def plain(entry: Any, carried: State) -> Tuple[Any, State]:
+            states = step(entry[0], carried)
             return states[0], states
 
         body, data, carried, steps, most = plain, [x], list(states), self.options.steps, MOST_STEPS
@@ -200,7 +200,8 @@ class Recurrent(Stepwise):
         self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
     ) -> Tuple[Any, State]:
         """Run the fused operator if its formulas are Keras's, which it has for no mask."""
-        states, mode, note = states or self.zeros(F, x), self._mode(), {}
+        note: Dict[str, Any] = {}
+        states, mode = states or self.zeros(F, x), self._mode()
         if mode is None and scope().target == FORMAT:
             mode, note = self._noted()
         if mode is not None and mask is None:

@@ -11,6 +11,7 @@ from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
 from mxsame.port.description import listed
 from mxsame.port.network import Network, check_network
+from mxsame.tables import aligned
 from mxsame.tensors.difference import difference
 from mxsame.types import Arrays, KerasModel
 from mxsame.validation import InvalidValue, check, check_arguments, check_type
@@ -51,17 +52,27 @@ class Difference(NamedTuple):
     difference: float
 
 
+class Comparison(Tuple[Difference, ...]):
+    """What `compare` found: a :class:`Difference` for each layer. `str` of it is a table."""
+
+    def __str__(self) -> str:
+        rows = [("layer", "class", "difference")]
+        rows += [(each.layer, each.class_name, f"{each.difference:.1e}") for each in self]
+        largest = max(self, key=lambda each: each.difference)
+        return "\n".join((*aligned(rows), f"the largest difference is {largest.difference:.1e}, of {largest.layer}"))
+
+
 @check_arguments
 def compare(
-    net: Network, outputs: Union[KerasModel, Mapping[str, Any]], inputs: Optional[Arrays] = None
-) -> List[Difference]:
+    net: Network, reference: Union[KerasModel, Mapping[str, Any]], inputs: Optional[Arrays] = None
+) -> Comparison:
     """Compare the layers of a net from :func:`mxsame.from_keras` with Keras's, in the order in which they run.
 
     Parameters
     ----------
     net : Network
         The network, with the weights of the model.
-    outputs : a model of tf.keras or Keras 3, or a mapping of arrays
+    reference : a model of tf.keras or Keras 3, or a mapping of arrays
         The model, or the outputs that another process recorded, by the names of the layers; an `.npz` file that
         `numpy.load` opens is such a mapping. Other names in it are ignored.
     inputs : array or list of arrays, optional
@@ -70,39 +81,42 @@ def compare(
 
     Returns
     -------
-    list of Difference
-        (layer, class_name, difference). Rounding makes differences up to 1e-5, shifted windows some of 0.01 and more.
-        Another shape, and NaN in one of both, is a difference of infinity. A layer is compared if it is in the outputs;
-        of a nested model only its output.
+    Comparison
+        (layer, class_name, difference) of each layer; `print` shows a table. Rounding makes differences up to 1e-5,
+        shifted windows some of 0.01 and more. Another shape, and NaN in one of both, is a difference of infinity. A
+        layer is compared if it is in the reference; of a nested model only its output.
 
     Raises
     ------
     TypeError, ValueError
-        For another net, for outputs of no layer of the net, and for inputs that are missing or have other shapes.
+        For another net, a reference without a layer of the net, and inputs that are missing or have other shapes.
 
     >>> import mxsame, numpy as np
     >>> net = mxsame.from_keras(mxsame.sample("digits"))
     >>> picture = np.zeros((1, 8, 8, 1))
-    >>> mxsame.compare(net, {"flatten": np.zeros((1, 64))}, picture)  # another shape
-    [Difference(layer='flatten', class_name='Flatten', difference=inf)]
+    >>> print(mxsame.compare(net, {"flatten": np.zeros((1, 64))}, picture))  # another shape
+    layer    class    difference
+    flatten  Flatten  inf
+    the largest difference is inf, of flatten
     """
     check_network(net)
-    recorded = isinstance(outputs, Mapping)
-    rule = "outputs must be a model of Keras, or a mapping of the names of layers to arrays"
-    check_type(recorded or hasattr(outputs, "layers"), rule, outputs=outputs)
+    recorded: Any = reference if isinstance(reference, Mapping) else None
+    rule = "reference must be a model of Keras, or a mapping of the names of layers to arrays"
+    check_type(recorded is not None or hasattr(reference, "layers"), rule, reference=reference)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
-    check_type(not recorded or inputs is not None, rule, inputs=inputs)
+    check_type(recorded is None or inputs is not None, rule, inputs=inputs)
     arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
     check(len(arrays) == len(net.inputs), f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
-    ours, wanted = {}, outputs if recorded else _operations(outputs)
+    ours, wanted = {}, _operations(reference) if recorded is None else recorded
     for path, layer, _, out in net.layers_in_keras_order(*_in_order(net, arrays)):
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())
     layers = ", ".join(dict.fromkeys("/".join(path) for path in net.paths))
-    check(ours, f"outputs must be of layers of the net, which are {layers}; received those of {', '.join(wanted)}")
-    theirs = outputs if recorded else _by_keras(outputs, list(ours), arrays)
-    return [Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items()]
+    check(ours, f"reference must have layers of the net, which are {layers}; received those of {', '.join(wanted)}")
+    theirs = _by_keras(reference, list(ours), arrays) if recorded is None else recorded
+    each = (Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items())
+    return Comparison(each)
 
 
 def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:

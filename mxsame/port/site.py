@@ -50,7 +50,7 @@ class Known:
 
     def again(self) -> Known:
         """Returns what remains of it for a network that is built anew around its block."""
-        kept = {"variants": dict(self.variants), "in_all_calls": dict(self.in_all_calls)}
+        kept: Dict[str, Any] = {"variants": dict(self.variants), "in_all_calls": dict(self.in_all_calls)}
         return replace(self, kept=True, outputs=(), blocks={}, **kept)
 
     def at_first(self, what: str, value: Any) -> Any:

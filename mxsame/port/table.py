@@ -168,14 +168,14 @@ LAYERS: Dict[str, Row] = {}
 OPERATORS: Dict[str, Row] = {}
 
 
-def layer(*names: str, **declared: Any) -> Callable:
+def layer(*classes: str, **declared: Any) -> Callable:
     """Registers a function for layers of these classes; `declared` are fields of the row."""
-    return _register(LAYERS, names, {"unread": "", **declared})
+    return _register(LAYERS, classes, {"unread": "", **declared})
 
 
-def operator(*names: str, **declared: Any) -> Callable:
+def operator(*functions: str, **declared: Any) -> Callable:
     """Registers a function for operators of these names, which are those of `keras.ops`."""
-    return _register(OPERATORS, names, declared)
+    return _register(OPERATORS, functions, declared)
 
 
 def _register(table: Dict[str, Row], names: Sequence[str], declared: Dict[str, Any]) -> Callable:

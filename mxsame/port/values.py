@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.port.description import leaves, mapped
 from mxsame.validation import check
@@ -87,8 +87,12 @@ class OpenLength:
 
 
 Operand = Union[Value, Any]  # of an operator: a tensor or a constant
-Lengths = Union[OpenLength, Any]  # a constant in which lengths may be dynamic
-Sized = Union[Value, OpenLength, Any]  # an operand in which lengths may be dynamic
+if TYPE_CHECKING:  # what a length is follows from checks
+    Lengths = Any
+    Sized = Any
+else:
+    Lengths = Union[OpenLength, Any]  # a constant in which lengths may be dynamic
+    Sized = Union[Value, OpenLength, Any]  # an operand in which lengths may be dynamic
 
 
 def refuse_lengths(name: str, given: Any) -> None:

@@ -112,11 +112,11 @@ def test_layers_are_compared_with_recorded_outputs(recorded):
         ((_, _, nan),) = mxsame.compare(net, {last: want * np.nan}, given)
         assert layer == last and right < TOLERANCE < 1e-3 < wrong and unlike == nan == np.inf
     for arguments, message in (
-        (({"another": want}, given), r"outputs must be of layers of the net, which are .*; received those of another"),
+        (({"another": want}, given), r"reference must have layers of the net, which are .*; received those of another"),
         (({last: want},), "inputs must be given with recorded outputs"),
         (({last: want}, [*given, *given]), "inputs must be 1 arrays; received 2"),
         (({last: want}, want), "inputs must have 4 axes; received shape="),
-        (("outputs.npz", given), "outputs must be a model of Keras, or a mapping"),
+        (("outputs.npz", given), "reference must be a model of Keras, or a mapping"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             mxsame.compare(net, *arguments)

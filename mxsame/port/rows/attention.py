@@ -233,7 +233,7 @@ def _over_axes(site: Site, axes: List[int], inputs: Sequence[Value]) -> Value:
     check(fits, "inputs must have static lengths, and the same along the axes without attention", shapes=shapes)
     order = [0, *free, *axes, rank - 1]
     moved = [to_order(site, x, order) for x in inputs]
-    lengths = [math.prod(shape[axis] for axis in axes) for shape in shapes]  # type: ignore[misc]
+    lengths = [math.prod(shape[axis] for axis in axes) for shape in shapes]
     merged = [merged_axes(site, x, len(free)) for x in moved]
     sequences = [site.function(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
     (out,) = _of_sequences(site, sequences, None, False, False)

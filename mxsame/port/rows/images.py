@@ -77,7 +77,8 @@ def _cubic(length: int, size: int) -> np.ndarray:
     -1/2, of which TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to
     1."""
     integer("length", length, 1, LARGEST_INDEX)
-    a, weights = -0.5, np.zeros((size, length), dtype="float32")
+    weights: np.ndarray = np.zeros((size, length), dtype="float32")
+    a = -0.5
     half, scale = np.float32(0.5), np.float32(length) / np.float32(size)
     for index in range(size):
         position = float((np.float32(index) + half) * scale - half)
@@ -126,8 +127,8 @@ def _resize(
         x = site.function(blocks.pad, x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
     if method == "bilinear":
         return site.function(blocks.resize_bilinear, x, size=(height, width))
-    rule = _nearest if method == "nearest" else _cubic
-    arrays = dict(zip(("rows", "columns"), map(rule, site.static_sizes(x), size)))
+    formula = _nearest if method == "nearest" else _cubic
+    arrays = dict(zip(("rows", "columns"), map(formula, site.static_sizes(x), size)))
     if method == "nearest":
         return site.constant(blocks.resize_nearest, x, arrays)
     return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))

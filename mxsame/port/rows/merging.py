@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Sequence
 
 from mxsame.port import blocks
+from mxsame.port.description import listed
 from mxsame.port.rows._shared import agreeing, merged
 from mxsame.port.table import ALIKE, TAKES, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, KEPT
@@ -86,7 +87,7 @@ def _concatenate(site: Site, *inputs: Value) -> Value:
 
 @operator("concatenate", order=ALIKE, types=KEPT)
 def _concatenate_operator(site: Site, xs: List[Value], axis: int) -> Value:
-    return _concatenated(site, xs if isinstance(xs, list) else [xs], axis)
+    return _concatenated(site, listed(xs), axis)
 
 
 def _concatenated(site: Site, inputs: Sequence[Value], axis: int) -> Value:

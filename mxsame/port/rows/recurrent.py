@@ -52,10 +52,12 @@ def _options(site: Site, config: Dict[str, Any], x: Value, states: Sequence[Valu
     shape = getattr(x.mask, "shape", None)
     check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
     _check_unrolled(config, zero_output)
+    given: Dict[str, Any] = {name: function_of(site, config.get(name, default)) for name, default in STEPS.items()}
+    flags = "return_sequences", "return_state", "go_backwards"
+    given.update((name, bool(config.get(name, False))) for name in flags)
     return Options(
         x.shape[1],
-        *(function_of(site, config.get(name, default)) for name, default in STEPS.items()),
-        *(bool(config.get(name, False)) for name in ("return_sequences", "return_state", "go_backwards")),
+        **given,
         takes_mask=takes_mask,
         zero_output_for_mask=zero_output,
     )
@@ -241,7 +243,7 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Operand 
         for child, (kind, _) in zip(CHILDREN, directions)
         for name, conversion in _conversions(kind).items()
     }
-    return _outputs(site, partial(Bidirectional, *both, merge_mode), x, given, conversions)
+    return _outputs(site, partial(Bidirectional, both[0], both[1], merge_mode), x, given, conversions)
 
 
 # -- with convolutions

@@ -36,7 +36,7 @@ def _lengths(site: Site, rule: Callable, x: Value, *given: Any) -> List[Optional
 # -- convolutions
 
 
-def _conversion(role: Weight, kind: str, depth_multiplier: int) -> Conversion:
+def _conversion(role: Weight, kind: Any, depth_multiplier: int) -> Conversion:
     """Returns the conversion of a kernel: keras-mxnet has stored those of channels first in MXNet's order."""
     kind = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}.get(role.name, kind)
     if role.native and kind == "depthwise":
