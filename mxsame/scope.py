@@ -14,10 +14,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Union, cast
 
 from mxsame._mxnet import mx
 from mxsame.validation import Function
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import NDArray, Symbol
 
 NOTE, RECURRENT_NOTE, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
 
@@ -121,7 +124,7 @@ def building(
         _SCOPE.reset(token)
 
 
-def target_of(data: Any) -> Target:
+def target_of(data: Union[NDArray, Symbol]) -> Target:
     """Returns the target of an array, as autograd is now, or of a Symbol."""
     if not isinstance(data, mx.nd.NDArray):
         return scope().target
@@ -134,7 +137,7 @@ def is_in_subgraph() -> bool:
     return mx.sym.var("any").attr("__subgraph_name__") is not None
 
 
-def as_kind(symbol: Any, other: Any) -> Any:
+def as_kind(symbol: Symbol, other: Symbol) -> Symbol:
     """Returns the Symbol, as an mx.np one if the other is one."""
     return symbol.as_np_ndarray() if isinstance(other, mx.sym.numpy._Symbol) else symbol
 
@@ -148,11 +151,11 @@ class Placeholder(NamedTuple):
     kwargs: dict[str, Any]
 
     @property
-    def symbols(self) -> List[Any]:
+    def symbols(self) -> List[Symbol]:
         """The Symbols among the arguments, the data first."""
         return [each for each in (*self.args, *self.kwargs.values()) if isinstance(each, mx.sym.Symbol)]
 
-    def lower(self, symbols: Sequence[Any]) -> Any:
+    def lower(self, symbols: Sequence[Symbol]) -> Symbol:
         """Calls the function with other Symbols instead of these, and returns its output."""
         others = iter(symbols)
 

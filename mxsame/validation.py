@@ -14,17 +14,17 @@ import math
 import operator
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
 
-from mxsame.types import Layout
+from mxsame.types import Causal, Layout, NamedPadding
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Name = TypeVar("Name", bound=str)
 Pair = Tuple[int, int]
-Padding = Union[str, Tuple[Pair, ...]]
+Padding = Union[NamedPadding, Causal, Tuple[Pair, ...]]
 Shape = Tuple[Optional[int], ...]
 
 LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
 LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `LARGEST`
-WORDS = ("same", "valid", "keras-mxnet")  # paddings of every operator
+WORDS: Tuple[NamedPadding, ...] = ("same", "valid", "keras-mxnet")  # paddings of every operator
 LAYOUTS: Dict[int, Tuple[Layout, Layout]] = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used here, of which a function has one
@@ -229,7 +229,9 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
     """Returns padding in one form, a word or a (low, high) pair for each axis: from a word, an int, or an int or a pair
     for each axis. "causal" is a word in 1-D, for convolutions."""
     if isinstance(value, str):
-        words = (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
+        words: Tuple[Union[NamedPadding, Causal], ...] = (
+            (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
+        )
         is_possible = value.lower() != "causal" or "causal" in words
         check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
         return one_of("padding", value, words, " as a word")

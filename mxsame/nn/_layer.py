@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, get_args
+from typing import TYPE_CHECKING, Any, Optional, Sequence, get_args
 
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
@@ -14,6 +14,9 @@ from mxsame.plan.windows import lengths
 from mxsame.scope import deferred_in_trace
 from mxsame.tensors import operands
 from mxsame.types import Activation
+
+if TYPE_CHECKING:
+    from mxsame._mxnet import Array, NDArray
 
 ACTIVATIONS = get_args(Activation)
 
@@ -67,7 +70,7 @@ class Layer(Checked, HybridBlock):
     # -- a call
 
     @traces
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Array:
         """Returns the output for an array or a Symbol; wrong data is refused before a graph or Gluon sees it."""
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
@@ -86,7 +89,7 @@ class Layer(Checked, HybridBlock):
             self.check(x)  # an error of the layer is more specific than one of its operator
             raise
 
-    def hybrid_forward(self, F: Any, x: Any, **parameters: Any) -> Any:
+    def hybrid_forward(self, F: Any, x: Array, **parameters: Array) -> Array:
         """Runs the operator on arrays, or on Symbols: these have the names of Gluon's graphs, and parameters their
         present types and shapes."""
         if F is mx.sym:
@@ -116,7 +119,7 @@ class Layer(Checked, HybridBlock):
         """The arguments, where Gluon's layers have theirs."""
         return GluonArguments(self)
 
-    def infer_shape(self, x: Any) -> None:
+    def infer_shape(self, x: NDArray) -> None:
         """Sets the shapes of the parameters from an input; no graph is needed for that."""
         self.check(x)
         self._set_deferred_shapes(self._channels_of(x.shape))
@@ -131,7 +134,7 @@ class Layer(Checked, HybridBlock):
 
     # -- what can be wrong with the data
 
-    def check(self, x: Any) -> None:
+    def check(self, x: NDArray) -> None:
         """Raises the error for an array that the layer does not take."""
         operands.check("data", x)
         shape = x.shape

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
-from mxsame.types import AxisPadding
+from mxsame.types import AxisPadding, ConvPadding
 from mxsame.validation import Function
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
@@ -204,7 +204,7 @@ def make_windows(
     kernel_size: Ints,
     strides: Ints,
     dilation: Ints,
-    padding: Any,
+    padding: ConvPadding,
     *,
     pool: bool = False,
     ceil_mode: bool = False,
@@ -352,7 +352,12 @@ def _check_no_window_is_empty(window: Window) -> None:
 @validation.check_arguments
 @cached
 def make_transposed_windows(
-    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints] = None
+    size: Sizes,
+    kernel_size: Ints,
+    strides: Ints,
+    dilation: Ints,
+    padding: ConvPadding,
+    output_padding: Optional[Ints] = None,
 ) -> Tuple[TransposedWindow, ...]:
     """Returns a checked `TransposedWindow` for each axis; `padding` is one of :func:`mxsame.ops.conv_transpose`.
 
