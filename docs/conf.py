@@ -137,9 +137,11 @@ def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
 
 
 def downloads(app: Sphinx, name: str, source: list[str]) -> None:
-    """The recorded results and the C program are outside of the site, which offers them as files; notebooks are copied
+    """The recorded results and the examples are outside of the site, which offers them as files; notebooks are copied
     into it."""
-    source[0] = re.sub(r"\]\((\.\./\.\./(?:\w+/results|examples/(?:c|hopper))/README\.md)\)", r"](path:\1)", source[0])
+    source[0] = re.sub(
+        r"\]\((\.\./\.\./(?:\w+/results|examples/(?:c|hopper|distributed))/README\.md)\)", r"](path:\1)", source[0]
+    )
     source[0] = source[0].replace("](../../notebooks/", "](../notebooks/")
 
 

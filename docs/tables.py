@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import re
-import statistics
 import sys
 from operator import itemgetter
 from pathlib import Path
@@ -154,30 +153,20 @@ VARIANTS = {
 }
 
 
-def spread(rows: Iterable[dict], variant: str) -> float:
-    """Interquartile range divided by the median; the middle value over all layers."""
-    measured = [row["figures"][variant] for row in rows if variant in row["figures"]]
-    return statistics.median((each["quartiles"][1] - each["quartiles"][0]) / each["median"] for each in measured)
-
-
 def layers_summary() -> str:
     modes = {"layers": "forward", "layers-train": "forward and backward"}
     tables = [benchmark(table)["rows"] for table in modes]
-    head = [f"{len(tables[0])} layers"]
-    lines = [[name] for name in VARIANTS.values()]
-    for mode, rows in zip(modes.values(), tables):
-        head += [mode, "spread"]
-        for line, variant in zip(lines, VARIANTS):
-            line += [mean_and_worst(ratios(rows, variant)), f"{spread(rows, variant):.0%}"]
+    head = [f"{len(tables[0])} layers", *modes.values()]
+    lines = [[name, *(mean_and_worst(ratios(rows, key)) for rows in tables)] for key, name in VARIANTS.items()]
     return markdown(head, lines)
 
 
 def mean_and_worst(values: Sequence[float]) -> str:
     """
     >>> mean_and_worst([0.5, 2.0])
-    '1.00, worst 2.00'
+    '1.00 (2.00)'
     """
-    return f"{figure(geometric_mean(values))}, worst {figure(max(values))}"
+    return f"{figure(geometric_mean(values))} ({figure(max(values))})"
 
 
 def layers() -> str:
@@ -427,16 +416,13 @@ def gpu() -> str:
             "compared with symmetric padding",
             "layers",
             "the planner's plan",
-            "the fastest exact plan",
             "explicit padding",
-            "the planner's plan / the fastest",
+            "the planner's plan / the fastest exact plan",
         ]
         lines = []
         for mode, rows in by_mode(result["rows"]).items():
-            symmetric = [row["figures"][records.SYMMETRIC]["median"] for row in rows]
             columns = [
                 [ratio(row, records.choice(row)) for row in rows],
-                [records.fastest(row) / baseline for row, baseline in zip(rows, symmetric)],
                 ratios(rows, records.EXPLICIT),
                 list(map(records.loss, rows)),
             ]
