@@ -14,6 +14,7 @@ from typing import Any
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
@@ -55,7 +56,8 @@ myst_heading_anchors = 3
 intersphinx_mapping = inventories.write()
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 napoleon_google_docstring = False
 napoleon_use_param = False  # what follows a parameter's name is prose, not the name of a class
 napoleon_use_ivar = True
@@ -63,6 +65,7 @@ napoleon_custom_sections = ["Inputs", "Outputs", "Returns", "Raises"]  # the sam
 
 html_theme = "furo"
 html_title = f"mxsame {release}"
+html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
@@ -139,14 +142,21 @@ def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
 def downloads(app: Sphinx, name: str, source: list[str]) -> None:
     """The recorded results and the examples are outside of the site, which offers them as files; notebooks are copied
     into it."""
-    source[0] = re.sub(
-        r"\]\((\.\./\.\./(?:\w+/results|examples/(?:c|hopper|distributed))/README\.md)\)", r"](path:\1)", source[0]
-    )
+    folders = r"(?:\w+/results|examples/(?:c|distributed|hopper))"
+    source[0] = re.sub(rf"\]\((\.\./\.\./{folders}/README\.md)\)", r"](path:\1)", source[0])
     source[0] = source[0].replace("](../../notebooks/", "](../notebooks/")
+
+
+def types_without_a_page(app: Sphinx, env: Any, node: nodes.Element, text: nodes.Element) -> Any:
+    """In a signature, the name of a type that no page describes is text; elsewhere it is a broken link."""
+    while node is not None and not isinstance(node, addnodes.desc_signature):
+        node = node.parent
+    return text if node is not None else None
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", downloads)
+    app.connect("missing-reference", types_without_a_page)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("sphinx-click-process-description", examples)
     app.connect("autodoc-process-docstring", dashes, priority=600)  # napoleon's is 500
