@@ -68,7 +68,7 @@ def _pool(name: str) -> Layer:
 
 NETWORKS = {
     "stem": Network(
-        "Stem: how most image networks begin, on the photograph itself",
+        "Stem: how most image networks start, on the photograph",
         224,
         [Layer("conv", "conv", 6, kernel_size=7, stride=2), Layer("pool", "pool", kernel_size=3, stride=2)],
     ),

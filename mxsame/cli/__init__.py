@@ -25,9 +25,9 @@ class Commands(click.Group):
 def main() -> None:
     """Keras's padding="same", exact on MXNet.
 
-    Start with `mxsame demo`. `mxsame convert model.h5 -o model` makes an MXNet network from a Keras model. `mxsame pads
-    --size 28 --kernel 3 --stride 2` shows where padding goes, and `mxsame doctor` what keeps MXNet from working. `pads`
-    and `doctor` run without MXNet.
+    Start with `mxsame demo`. `mxsame convert model.h5 -o model` converts a Keras model to an MXNet network,
+    `mxsame pads --size 28 --kernel 3 --stride 2` shows where padding goes, and `mxsame doctor` why MXNet does not work.
+    `pads` and `doctor` run without MXNet.
 
     Exit codes: 0 if all is well, 1 if it is not, 2 for wrong options.
     """

@@ -12,28 +12,28 @@ from mxsame.cli._shared import Target, as_json, click, need_mxnet, print_json, r
 
 @click.command("audit")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE-symbol.json")
-@shape_option("Shape of the input, batch included; of several inputs, repeated with their names.", required=True)
+@shape_option("Shape of the input, with the batch. Repeat it with names for several inputs.", required=True)
 @click.option(
     "--fix",
     type=Target(),
     metavar="OUT",
-    help="Write OUT-symbol.json with exact SAME in place of the shifted layers, and the parameter files next to it.",
+    help="Write OUT-symbol.json with exact SAME instead of the wrong layers, and the parameter files next to it.",
 )
 @as_json
 @click.pass_context
 def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None, as_json: bool) -> None:
-    """Layers of a network that are not what Keras's SAME gives.
+    """List the layers of a network that pad symmetrically where Keras's SAME does not.
 
-    FILE-symbol.json is a file of MXNet, with its .params next to it. Lists the convolutions and pooling operators
-    with the shape of SAME and other padding: by how many elements their windows start before those of SAME, and how
-    far that accumulates, in pixels of the input.
+    FILE-symbol.json is a file of MXNet, with its .params file next to it. For each convolution and pooling operator
+    whose output has SAME's shape but not SAME's values, this prints by how many elements its windows start before
+    SAME's, and the sum of these shifts so far, in pixels of the input.
 
     \b
     mxsame audit net-symbol.json --shape 1,3,224,224
     mxsame audit net-symbol.json --shape 1,3,224,224 --fix exact
 
-    Exit codes: 0 if every layer that is compared is right or --fix has written the network, 1 if some are not or the
-    file cannot be read, 2 for wrong options.
+    Exit codes: 0 if every compared layer is right or --fix has written the network, 1 if a layer is wrong or the file
+    cannot be read, 2 for wrong options.
     """
     if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
         raise click.BadParameter(f"{str(fix)!r} must be another name than the network's own.", param_hint="--fix")

@@ -41,40 +41,40 @@ class ModelFile(click.Path):
     type=Target(takes_folders=True),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
-    "OUT ends in .onnx, write an ONNX file, which needs the package onnx. Of a -symbol.json file, write a Keras model, "
-    "to OUT, which ends in .keras or .h5.",
+    "OUT ends in .onnx, write an ONNX file, which needs the package onnx. If FILE is a -symbol.json file, OUT can also "
+    "end in .keras or .h5, for a Keras model.",
 )
 @shape_option(
-    "Shape of the input, batch included, in the order of --layout. Repeat it for several inputs, with their names or "
-    "in their order. The default is a Keras model's own shape. The files take this size and any batch."
+    "Shape of the input, with the batch, in the order of --layout. Repeat it for several inputs, with their names or "
+    "in their order. The default is the shape that the Keras model declares. The files take this size and any batch."
 )
 @click.option("--opset", type=OPSET, default=13, show_default=True, help="The version of the operators in ONNX files.")
-@click.option("--dynamic-size", is_flag=True, help="Make the ONNX file take every size, not only that of --shape.")
-@click.option("--layout", type=LAYOUT, help="NCHW for inputs and outputs with channels first; by default Keras's.")
+@click.option("--dynamic-size", is_flag=True, help="Write an ONNX file for every size, not only for that of --shape.")
+@click.option("--layout", type=LAYOUT, help="NCHW for inputs and outputs with channels first. The default is Keras's.")
 @click.option("--padding", type=click.Choice(["keras-mxnet"]), help="For models that were trained in keras-mxnet.")
 @click.option(
     "--custom",
     metavar="MODULE:NAME",
-    help="Your own layers: the dict NAME in a Python module, as the argument `custom` of mxsame.from_keras.",
+    help="Your own layers: a dict in a Python module, as for the argument `custom` of mxsame.from_keras.",
 )
 @click.option(
     "--check",
     is_flag=True,
-    help="Compare every layer with Keras's, and write files only if all are equal. It needs TensorFlow or Keras.",
+    help="Compare every layer with Keras's, and write files only if all are equal. This needs TensorFlow or Keras.",
 )
 @click.option(
     "--custom-objects",
     metavar="MODULE:NAME",
-    help="With --check: the dict NAME in a Python module, with which Keras loads your own layers.",
+    help="With --check: a dict in a Python module, with which Keras loads your own layers.",
 )
 @as_json
 @click.pass_context
 def command(context: click.Context, **options: Any) -> None:
-    """Converts a Keras model to an MXNet network or an ONNX file, and an MXNet network to a Keras model or ONNX file.
+    """Convert a Keras model to an MXNet network or an ONNX file, or an MXNet network to a Keras model or an ONNX file.
 
-    FILE is an .h5 file of a whole model, a .keras archive, or a JSON file with --weights; sample:digits is a model to
-    try it with. The command prints a table of the layers. FILE can also be a -symbol.json file of MXNet with its
-    .params file next to it. It needs --shape, and -o NAME.keras, NAME.h5 or NAME.onnx.
+    FILE is an .h5 file of a whole model, a .keras archive, a JSON file with --weights, or sample:digits, a model to try
+    it with. The command prints a table of the layers. FILE can also be a -symbol.json file of MXNet with its .params
+    file next to it; it needs --shape, and -o NAME.keras, NAME.h5 or NAME.onnx.
 
     \b
     mxsame convert model.h5 -o model
@@ -82,8 +82,8 @@ def command(context: click.Context, **options: Any) -> None:
     mxsame convert model.h5 -o net.onnx
     mxsame convert net-symbol.json -o net.keras --shape 1,3,224,224
 
-    FILE is read in another process with limits of time and memory, since libhdf5 does not return from some damaged
-    files. With --check Keras reads it too, without these limits: do not use --check for files that you do not trust.
+    FILE is read in another process with limits of time and memory, because libhdf5 does not return from some damaged
+    files. With --check, Keras reads it without these limits: do not use --check for files that you do not trust.
 
     Exit codes: 0 if all is well, 1 if the file is refused or cannot be read, 2 for wrong options, 3 if --check finds a
     layer that differs from Keras's.

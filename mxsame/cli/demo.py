@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from mxsame.cli._shared import click, need_mxnet, print_table
 
-LEGEND = (
-    "The last two columns are the largest differences from TensorFlow's outputs; up to 1e-4 is rounding, times the "
-    "largest output if that is above 1. Pads are (low, high) for each axis."
-)
+LEGEND = """\
+Each table has the layers of a Keras network:
+  window             kernel size and stride
+  output             channels, height, width
+  pads               (low, high) along each axis
+  mxsame, symmetric  largest difference from TensorFlow's outputs, with mxsame
+                     and with symmetric padding; up to 1e-4 is rounding, times
+                     the largest output if that is above 1
+"""
 
 
 @click.command("demo")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Compares three Keras networks on a photograph, layer by layer, with TensorFlow.
+    """Compare three Keras networks on a photograph, layer by layer, with TensorFlow.
 
-    Runs the first layers of a classifier, a Sequential network and an autoencoder in Gluon with recorded weights, and
-    compares the output of every layer, and of the same layer with symmetric padding, with TensorFlow's recorded output.
-    Takes a few seconds.
+    This runs the first layers of a classifier, a Sequential network and an autoencoder in Gluon with recorded weights,
+    with SAME and with symmetric padding, and compares the output of every layer with TensorFlow's recorded output. It
+    takes a few seconds.
 
     Exit codes: 0 if every layer is right, 1 if one is wrong or the demo cannot run, 2 for wrong options.
     """
     need_mxnet()
     from mxsame import demo
 
+    click.echo(LEGEND)
     exact, shifted, layers = 0, 0, 0
     for name, network in demo.NETWORKS.items():
         lines = [("layer", "window", "output", "pads", "mxsame", "symmetric")]
@@ -40,5 +46,4 @@ def command(context: click.Context) -> None:
         click.echo()
     symmetric = f"Symmetric padding: {shifted} of {layers}, with the right shapes throughout."
     click.echo(f"mxsame: {exact} of {layers} layers equal TensorFlow 2.13.1's. {symmetric}")
-    click.secho(LEGEND, dim=True)
     context.exit(0 if exact == layers else 1)

@@ -11,11 +11,11 @@ COLORS = {"ok": "green", "note": None, "problem": "red"}
 @as_json
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """What is installed, what works, and what fixes the rest.
+    """Check what is installed and what works, and print the commands that fix problems.
 
-    Looks at Python, NumPy and MXNet, at NVIDIA's driver and GPUs, and runs a convolution and its gradient on the CPU
-    and on each GPU. Counts MXNet's threads and the cores that it could use. What may fail runs in a child process.
-    Every problem comes with the command that fixes it. Takes a few seconds.
+    This checks Python, NumPy and MXNet, NVIDIA's driver and GPUs, and MXNet's threads and the cores that it could use,
+    and runs a convolution and its gradient on the CPU and on each GPU. What may crash runs in a child process. It takes
+    a few seconds.
 
     Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
     """

@@ -33,8 +33,8 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 
 
 @click.command("pads")
-@integers("--size", required=True, help="Input size; two or three axes as 28,30.")
-@integers("--kernel", required=True, help="Kernel or pool size; one for all axes, or one each.")
+@integers("--size", required=True, help="Input size; for two or three axes, 28,30.")
+@integers("--kernel", required=True, help="Kernel or pool size; one for all axes, or one for each.")
 @integers("--stride", default="1", show_default=True, help="Stride.")
 @integers("--dilation", default="1", show_default=True, help="Dilation.")
 @click.option(
@@ -44,16 +44,16 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
     default=("same",),
     multiple=True,
     show_default=True,
-    help="A word; or integers, repeated for each axis. causal is for one axis, keras-mxnet for convolutions.",
+    help="A rule, or integers, repeated for each axis. causal is for one axis, keras-mxnet for convolutions.",
 )
-@click.option("--transposed", is_flag=True, help="A transposed convolution: what is cropped from its full extent.")
+@click.option("--transposed", is_flag=True, help="Show what a transposed convolution crops from its full extent.")
 @click.option("--output-padding", type=int, help="With --transposed: Keras's output_padding.")
 @as_json
 def command(
     size: tuple[int, ...], padding: tuple[Any, ...], transposed: bool, output_padding: int | None, as_json: bool,
     **window: tuple[int, ...],
 ) -> None:  # fmt: skip
-    """Where padding goes: low, high, output size, and a drawing.
+    """Show where padding goes: low, high, output size, and a drawing.
 
     \b
     mxsame pads --size 28 --kernel 3 --stride 2
