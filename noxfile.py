@@ -1,4 +1,8 @@
-"""The environments, each with its checks: ``nox`` runs those that CI runs, ``nox -s tests-3.9`` another one."""
+"""The environments, each with its checks: ``nox`` runs those that CI runs, ``nox -s tests-3.9`` another one.
+
+What takes too long for each run of CI is divided by days, which $MXSAME_DAY counts (.ci/run sets it): one more session,
+some of the mutations, a part of the random networks and of the big grids. Without it, a session runs all of its tests.
+"""
 
 import os
 import shutil
@@ -11,13 +15,17 @@ nox.options.sessions = [
     *("lint", "packaging", "docs", "notebooks", "cuda", "keras_mxnet", "keras3", "distributed"),
     *("processors", "oracle", "tests-3.8", "tests-3.13"),  # README's command has run the whole suite, on one Python
 ]
+if "MXSAME_DAY" in os.environ:
+    OTHERS = ("gluon", "tests-3.12", "runtimes", "tests-3.10", "tests-3.9")
+    nox.options.sessions += ["mutations", OTHERS[int(os.environ["MXSAME_DAY"]) % len(OTHERS)]]
 nox.options.reuse_existing_virtualenvs = False
 nox.options.default_venv_backend = "venv"  # virtualenv no longer brings a pip for Python 3.8
 EACH_PROCESSOR = (  # values, and choices of layouts, that depend on oneDNN's instruction sets
     *("tests/test_processor.py", "tests/test_amp.py", "tests/test_ways.py", "tests/test_deploy.py"),
     *("tests/test_rewrite.py", "tests/test_graph.py", "tests/test_pairs.py", "tests/test_planner.py"),
-    *("tests/test_benchmarks.py", "tests/port/test_networks.py", "tests/port/test_recorded.py"),
+    *("tests/test_benchmarks.py", "tests/port/test_recorded.py"),
 )
+NOT_ONEDNN = "not (test_every_case and (float64 or symbol or inference or mx.np))"  # or run as another way
 EACH_PYTHON = (  # what other versions of Python and NumPy may break: imports, every docstring's example, arrays, files
     *("mxsame", "tests/test_install.py", "tests/test_cli.py", "tests/test_doctor.py", "tests/test_threads.py"),
     *("tests/test_nn.py", "tests/test_keras_backend.py", "tests/port/test_recorded.py"),
@@ -42,11 +50,18 @@ def tests(session):
 
 
 @nox.session(python="3.11")
+def mutations(session):
+    """The package with one line broken: a test has to fail; ``-- WORD`` for those whose name contains it."""
+    install(session, ".[test]")
+    session.run("python", "tests/mutations.py", *session.posargs)
+
+
+@nox.session(python="3.11")
 def processors(session):
     """Values on processors with AVX2 at most, and some of them on those without; oneDNN runs so by a variable."""
     install(session, ".[test]")
     for limit, files in (("AVX2", EACH_PROCESSOR), ("SSE41", EACH_PROCESSOR[3:6])):
-        run = ("python", "-m", "pytest", "-q", "-n", "auto", *(session.posargs or files))
+        run = ("python", "-m", "pytest", "-q", "-n", "auto", "-k", NOT_ONEDNN, *(session.posargs or files))
         session.run(*run, env={"DNNL_MAX_CPU_ISA": limit})
 
 
@@ -64,28 +79,26 @@ def keras3(session):
     install(session, ".[test]")
     session.install("keras==3.15.1", "tensorflow-cpu==2.21.0")
     files = ("tests/test_to_keras.py", "tests/port/test_keras_3.py")
-    session.run("python", "-m", "pytest", "-q", "-m", "keras", *files, *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "-m", "keras", *files, *session.posargs)
 
 
 @nox.session(python="3.8")
 def keras_mxnet(session):
-    """The plugin inside keras-mxnet 2.2.4.3, the whole grid as well."""
+    """The plugin inside keras-mxnet 2.2.4.3."""
     session.install("-r", "tests/keras_mxnet/requirements.txt")
-    session.run("python", "-m", "pytest", "-q", "-n", "auto", "-m", "", "tests/keras_mxnet", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "tests/keras_mxnet", *session.posargs)
 
 
 @nox.session(python="3.8")
 def gluon(session):
-    """Code that others wrote, with mxsame's layers: GluonCV's networks, and MXNet's own tests, which are fetched.
-
-    Not among those of CI: it takes long and needs a network."""
+    """Code that others wrote, with mxsame's layers: GluonCV's networks, and MXNet's own tests, which are fetched."""
     session.install("-r", "tests/gluon/requirements.txt")
     source = Path(os.environ.get("MXNET_SOURCE", Path(session.create_tmp(), "mxnet")))
     if not source.is_dir():
         clone = ("git", "clone", "--quiet", "--depth=1", "--branch=1.9.1", "https://github.com/apache/mxnet", source)
-        session.run(
-            *map(str, clone), external=True, success_codes=[0, 128]
-        )  # without a network these tests are skipped
+        session.run(*map(str, clone), external=True, success_codes=[0, 128])
+    if not source.is_dir():
+        session.log("Without a network, and without MXNET_SOURCE, MXNet's own tests are skipped")
     environment = {"MXNET_SOURCE": str(source)} if source.is_dir() else {}
     session.run("python", "-m", "pytest", "-q", "-n", "auto", "tests/gluon", *session.posargs, env=environment)
 
@@ -101,7 +114,7 @@ def distributed(session):
 def runtimes(session):
     """Files of the recorded networks in OpenVINO, OpenCV, ONNX's reference evaluator, onnx2torch and MXNet's C API.
 
-    Not among those of CI: it takes long, and 1 GB of wheels."""
+    The wheels are 1 GB."""
     session.install("--no-deps", "mxnet==1.9.1", "onnx2torch==1.5.15")
     session.install("-r", "tests/runtimes/requirements.txt")
     session.run("python", "-m", "pytest", "-q", "tests/runtimes", *session.posargs)

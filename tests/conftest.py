@@ -24,7 +24,7 @@ from mxsame import _mxnet  # before any test module can import TensorFlow, which
 from mxsame.graphs import hybridize
 
 settings.register_profile("default", max_examples=60, deadline=None)
-settings.register_profile("ci", max_examples=1_000, deadline=None)
+settings.register_profile("ci", max_examples=500, deadline=None)
 settings.register_profile("deep", max_examples=50_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))  # --hypothesis-profile=... wins over it
 

@@ -42,6 +42,11 @@ def by_name(table: Sequence[Case]):
     return pytest.mark.parametrize("case", table, ids=lambda case: case.name)
 
 
+def of_the_day(table: Sequence, days: int) -> Sequence:
+    """The part of a table that is run on one of so many days, by $MXSAME_DAY (noxfile.py); without it, the table."""
+    return table[int(os.environ["MXSAME_DAY"]) % days :: days] if "MXSAME_DAY" in os.environ else table
+
+
 # ---- what is wanted --------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import make_models_keras3
 import numpy as np
 import pytest
 import running
-from running import Own, difference, outputs, trained
+from running import Own, difference, of_the_day, outputs, trained
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
@@ -464,9 +464,10 @@ def test_np_arrays(path):
 
 ZOO = ["alexnet", "densenet121", "inceptionv3", "mobilenet1.0", "mobilenetv2_1.0", "resnet18_v1", "resnet18_v2",
        "squeezenet1.0", "vgg11_bn"]  # fmt: skip
+HEAVY = [pytest.param(name, marks=pytest.mark.heavy) for name in of_the_day(ZOO, 3)]
 
 
-@pytest.mark.parametrize("name", ["mobilenetv2_0.25", *(pytest.param(name, marks=pytest.mark.heavy) for name in ZOO)])
+@pytest.mark.parametrize("name", ["mobilenetv2_0.25", *HEAVY])
 def test_model_zoo(name, path):
     net = mx.gluon.model_zoo.vision.get_model(name)
     net.initialize(mx.init.MSRAPrelu())

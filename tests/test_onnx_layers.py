@@ -11,7 +11,7 @@ import oracle
 import pytest
 import strategies
 from hypothesis import HealthCheck, assume, given, note, settings, strategies as st
-from running import as_nd, by_name, difference, expected, layer, set_parameters
+from running import as_nd, by_name, difference, expected, layer, of_the_day, set_parameters
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
@@ -23,9 +23,9 @@ from mxsame._mxnet import mx
 TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
 MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}  # what SAME must not need
 FEW = cases.CASES[::7]
-MANY = [case for case in cases.CASES if case not in FEW]
+MANY = of_the_day([case for case in cases.CASES if case not in FEW], 3)
 SPACE = settings(deadline=None, suppress_health_check=list(HealthCheck))
-FUZZ = settings(SPACE, max_examples=500 if settings.default.max_examples > 500 else 15)
+FUZZ = settings(SPACE, max_examples=settings.default.max_examples // 4)
 
 
 def check_layer(case, path):

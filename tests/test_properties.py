@@ -1,7 +1,7 @@
 """The whole space, drawn by hypothesis: operators, graphs and strategies against the oracle, forward and gradients;
 and the oracle against TensorFlow.
 
-60 examples a test by default; `--hypothesis-profile=ci` draws 1,000 and `deep` 50,000.
+60 examples a test by default; `--hypothesis-profile=ci` draws 500 and `deep` 50,000.
 """
 
 from __future__ import annotations

@@ -177,14 +177,8 @@ def verdict(seed, transposed=False):
     return "equal" if worst <= TOLERANCE else f"outputs differ by {worst:.2g}"
 
 
-def table(count, transposed=False, first=0):
-    """Verdict -> how many of `count` stacks that Keras builds, and what is wrong, by seed."""
-    counts, wrong, seed = collections.Counter(), {}, first
-    while sum(counts.values()) < count:
-        outcome = verdict(seed, transposed)
-        if outcome != "unbuilt":
-            counts[outcome if outcome in RAN else "wrong"] += 1
-            if outcome not in RAN:
-                wrong[seed] = outcome
-        seed += 1
-    return counts, wrong
+def table(seeds, transposed=False):
+    """Verdict -> how many of the stacks, and what is wrong, by seed."""
+    verdicts = {seed: verdict(seed, transposed) for seed in seeds}
+    wrong = {seed: found for seed, found in verdicts.items() if found not in (*RAN, "unbuilt")}
+    return collections.Counter(verdicts.values()), wrong

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from expressions import keras, model_of, outcome, saved
 from random_expressions import check
+from running import of_the_day
 
 pytestmark = pytest.mark.oracle
 
@@ -277,11 +278,11 @@ def test_a_model_is_exact_or_refused(line, wanted, tmp_path):
 
 
 EACH = 20  # of them in a test
-HEAVY = [pytest.param(first, marks=pytest.mark.heavy) for first in range(300, 5_100, EACH)]
+HEAVY = [pytest.param(first, marks=pytest.mark.heavy) for first in of_the_day(range(100, 5_100, EACH), 16)]
 
 
 @pytest.mark.parametrize("images", [False, True])
-@pytest.mark.parametrize("first", [*range(0, 300, EACH), *HEAVY])
+@pytest.mark.parametrize("first", [*range(0, 100, EACH), *HEAVY])
 def test_random_models_are_exact_or_refused(first, images):
     found = Counter(check(seed, images) for seed in range(first, first + EACH))
     assert found["exact"] > EACH // 3, found
