@@ -7,9 +7,11 @@ import io
 import tokenize
 from pathlib import Path
 
+import mutations
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "mxsame"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "mxsame"
 
 # A part may import parts of the rows before its own: padding <- plan <- ops; plan <- graphs; ops, graphs <- nn <- port;
 # ops <- keras; graphs, rewriting <- exporting <- onnx; types, tables, onednn_blocks, processor and threads are leaves;
@@ -208,6 +210,12 @@ def test_files_and_functions_are_short():
         too_long = (function for function, count in functions(source) if count > MOST_LINES_OF_A_FUNCTION)
         long_functions.update(f"{name}: {function}" for function in too_long)
     assert (long_files, long_functions) == (set(), set())
+
+
+def test_what_a_mutation_replaces_is_there_once():
+    """tests/mutations.txt: CI runs three of them a day, and all are looked at here."""
+    replaced = [(name, ROOT / file, old) for name, file, old, _ in mutations.mutations()]
+    assert [name for name, file, old in replaced if file.read_text(encoding="utf-8").count(old) != 1] == []
 
 
 def test_a_circle_and_a_long_function_are_seen():
