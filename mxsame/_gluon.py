@@ -47,6 +47,11 @@ def is_deferred(parameter: Any) -> bool:
     return bool(parameter._deferred_init)
 
 
+def is_on_cpu(parameter: Any) -> bool:
+    """Returns whether a parameter has its values on the CPU, or will get them there."""
+    return bool(is_initialized(parameter) or is_deferred(parameter)) and parameter.list_ctx()[0].device_type == "cpu"
+
+
 def check_initialized(parameter: Any) -> None:
     """Raises Gluon's error for a parameter that `initialize` was not called for."""
     if not is_initialized(parameter) and not is_deferred(parameter):

@@ -456,6 +456,11 @@ def test_float16_on_the_cpu_and_classic_arrays_in_np_mode(mode):
     layer = running.initialized(nn.Conv2D(6, 3), dtype="float16")
     running.LAYER_MODES[mode](layer)
     refused(lambda: layer(D.astype("float16")), "float32 or float64 on the CPU", TypeError)
+    layer = nn.Conv2DTranspose(6, 3)
+    net = running.initialized(running.sequential(layer), dtype="float16")
+    net.hybridize()
+    match = rf"{layer.name}_weight must be float32 or float64 on the CPU"
+    refused(lambda: net(D.astype("float16")), match, TypeError)
     products = (
         lambda F, x: F.linalg.syrk(x),
         lambda F, x: F.np.matmul(x.as_np_ndarray(), x.as_np_ndarray().swapaxes(2, 3)).as_nd_ndarray(),

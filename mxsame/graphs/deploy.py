@@ -132,7 +132,7 @@ class Signature:
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for (name, shape), array in zip(self.shapes.items(), args):
             if type(array) is not kind:  # sparse arrays are subclasses
-                raise TypeError(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
+                raise validation.InvalidType(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
             fits = len(array.shape) == len(shape) and array.shape[1:] == shape[1:] and array.shape[0] > 0
             rule = f"{name} must have the shape that the net was deployed for, {_describe(shape)}"
             validation.check(fits, rule, **{f"{name}.shape": array.shape})
@@ -160,7 +160,7 @@ class _Fixed(mx.gluon.Parameter):
     def set_data(self, data: Any) -> None:
         """Raises `TypeError`: the values and the type of a deployed net are fixed."""
         rule = "parameters of a deployed net must stay as they are: change the net and deploy it again"
-        raise TypeError(f"{rule}; received a {type(data).__name__} for {self.name}")
+        raise validation.InvalidType(f"{rule}; received a {type(data).__name__} for {self.name}")
 
     cast = set_data
 
@@ -179,7 +179,9 @@ class Deployed(mx.gluon.SymbolBlock):
         used = set(self.graph.list_inputs())
         self._used = [name in used for name in signature.shapes]
         if not any(self._used):
-            raise ValueError("net must have an output that depends on its input; received one of constants")
+            raise validation.InvalidValue(
+                "net must have an output that depends on its input; received one of constants"
+            )
         variables = [tracing.variable(name, signature.dtypes[name][0]) for name in self.used(signature.shapes)]
         parameters = mx.gluon.ParameterDict()
         parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})

@@ -64,7 +64,7 @@ def explain_errors(**given: Any) -> Iterator[None]:
             given = {"dtypes": [str(np.dtype(each.dtype)) for each in arrays]} if arrays else given
         elif arrays:
             given = {"shapes": [array.shape for array in arrays]}
-        raise ValueError(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
+        raise validation.InvalidValue(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
 
 
 SHAPE = "net must run on data of this shape"
@@ -120,13 +120,13 @@ def explain_symbols(structure: Any) -> Iterator[None]:
             blocks = [block for frame, _ in frames if isinstance(block := frame.f_locals.get("self"), mx.gluon.Block)]
             layer = f" in layer {blocks[-1].name}" if blocks else ""
             rule = f"net must give its operators arguments that they take; received {refused[1][:200]}{layer}"
-            raise ValueError(rule) from error
+            raise validation.InvalidValue(rule) from error
         if not _is_due_to_symbols(error, modules[-1]):
             raise
         if isinstance(error, AssertionError) and any(isinstance(entry, (list, tuple)) for entry in structure):
             rule = "net must be given its inputs nested as it takes them, a list for each list of arrays"
             nested = regroup(structure, map("data{}".format, itertools.count()))
-            raise TypeError(f"{rule}; {validation.received(inputs=nested)}") from error
+            raise validation.InvalidType(f"{rule}; {validation.received(inputs=nested)}") from error
         rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
         own = [each for each, name in zip(frames, modules) if not name.startswith(("mxnet.", "mxsame.", "contextlib"))]
         places = (
@@ -134,15 +134,13 @@ def explain_symbols(structure: Any) -> Iterator[None]:
             for each, line in own[-1:]
         )
         text = " ".join(str(error).split())[:200] or type(error).__name__
-        raise TypeError(f"{rule}; received {text}{''.join(places)}") from error
+        raise validation.InvalidType(f"{rule}; received {text}{''.join(places)}") from error
 
 
 def _is_due_to_symbols(error: Exception, module: str) -> bool:
     """Returns whether an error that was raised in this module is due to Symbols, and neither a rule of this package nor
     a mistake in the user's code."""
-    if isinstance(error, (NotImplementedError, mx.base.NotImplementedForSymbol)):
-        return True
-    is_rule = isinstance(error, (TypeError, ValueError)) and module.startswith("mxsame.")
-    if is_rule or isinstance(error, mx.base.MXNetError):
-        return False
-    return module.startswith("mxnet.symbol") or "symbol" in str(error).lower()
+    if isinstance(error, (validation.Refusal, mx.base.MXNetError)):
+        return isinstance(error, mx.base.NotImplementedForSymbol)
+    named = module.startswith("mxnet.symbol") or "symbol" in str(error).lower()
+    return named or isinstance(error, NotImplementedError)

@@ -124,10 +124,12 @@ def read_symbol(path: str) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: it is not JSON") from None
+        raise validation.InvalidValue(
+            f"net must be a -symbol.json file of MXNet; received {path!r}: it is not JSON"
+        ) from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"net must be a file that can be read; received {path!r}: {reason}") from None
+        raise validation.InvalidValue(f"net must be a file that can be read; received {path!r}: {reason}") from None
     try:
         read = json.loads(text)
         validation.check(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
@@ -146,7 +148,9 @@ def read_symbol(path: str) -> Any:
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
         reason = "it is not JSON" if isinstance(error, json.JSONDecodeError) else reason
-        raise ValueError(f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}") from None
+        raise validation.InvalidValue(
+            f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}"
+        ) from None
 
 
 def _counts_of_outputs(read: dict) -> list:
@@ -195,4 +199,4 @@ def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
                 os.replace(draft, target)
     except (OSError, UnicodeEncodeError) as error:
         received = validation.received(path=paths[0])
-        raise ValueError(f"path must be one that can be written: {error}; {received}") from error
+        raise validation.InvalidValue(f"path must be one that can be written: {error}; {received}") from error

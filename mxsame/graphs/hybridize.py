@@ -75,7 +75,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     [16, 16, 17, 17]
     """
     if not isinstance(net, mx.gluon.Block):
-        raise TypeError(f"net must be a gluon.Block; received net of type {type(net).__name__}")
+        raise validation.InvalidType(f"net must be a gluon.Block; received net of type {type(net).__name__}")
     active = validation.flag("active", active)
     max_graphs = validation.integer("max_graphs", max_graphs, 1)
     _check_flags(flags)

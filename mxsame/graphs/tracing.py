@@ -47,9 +47,9 @@ SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sp
 def check_ready(net: Any) -> None:
     """Raises unless a file or a graph for inference can be made of a net."""
     if not isinstance(net, mx.gluon.HybridBlock):
-        raise TypeError(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
+        raise validation.InvalidType(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
-        raise TypeError(f"net must not override forward; received net of type {type(net).__name__}")
+        raise validation.InvalidType(f"net must not override forward; received net of type {type(net).__name__}")
     unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialized(parameter)]
     rule = "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their"
     validation.check(not unready, f"{rule} input channels yet", uninitialized=unready)
@@ -211,7 +211,7 @@ def check_inputs(net: Any, args: Any) -> None:
         if len(flatten(args)) == len(names):
             return
     rule = "net must be given all of its inputs and no more, one array or shape each"
-    raise TypeError(f"{rule}; received {len(args)} for {', '.join(names)}")
+    raise validation.InvalidType(f"{rule}; received {len(args)} for {', '.join(names)}")
 
 
 def check_call(net: Any, args: tuple) -> None:
@@ -232,7 +232,7 @@ def group(outputs: Any) -> Any:
     """Returns nested outputs as one Symbol, of the kind that they are."""
     leaves = flatten(outputs)
     if not leaves or not all(isinstance(leaf, mx.sym.Symbol) for leaf in leaves):
-        raise TypeError(f"net must return arrays; received {type(outputs).__name__}")
+        raise validation.InvalidType(f"net must return arrays; received {type(outputs).__name__}")
     if len(leaves) == 1:
         return leaves[0]
     return as_kind(mx.sym.Group(leaves), leaves[0])
@@ -498,7 +498,9 @@ class Runner:
             operands.check_fits(name, array, "the parameters", [expected], devices)
         if tensors.FIXED in str(error):
             shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
-            raise ValueError(f"net must be given data that it takes; {validation.received(**shapes)}; {reason(error)}")
+            raise validation.InvalidValue(
+                f"net must be given data that it takes; {validation.received(**shapes)}; {reason(error)}"
+            )
 
 
 class NetGraph(Runner):

@@ -49,4 +49,4 @@ class GluonArguments(collections.UserDict):
         _gluon.drop_graph(self._layer)
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError(f"an argument of a layer cannot be deleted; {validation.received(name=name)}")
+        raise validation.InvalidType(f"an argument of a layer cannot be deleted; {validation.received(name=name)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Sequence, get_args
 
+import numpy as np
+
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
@@ -11,7 +13,7 @@ from mxsame.graphs.tracing import Checked, traces
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import run
 from mxsame.plan.windows import lengths
-from mxsame.scope import deferred_in_trace
+from mxsame.scope import Scope, deferred_in_trace, scope
 from mxsame.tensors import operands
 from mxsame.types import Activation
 
@@ -107,6 +109,11 @@ class Layer(Checked, HybridBlock):
         shape = tensors.known_shape(x)
         if shape is not None:
             self._check_shape(shape)
+        if (
+            _gluon.is_hybridized(self) and scope() == Scope()
+        ):  # a graph of Gluon's, which will run where the parameters are
+            for parameter in filter(_gluon.is_on_cpu, _gluon.own_parameters(self).values()):
+                validation.check_float_type(parameter.name, np.dtype(parameter.dtype).name, *operands.NO_FLOAT16)
         if _gluon.own_parameters(self) and not self._known_in_channels():
             self._set_deferred_shapes(tensors.probe_channels(x, self.num_spatial_dims, self._channels_last))
         try:
