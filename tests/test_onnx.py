@@ -110,8 +110,10 @@ def test_names(path):
     arrays = [random(*SHAPE, seed=seed) for seed in range(3)]
     shapes = [array.shape for array in arrays]
     names = {"input_names": ["left", "right", "nothing"], "output_names": ["a", "b", "c", "d"]}
-    assert mxsame.export_onnx(net, path, shapes, **names) == str(path)
-    model = onnx.load(str(path))
+    written = mxsame.export_onnx(net, path, shapes, **names)
+    model, parameters = onnx.load(str(path)), sum(each.data().size for each in net.collect_params().values())
+    by = f"ONNX Runtime {onnxruntime.__version__}"
+    assert written == mxsame.onnx.Written(str(path), len(model.graph.node), parameters, by)
     assert [entry.name for entry in model.graph.input] == names["input_names"]
     assert [entry.name for entry in model.graph.output] == names["output_names"]
     first, (second, third), fourth = net(*map(mx.nd.array, arrays))
@@ -319,7 +321,7 @@ def test_what_is_not_installed(path, monkeypatch):
     net = downsampling()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.warns(NotCompared, match=r"onnxruntime is not installed; fix it with: .*'onnxruntime>=[^']*'$"):
-        mxsame.export_onnx(net, path, SHAPE)
+        assert mxsame.export_onnx(net, path, SHAPE).compared_by is None
     assert path.exists()
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"needs the package onnx \(.*\); fix it with: .* 'onnx>=[^']*' 'onnx[^']*'$"):

@@ -141,17 +141,17 @@ def write_network(asked: SimpleNamespace) -> None:
         sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
         try:
             if asked.onnx is None:
-                result = to_keras(net, asked.output, sizes, layout=asked.layout or "NHWC", progress=stage)._asdict()
+                result: Any = to_keras(net, asked.output, sizes, layout=asked.layout or "NHWC", progress=stage)
             else:
-                result = {"path": export_onnx(net, asked.output, sizes, **asked.onnx, progress=stage)}
+                result = export_onnx(net, asked.output, sizes, **asked.onnx, progress=stage)
         except ValueError as error:
             raise ValueError(f"{error}{advice(asked.file, sizes)}") from error
     if asked.as_json:
-        print_json(result)
+        print_json(result._asdict())
         return
-    if asked.onnx is None:
-        click.echo("{layers} layers, {parameters:,} parameters, compared by {compared_by}".format(**result))
-    click.echo(f"written: {result['path']}")
+    kind, by = "layers" if asked.onnx is None else "operators", result.compared_by or "nothing"
+    click.echo(f"{result.layers} {kind}, {result.parameters:,} parameters, compared by {by}")
+    click.echo(f"written: {result.path}")
 
 
 def advice(file: str, sizes: list) -> str:
@@ -203,7 +203,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
             if asked.onnx is None:
                 result.written = list(export(net, target, sizes))
             else:
-                result.written = [export_onnx(net, target, sizes, **asked.onnx, progress=stage)]
+                result.written = [export_onnx(net, target, sizes, **asked.onnx, progress=stage).path]
     (result.print_json if asked.as_json else result.print)()
     return DIFFERS if result.differing else 0
 

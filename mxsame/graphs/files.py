@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -25,6 +25,16 @@ from mxsame.types import FilePath, InputShape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
+
+
+class Written(NamedTuple):
+    """A file that was written: its name, how many layers (operators, of ONNX) and elements of parameters it has, and
+    what computed its outputs to compare them with the net's; None if they were not compared."""
+
+    path: str
+    layers: int
+    parameters: int
+    compared_by: Optional[str] = None
 
 
 ENDINGS = (".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".json", ".params", ".pt", ".pth")  # of other files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def save(model: Any, file: str) -> None:
         raise ValueError(f"net must be one that onnx's checker accepts as a file; the checker says: {error}") from error
 
 
-def compare(source: Source, sampled: Sampled, file: str) -> None:
+def compare(source: Source, sampled: Sampled, file: str) -> Optional[str]:
     """Run the file with onnxruntime and the net with MXNet: a `ValueError` if they differ or the file does not run, and
     a warning if onnxruntime is not installed."""
     try:
@@ -42,7 +42,7 @@ def compare(source: Source, sampled: Sampled, file: str) -> None:
     except ImportError:
         message = "the file is checked by onnx, but not compared with the net: onnxruntime is not installed"
         warnings.warn(f"{message}; fix it with: {install(*ONNX)}", NotCompared, stacklevel=3)
-        return
+        return None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised
     session = _by_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
@@ -55,6 +55,7 @@ def compare(source: Source, sampled: Sampled, file: str) -> None:
             yield _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
 
     comparing.compare(source, sampled, "ONNX Runtime", run, "; tolerance= allows more")
+    return f"ONNX Runtime {onnxruntime.__version__}"
 
 
 def _by_onnxruntime(call: Callable, *args: Any) -> Any:

@@ -48,7 +48,7 @@ def export_onnx(
     data: Optional[Arrays] = None,
     tolerance: Optional[float] = None,
     progress: Optional[Progress] = None,
-) -> str:
+) -> files.Written:
     """Write a network as an ONNX file, in which SAME becomes the pads of ONNX's own operators.
 
     `onnx.checker` checks the file with full shape inference, and onnxruntime runs it on the data that the net gets; it
@@ -92,7 +92,8 @@ def export_onnx(
 
     Returns
     -------
-    The name of the file.
+    Written
+        The name of the file, its numbers of operators and parameters, and what it was compared by.
 
     Raises
     ------
@@ -114,8 +115,9 @@ def export_onnx(
     >>> net = mxsame.nn.Conv2D(8, 3, strides=2, in_channels=3)
     >>> net.initialize()
     >>> file = os.path.join(tempfile.mkdtemp(), "net.onnx")
-    >>> mxsame.export_onnx(net, file, (1, 3, 32, 32)) == file
-    True
+    >>> written = mxsame.export_onnx(net, file, (1, 3, 32, 32))
+    >>> written.layers, written.parameters
+    (1, 224)
     >>> import onnx
     >>> (conv,) = onnx.load(file).graph.node
     >>> [list(attribute.ints) for attribute in conv.attribute if attribute.name == "pads"]  # starts, then ends
@@ -151,8 +153,9 @@ def export_onnx(
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
-    return path
+        compared_by = checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
+    parameters = sum(array.size for array in graph.values.values())
+    return files.Written(path, len(model.graph.node), parameters, compared_by)
 
 
 def _serves(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> Serves:

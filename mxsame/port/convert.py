@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from functools import partial
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from mxsame import progress
 from mxsame._mxnet import mx
+from mxsame.graphs.files import Written
 from mxsame.port import keras_mxnet, types, weights as weighing
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
@@ -196,7 +199,7 @@ def _turned_rank(model: Model, layout: Optional[str]) -> int:
 @check_arguments
 def to_keras_weights(
     net: Network, path: FilePath, *, custom: Optional[Mapping[str, Callable[[Any], Sequence[Any]]]] = None
-) -> None:
+) -> Written:
     """Write the weights of a net from :func:`mxsame.from_keras` to a file for Keras's `model.load_weights`.
 
     A `path` that ends in `.weights.h5` gets the format of Keras 3, which tf.keras 2.13 reads, too; any other `.h5` file
@@ -237,6 +240,8 @@ def to_keras_weights(
             rule = f"{rule}; mxsame.to_keras writes the whole model"
         check(not layer.weights or layer.roles is not None, f"{rule}; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
+    sizes = [[math.prod(stored.shape) for stored in layer.weights] for layer in net.description.walk() if layer.weights]
+    return Written(os.fspath(path), len(sizes), sum(map(sum, sizes)))
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:

@@ -87,7 +87,7 @@ def test_a_file_gives_what_keras_gives_in_every_way_to_run_it(network, ending, t
     deployed = mxsame.deploy(net, data.shape)
     for runner in (net, deployed, mxsame.hybridize(net)):
         compare(arrays_of(runner(nd.array(data))), wanted)
-    path = mxsame.export_onnx(net, os.fspath(tmp_path / "net.onnx"), data.shape, data=data)
+    path = mxsame.export_onnx(net, os.fspath(tmp_path / "net.onnx"), data.shape, data=data).path
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     compare(session.run(None, {session.get_inputs()[0].name: data}), wanted)
 
