@@ -28,7 +28,7 @@ __all__ = [
     "transposed_output_size",
 ]
 
-AS_A_WORD = " as a word"  # in messages, since padding may be numbers too
+AS_A_STRING = " as a string"  # in messages, since padding may be numbers too
 KERAS_MXNET = "keras-mxnet"
 SIZE_DEPENDENT = ("same", KERAS_MXNET)  # paddings whose pads follow from the size, so that out = ceil(n/s)
 
@@ -193,7 +193,7 @@ def resolve_pads(
     size, effective, stride = _checked(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
-    word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), AS_A_WORD)
+    word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), AS_A_STRING)
     if word == "same":
         return _same_pads(size, effective, stride)
     if word == KERAS_MXNET:
@@ -256,7 +256,7 @@ def transposed_crops(
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
-    word = validation.one_of("padding", padding, validation.WORDS, AS_A_WORD)
+    word = validation.one_of("padding", padding, validation.WORDS, AS_A_STRING)
     total = _cropped_by_keras(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
         rule = "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "

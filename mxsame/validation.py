@@ -234,7 +234,7 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
         )
         is_possible = value.lower() != "causal" or "causal" in words
         check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
-        return one_of("padding", value, words, " as a word")
+        return one_of("padding", value, words, " as a string")
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (bytes, dict, set))
         check_type(is_number, "padding must be a string, an integer or a sequence", padding=value)

@@ -292,7 +292,7 @@ CONTRADICTIONS = [
     (lambda: plan.Window(8, 3, 0), "stride must be an integer >= 1; received stride=0"),
     (lambda: plan.Window(-8, 3, 2), "size must be an integer >= 1; received size=-8"),
     (lambda: plan.Window(8, 3, 2, ceil_mode=1), "ceil_mode must be True or False"),
-    (lambda: plan.Window(8, 3, 2, 1, "smae"), 'padding as a word must be one of "same"'),
+    (lambda: plan.Window(8, 3, 2, 1, "smae"), 'padding as a string must be one of "same"'),
     *(
         (lambda pads=pads: plan.Window(8, 3, 2, 1, pads), r"padding(\[\d\])? must be an integer")
         for pads in (True, (1, True), None)

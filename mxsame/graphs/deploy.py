@@ -29,7 +29,7 @@ SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 ROUNDING = 2e-5
-COARSE = 0.25  # the same in bfloat16: 0.5 to 8 % in these networks with random weights; all, if it is wrong
+COARSE = 0.25  # the same in bfloat16: 0.5% to 8% in these networks with random weights; all, if it is wrong
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool")
 
 

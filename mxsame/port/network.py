@@ -133,21 +133,21 @@ class Network(HybridBlock):
         name : str or int
             As for `get_layer`; an operator or a nested model can be replaced, too.
         block : gluon.HybridBlock
-            It takes the arrays that the layer takes, in the order of axes of the network: Keras's, or channels first
-            for images of a network of `layout="NCHW"`; and the mask of the first if its `hybrid_forward` has a
-            parameter `mask`. If it is not initialized, it is on the network's devices: by the initializers of its
-            parameters, or as in Keras ("glorot_uniform").
+            It takes the arrays that the layer takes, in the network's order of axes: Keras's, or channels first for
+            images of a network of `layout="NCHW"`. It also takes the mask of the first array if its `hybrid_forward`
+            has a parameter `mask`. If it is not initialized, it is initialized on the network's devices, by the
+            initializers of its parameters, or as in Keras ("glorot_uniform").
 
         Raises
         ------
         TypeError, ValueError
-            For another name, what is no HybridBlock, names of parameters that other layers have, and outputs that the
-            layers after it do not take. The network is then as it was.
+            For another name, another object than a HybridBlock, names of parameters that other layers have, and outputs
+            that the next layers do not take. The network does not change then.
 
         Notes
         -----
-        All other layers keep their blocks and parameters. A network inside of another block that is hybridized has to
-        be hybridized again with it.
+        All other layers keep their blocks and parameters. If the network is inside another hybridized block, hybridize
+        that block again.
         """
         path = path_of(name, self.paths)
         check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
