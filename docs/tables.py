@@ -116,9 +116,9 @@ def parity_line() -> str:
         counts.append(tuple(sum(row[kind] for row in rows) for kind in ("mismatches", "comparisons")))
     (wrong, every), (wrong_tensorflow, every_tensorflow) = counts
     return (
-        f"{cases} cases, outputs and gradients, run in every way on the CPU: {wrong} mismatches in {every:,} "
-        f"comparisons with a NumPy reference,\n{wrong_tensorflow} in {every_tensorflow:,} with TensorFlow 2.13.1 "
-        "([details](docs/results/parity.md))."
+        f"Outputs and gradients of {cases} cases were compared on the CPU: {wrong} of {every:,} comparisons with a "
+        f"NumPy reference and\n{wrong_tensorflow} of {every_tensorflow:,} comparisons with TensorFlow 2.13.1 found a "
+        "difference ([details](docs/results/parity.md))."
     )
 
 
@@ -236,7 +236,7 @@ def speed_line() -> str:
     count = len({row["network"] for row in inference})
     return (
         f"Inference of {count} networks takes {figure(geometric_mean(ours))} times as long as with symmetric padding, "
-        "which computes other values,\nand with explicit padding, MXNet's pad operator before a layer, "
+        "which computes other values.\nExplicit padding, MXNet's pad operator before a layer, takes "
         f"{figure(geometric_mean(explicit))} times as long (geometric means, [details](docs/results/speed.md))."
     )
 
