@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import cases
 import numpy as np
 import oracle
 import pytest
@@ -134,20 +135,16 @@ def test_sizes_of_one_signature_have_one_graph(layout="NHWC"):
 # ---- types -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["first", "last"])
 @running.by_name(CASES)
-def test_half_precision_goes_through(case, layout):
-    """Graphs of float16 stay float16, with the oracle's shapes."""
-    arrays = running.expected(case)[0]
-    names = None
-    if layout == "last":
-        arrays, names = running.channels_last(arrays), running.CHANNELS_LAST[case.rank]
-    symbol = built(case, arrays, dtype="float16", layout=names)
-    _, (dtype,), _ = symbol.infer_type()
-    _, (shape,), _ = symbol.infer_shape()
-    size = oracle.output_size(case)
-    inner = (*size, case.out_channels) if layout == "last" else (case.out_channels, *size)
-    assert np.dtype(dtype) == np.float16 and shape == (case.batch, *inner)
+def test_half_precision_goes_through(case):
+    """Graphs of float16 stay float16, with the oracle's shapes, in both orders of axes."""
+    arrays, size = cases.arrays(case), oracle.output_size(case)
+    last = running.channels_last(arrays), running.CHANNELS_LAST[case.rank], (*size, case.out_channels)
+    for given, layout, inner in ((arrays, None, (case.out_channels, *size)), last):
+        symbol = built(case, given, dtype="float16", layout=layout)
+        _, (dtype,), _ = symbol.infer_type()
+        _, (shape,), _ = symbol.infer_shape()
+        assert np.dtype(dtype) == np.float16 and shape == (case.batch, *inner)
 
 
 # ---- the tests that need a GPU ---------------------------------------------------------------------------------------

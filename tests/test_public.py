@@ -27,9 +27,8 @@ PUBLIC = [
 ]
 
 
-@pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ in PUBLIC])
-def test_every_public_docstring_has_an_example(name, thing):
-    assert ">>>" in (inspect.getdoc(thing) or ""), name
+def test_every_public_docstring_has_an_example():
+    assert not [name for name, thing in PUBLIC if ">>>" not in (inspect.getdoc(thing) or "")]
 
 
 def test_layers_and_operators_are_all_there():
@@ -118,12 +117,3 @@ def test_a_misspelled_argument_is_named(name, thing):
     if len(argument) > 4 and "Hybrid" not in name and ".plan" not in name:
         with pytest.raises(TypeError, match=f"{argument}x must be given as {argument}; received {argument}x=1"):
             thing(**{f"{argument}x": 1})
-
-
-def test_version_stands_in_one_place():
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        assert version("mxsame") == mxsame.__version__
-    except PackageNotFoundError:
-        assert mxsame.__version__  # run from a checkout that is not installed
