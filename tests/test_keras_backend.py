@@ -19,32 +19,10 @@ from mxsame.keras import backend
 nd = mx.nd
 TABLE = table(backend_can)
 
-SIGNATURES = {  # of keras.src.backend in tf.keras 2.13.1
-    "conv1d": "x, kernel, strides=1, padding='valid', data_format=None, dilation_rate=1",
-    "conv2d": "x, kernel, strides=(1, 1), padding='valid', data_format=None, dilation_rate=(1, 1)",
-    "conv3d": "x, kernel, strides=(1, 1, 1), padding='valid', data_format=None, dilation_rate=(1, 1, 1)",
-    "conv2d_transpose": "x, kernel, output_shape, strides=(1, 1), padding='valid', data_format=None, "
-    "dilation_rate=(1, 1)",
-    "conv3d_transpose": "x, kernel, output_shape, strides=(1, 1, 1), padding='valid', data_format=None",
-    "depthwise_conv2d": "x, depthwise_kernel, strides=(1, 1), padding='valid', data_format=None, dilation_rate=(1, 1)",
-    "separable_conv1d": "x, depthwise_kernel, pointwise_kernel, strides=1, padding='valid', data_format=None, "
-    "dilation_rate=1",
-    "separable_conv2d": "x, depthwise_kernel, pointwise_kernel, strides=(1, 1), padding='valid', data_format=None, "
-    "dilation_rate=(1, 1)",
-    "pool2d": "x, pool_size, strides=(1, 1), padding='valid', data_format=None, pool_mode='max'",
-    "pool3d": "x, pool_size, strides=(1, 1, 1), padding='valid', data_format=None, pool_mode='max'",
-    "image_data_format": "",
-    "set_image_data_format": "data_format",
-}
-
-
-def test_signatures_are_the_recorded_ones():
-    assert {name: signature(getattr(backend, name)) for name in backend.__all__} == SIGNATURES
-
 
 def test_every_function_has_cases():
     called = {backend_call(case, "channels_last")[0] for case in TABLE}
-    assert called == {name for name in SIGNATURES if "image" not in name}
+    assert called == {name for name in backend.__all__ if "image" not in name}
 
 
 def test_arguments_by_position_and_by_default():
@@ -162,4 +140,5 @@ def test_a_graph_refuses_data_that_the_output_shape_excludes():
 def test_signatures_are_those_of_keras():
     from keras.src import backend as theirs
 
-    assert {name: signature(getattr(theirs, name)) for name in SIGNATURES} == SIGNATURES
+    ours, keras = ({name: signature(getattr(room, name)) for name in backend.__all__} for room in (backend, theirs))
+    assert ours == keras
