@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import types
+from mxsame.port.cutting import calls_in_order
 from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, Tensor, leaves, mapped
 from mxsame.port.site import Known, Site
 from mxsame.port.steps import Steps
@@ -141,9 +142,10 @@ class Builder:
             return self._custom_before(inputs())
 
         with refusing(layer, site.path, inputs, before, lambda: not site.known.is_users and not site.known.kept):
-            args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, values.__getitem__)
+            args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, lambda x: self._now(values[x]))
             if layer.model is not None and layer.wrapped is None:
-                given = args if kwargs.get("mask") is None else with_mask(args, kwargs["mask"])
+                given, _ = with_mask(args, kwargs, site.version)
+                self.steps.unmasked.difference_update(x.tensor for x in leaves(given, Value) if x.mask is not None)
                 return self.model(layer.model, site.path, _of_model(layer.model, given), site.training, site.once)
             row = site.known.row or self.row_of(layer)
             if row is None:  # which is listed with all others
@@ -151,6 +153,11 @@ class Builder:
             out = row(site, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
+
+    def _now(self, x: Any) -> Any:
+        """Returns a value with the mask that it still has."""
+        is_unmasked = isinstance(x, Value) and x.tensor in self.steps.unmasked
+        return x._replace(mask=None) if is_unmasked else x
 
     def _custom_before(self, values: List[Value]) -> str:
         """Returns, for an error, what the user's blocks return from which these values are computed."""
@@ -197,7 +204,8 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence
 
 
 def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
-    """Returns the calls of all layers, each after those that it needs."""
+    """Returns the calls of all layers, each after those that it needs; of Keras 3 as it runs them, since a layer may
+    take the mask of its input away."""
     calls = {
         (layer.name, number): (layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls)
     }
@@ -216,4 +224,8 @@ def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
         waiting += missing
         if not missing:
             done[waiting.pop()] = calls[key]
+    if model.version == 3:
+        outputs = [tensor for tensor in model.outputs if tensor[:2] in calls]
+        order = {call: number for number, call in enumerate(calls_in_order(model.layers, outputs))}
+        return sorted(done.values(), key=lambda each: order.get((each[0].name, each[1]), len(order)))
     return list(done.values())

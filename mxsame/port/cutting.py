@@ -47,13 +47,28 @@ def keras_order(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> List[
     """Returns the layers that the outputs need as Keras orders them: by depth, those of one depth as a search from the
     outputs finds them."""
     found, calls = _searched(layers, outputs)
+    deepest: Dict[str, int] = {}
+    for (name, _), depth in _depths(layers, calls).items():
+        deepest[name] = max(depth, deepest.get(name, 0))
+    return [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
+
+
+def calls_in_order(layers: Sequence[Layer], outputs: Sequence[Tensor]) -> List[Call]:
+    """Returns the calls that the outputs need in the order in which Keras 3 runs them."""
+    by_name = {layer.name: layer for layer in layers}
+    depths = _depths(by_name, _searched(by_name, outputs)[1])
+    return sorted(depths, key=lambda call: -depths[call])
+
+
+def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, int]:
+    """Returns how far each call is from the outputs: no call of a layer is nearer than another one that was seen."""
     depths: Dict[Call, int] = {}
     deepest: Dict[str, int] = {}
     for name, call in reversed(calls):
         depth = deepest[name] = depths[name, call] = max(depths.get((name, call), 0), deepest.get(name, 0))
         for tensor in _sources(layers[name], call):
             depths[tensor[:2]] = max(depths.get(tensor[:2], 0), depth + 1)
-    return [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
+    return depths
 
 
 def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[Dict[str, int], List[Call]]:

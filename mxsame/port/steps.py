@@ -8,7 +8,7 @@ meet. A layer without an opinion (an activation, an addition, a batch norm) take
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Steps(List[Step]):
     def __init__(self) -> None:
         super().__init__()
         self.has_batch_of_1 = False  # that an input of the model declares
+        self.unmasked: Set[int] = set()  # tensors of Keras whose masks a layer has taken away
         self.time_major: FrozenSet[int] = frozenset()  # keys of inputs whose first axis is time
         self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
         self._sources: Dict[int, FrozenSet[int]] = {}

@@ -31,7 +31,8 @@ AS_IT_IS, CHANNELS_FIRST, KERAS, SETTLED = map(_each, ("padded", "channels_first
 UNPADDED, ALIKE = (lambda site, values: values), Site.alike
 
 # what a layer does with a mask: its output has none, that of the first input, or what the row gives it
-STOPS, PASSES, PASSES_IN_KERAS_3, TAKES = "stops", "passes", "passes in Keras 3", "takes"
+STOPS, PASSES, TAKES = "stops", "passes", "takes"
+PASSES_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and stops in the other one
 
 ANYWHERE = ("training", "name")  # arguments that every call may have; a Site has the first
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
@@ -73,8 +74,8 @@ class Row:
         site = replace(site, row=self)
         args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
         kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
-        if self.masks == TAKES and kwargs.get("mask") is not None:
-            args, kwargs = with_mask(args, kwargs["mask"]), {**kwargs, "mask": None}
+        if self.masks == TAKES:
+            args, kwargs = with_mask(args, kwargs, site.version)
         given = self._bound(site, args, kwargs)
         values = leaves(given, Value)
         cast, dtype = typed(site, self.types, values)
@@ -93,7 +94,7 @@ class Row:
                 site.refusals.append(error)
         if self.masks == TAKES:
             return out
-        passes = self.masks == PASSES or (self.masks == PASSES_IN_KERAS_3 and site.version == 3)
+        passes = self.masks in (PASSES, PASSES_IN_KERAS[site.version])
         mask = leaves(args, Value)[0].mask if passes else None
         return mapped(out, Value, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 

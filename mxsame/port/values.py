@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.port.description import leaves, mapped
 from mxsame.validation import check
@@ -18,7 +18,8 @@ class Value(NamedTuple):
     `transposed`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which
     a convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
     `dtype` is Keras's type (:mod:`mxsame.port.types`). `rows` is how many entries the first axis has for each of the
-    inputs' batch; None if nobody knows.
+    inputs' batch; None if nobody knows. `same_as` is the key of the value that is the same tensor in Keras, if there
+    is one: a layer that does nothing at inference gives back what it was given.
     """
 
     key: int
@@ -28,9 +29,15 @@ class Value(NamedTuple):
     mask: Any = None
     dtype: str = "float32"
     rows: Optional[Fraction] = Fraction(1)
+    same_as: Optional[int] = None
 
     def __repr__(self) -> str:
         return f"a tensor of shape {self.shape}"
+
+    @property
+    def tensor(self) -> int:
+        """The key of the tensor that it is in Keras."""
+        return self.key if self.same_as is None else self.same_as
 
     @property
     def rank(self) -> int:
@@ -110,7 +117,12 @@ def _open_lengths(nested: Any) -> List[OpenLength]:
     return [length for entry in nested for length in _open_lengths(entry)] if is_nested else []
 
 
-def with_mask(args: Any, mask: Any) -> Any:
-    """Returns the arguments of a call with the `mask` that it is given: one for each input, or one for the first."""
-    masks = iter(leaves(mask, (Value, type(None))))
-    return mapped(args, Value, lambda x: x._replace(mask=next(masks, x.mask)))
+def with_mask(args: Any, kwargs: Dict[str, Any], version: int) -> Tuple[Any, Dict[str, Any]]:
+    """Returns the arguments of a call with the mask that it is given: one for each input, or one for the first. None is
+    no mask in Keras 2, and those of the inputs in Keras 3."""
+    if "mask" not in kwargs or (version == 3 and kwargs["mask"] is None):
+        return args, kwargs
+    masks = iter(leaves(kwargs["mask"], (Value, type(None))))
+    none = kwargs["mask"] is None
+    args = mapped(args, Value, lambda x: x._replace(mask=None if none else next(masks, x.mask)))
+    return args, {**kwargs, "mask": None}

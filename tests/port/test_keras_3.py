@@ -18,6 +18,8 @@ pytestmark += [pytest.mark.filterwarnings("ignore:Layer .* was passed an input w
 
 THIRDS = np.array([[1 / 3, -2 / 3, 4 / 3], [0.1, 0.2, 0.3]], "float32")
 ZEROS = np.array([[-0.0, 0.0, -1.0], [0.0, -0.0, 0.0]], "float32")
+WORDS = np.array([[1, 2, 3, 0, 0], [4, 0, 2, 2, 0]], "float32")
+BLOCKS = "(lambda m, f: f(f(m)))(embedded(x), lambda m: LayerNormalization()(Add()([m, %s])))"
 WILD = np.array([[np.inf, -np.inf, np.nan], [-0.25, 0.25, 0.75]], "float32")
 TINY = THIRDS * 1e-7  # shorter than the least length that Keras 3 divides by
 LONG = np.sin(np.arange(66, dtype="float32")).reshape(2, 11, 3)
@@ -67,6 +69,17 @@ MODELS = {
     "[keras.ops.tile(x, 2), keras.ops.pad(x, [(0,), (1,), (2,)]), *keras.ops.moments(x, 1)]": [LONG],
     "keras.ops.conv(x, np.linspace(-1, 1, 24, dtype='float32').reshape(2, 3, 4), 2, 'same')": [LONG],
     "[MultiHeadAttention(2, 3, attention_axes=2)(z, z) for z in [keras.ops.reshape(x, (-1, 1, 11, 3))]][0]": [LONG],
+    # MultiHeadAttention takes the masks of its inputs away, and not only for itself
+    BLOCKS % "MultiHeadAttention(2, 3)(m, m)": [WORDS],
+    BLOCKS % "MultiHeadAttention(2, 3)(Dropout(0.1)(m), m)": [WORDS],
+    "(lambda m, f: [f()(x, m), f()(m, x), f()(m, m)])(Masking()(x), lambda: MultiHeadAttention(2, 3))": [FIVE],
+    "(lambda m, f: [f(m), f(m)])(embedded(x), keras.Model(a := Input((5, 3)), MultiHeadAttention(2, 3)(a, a)))": [
+        WORDS
+    ],
+    "Multiply()([z, MultiHeadAttention(2, 3)(z, z)]) if (z := embedded(x)) is not None else z": [WORDS],
+    "[LSTM(2)(f(2, 3, 1)(z, z, query_mask=y > 2, value_mask=y > 1)) for f in (GroupQueryAttention, "
+    "MultiHeadAttention) for z in [embedded(x)]]": [WORDS, WORDS[::-1]],
+    "LSTM(2)(keras.ops.swapaxes(keras.ops.moveaxis(embedded(x), 1, -2), 1, 1))": [WORDS],
     "[Rescaling(1 / 255)(x), Dense(2)(x), x / 2]": [(99 * THIRDS).astype("uint8")],  # of a model of floats
 }
 

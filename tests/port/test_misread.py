@@ -47,6 +47,8 @@ EXACT = """
 5 words: LSTM(2)(RepeatVector(3)(LSTM(3)(embedded(x))))
 5 words: LSTM(2)(Permute((2, 1))(Reshape((5, 3))(embedded(x))))
 5 words: LSTM(2)(Identity()(embedded(x)))
+5 words: LSTM(2)(RandomFlip()(RandomContrast(0.1)(embedded(x))))
+5 words: [LSTM(2)(embedded(x), mask=None), keras.Sequential([LSTM(2)])(embedded(x), mask=None)]
 5 words: LSTM(2)(EinsumDense("abc,cd->abd", (None, 3))(embedded(x)))
 5 words: LSTM(2)(Rescaling(2.)(GaussianNoise(0.1)(embedded(x))))
 5 words: LSTM(2)(PReLU()(GroupNormalization(1)(UnitNormalization()(embedded(x)))))

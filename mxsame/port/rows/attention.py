@@ -168,16 +168,23 @@ def _multi_head(
     return_attention_scores: bool = False, use_causal_mask: bool = False, query_mask: Optional[Value] = None,
     value_mask: Optional[Value] = None, key_mask: Optional[Value] = None,
 ) -> List[Value]:  # fmt: skip
-    """Build the attention of several heads. Keras 3 writes the masks of the inputs as arguments."""
-    key = value if key is None else key
-    pairs = zip((query, value, key), (query_mask, value_mask, key_mask))
+    """Build the attention of several heads. Keras 3 may be given the masks of the inputs as arguments; its
+    MultiHeadAttention takes that of the query from the query, and takes all away from the inputs."""
+    given = [query, value, *([] if key is None else [key])]
+    if site.version == 3 and site.layer.class_name == "MultiHeadAttention":
+        query_mask = None
+        site.steps.unmasked.update(x.tensor for x in given)
+    pairs = zip((query, value, value if key is None else key), (query_mask, value_mask, key_mask))
     inputs = [x if mask is None else x._replace(mask=site.cast(mask, "bool")) for x, mask in pairs]
+    if key is None and key_mask is None:
+        inputs[2] = inputs[1]
     axes, options = site.config.get("attention_axes"), (bool(use_causal_mask), bool(return_attention_scores))
     axes = list(range(1, query.rank - 1)) if axes is None else listed(axes)
     fits = all(type(axis) is int and 0 < axis < query.rank - 1 for axis in axes)  # Keras counts others from other ends
     check(fits, f"attention_axes must be within 1 and {query.rank - 2}", attention_axes=axes)
     if query.rank <= 3:
-        return _of_sequences(site, inputs, attention_mask, *options)
+        out, *scores = _of_sequences(site, inputs, attention_mask, *options)
+        return [out._replace(mask=query.mask), *scores]
     is_plain = attention_mask is None and not any(x.mask for x in inputs) and not any(options)
     check(is_plain, "attention over axes of an image must be without masks, and without scores as an output")
     return [_over_axes(site, sorted(axes), inputs)]

@@ -11,7 +11,7 @@ import numpy as np
 from mxsame.port import blocks, types
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
-from mxsame.port.table import KERAS, OPERATORS, Site, Value, layer, operator
+from mxsame.port.table import KERAS, OPERATORS, TAKES, Site, Value, layer, operator
 from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
 from mxsame.port.values import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
@@ -80,11 +80,13 @@ def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
     return to_order(site, x, axes)
 
 
-@operator("swapaxes", types=KEPT, names={"axis1": "source", "axis2": "destination"})
-@operator("moveaxis", types=KEPT)
+@operator("swapaxes", masks=TAKES, types=KEPT, names={"axis1": "source", "axis2": "destination"})
+@operator("moveaxis", masks=TAKES, types=KEPT)
 def _move_axes(site: Site, x: Value, source: Any, destination: Any) -> Value:
-    """Put the axes in the order that NumPy's function gives an array whose shape is the order of its axes."""
-    return to_order(site, x, getattr(np, site.row.name)(np.empty(range(x.rank)), source, destination).shape)
+    """Put the axes in the order that NumPy's function gives an array whose shape is the order of its axes. If that is
+    the one that they have, Keras gives the same array back, with its mask."""
+    order = getattr(np, site.row.name)(np.empty(range(x.rank)), source, destination).shape
+    return x if order == tuple(range(x.rank)) else to_order(site, x, order)
 
 
 @operator("expand_dims", types=KEPT, order=KERAS)

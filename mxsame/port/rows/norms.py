@@ -13,7 +13,7 @@ from mxsame.port import blocks
 from mxsame.port.description import Weight, listed
 from mxsame.port.parameters import Conversion
 from mxsame.port.rows._shared import at_inference_only, axes_of, broadcasting
-from mxsame.port.table import PASSES, PASSES_IN_KERAS_3, SETTLED, TAKES, Site, Value, layer, operator
+from mxsame.port.table import PASSES, PASSES_IN_KERAS, SETTLED, TAKES, Site, Value, layer, operator
 from mxsame.port.types import CAST, CAST_IN_KERAS
 from mxsame.validation import check, check_divisible, check_shape, integer
 
@@ -146,7 +146,7 @@ def _prelu(site: Site, x: Value) -> Value:
     return _along(site, blocks.prelu, x, axes, stored)
 
 
-@layer("Normalization", order=SETTLED, weights=STATISTICS, masks=PASSES_IN_KERAS_3, types=CAST)
+@layer("Normalization", order=SETTLED, weights=STATISTICS, masks=PASSES_IN_KERAS[3], types=CAST)
 def _normalization(site: Site, x: Value) -> Value:
     """Normalize with statistics of its own, or with those of its configuration, which Keras has for data of one
     rank."""
@@ -163,7 +163,7 @@ def _normalization(site: Site, x: Value) -> Value:
     return site.constant(blocks.standardized_by, x, arrays, invert=invert)
 
 
-@layer("Rescaling", masks=PASSES_IN_KERAS_3, types=CAST)
+@layer("Rescaling", masks=PASSES_IN_KERAS[3], types=CAST)
 def _rescaling(site: Site, x: Value) -> Value:
     scale, offset = site.config["scale"], site.config.get("offset", 0.0)
     if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
