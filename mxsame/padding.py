@@ -68,11 +68,15 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
     ((0, 1), (1, 1))
     """
-    return _same_pads(*_checked(size, kernel_size, stride, dilation))
+    return split_same(*_checked(size, kernel_size, stride, dilation))
 
 
-def _same_pads(size: int, effective: int, stride: int) -> tuple[int, int]:
-    """Returns SAME's (low, high) for checked numbers."""
+def split_same(size: int, effective: int, stride: int) -> tuple[int, int]:
+    """Returns what `same_pads` returns, for checked numbers and an effective kernel size.
+
+    >>> split_same(224, 3, 2)
+    (0, 1)
+    """
     total = max(_beyond(size, effective, stride), 0)
     return total // 2, total - total // 2
 
@@ -113,7 +117,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     ((1, 1), (1, 0), (2, 1))
     """
     axis = _checked(size, kernel_size, stride, dilation)
-    high, low = _same_pads(*axis)
+    high, low = split_same(*axis)
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
     validation.check(_beyond(*axis) >= -1, rule, **given)
@@ -195,7 +199,7 @@ def resolve_pads(
         return validation.pads_of_axis("padding", padding)
     word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), AS_A_STRING)
     if word == "same":
-        return _same_pads(size, effective, stride)
+        return split_same(size, effective, stride)
     if word == KERAS_MXNET:
         return keras_mxnet_pads(size, kernel_size, stride, dilation)
     return (effective - 1, 0) if word == "causal" else (0, 0)
@@ -214,11 +218,21 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     (8, 7)
     """
     size, effective, stride = _checked(size, kernel_size, stride, dilation)
-    low, high = resolve_pads(size, kernel_size, stride, dilation, padding)
-    padded, most, given = size + low + high, validation.LARGEST, {"size": size, "padding": padding}
-    validation.check(padded <= most, f"the padded input must be at most {most} long", **given)
-    rule = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1"
-    validation.check(padded >= effective, rule, **given, ke=effective)
+    return count_outputs(size, effective, stride, resolve_pads(size, kernel_size, stride, dilation, padding), padding)
+
+
+def count_outputs(size: int, effective: int, stride: int, pads: tuple[int, int], padding: Any) -> int:
+    """Returns what `output_size` returns, for checked numbers and pads; errors report the padding.
+
+    >>> count_outputs(15, 2, 2, (0, 1), "same")
+    8
+    """
+    padded, most = size + sum(pads), validation.LARGEST
+    if not effective <= padded <= most:
+        given = {"size": size, "padding": padding}
+        validation.check(padded <= most, f"the padded input must be at most {most} long", **given)
+        rule = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1"
+        validation.check(False, rule, **given, ke=effective)
     return (padded - effective) // stride + 1
 
 

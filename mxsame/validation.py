@@ -261,9 +261,9 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
     return pads
 
 
-def count_include_pad(value: Any, padding: Any) -> bool:
+def count_include_pad(value: Any, padding: Padding) -> bool:
     """Returns whether an average counts padding; keras-mxnet's averages always do, TensorFlow's never."""
-    counted = isinstance(padding, str) and padding.lower() == "keras-mxnet"
+    counted = padding == "keras-mxnet"
     counts = counted if value is None else flag("count_include_pad", value)
     rule = 'count_include_pad must be True with padding="keras-mxnet", whose averages count padding'
     check(counts or not counted, rule, count_include_pad=value)

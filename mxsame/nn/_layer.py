@@ -29,7 +29,7 @@ class Layer(Checked, HybridBlock):
 
     num_spatial_dims: int
     act: Any = None  # the block of the activation
-    _call: Any  # a checked mxsame.ops._inputs.Call
+    _call: Any  # a checked mxsame.ops._inputs.Spec
 
     def __init_subclass__(cls, num_spatial_dims: Optional[int] = None) -> None:
         """Replaces `{shared}` by the docstring of the first base, and refuses arguments under other names."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops._conv import ConvCall
+from mxsame.ops._conv import ConvSpec
 from mxsame.types import Activation, ConvPadding, Ints, Layout
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class _Conv(ConvolutionLayer):
         params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
-        call = ConvCall(kernel_size, strides, padding, dilation, layout, channels=channels, groups=groups)
+        call = ConvSpec(kernel_size, strides, padding, dilation, layout, channels=channels, groups=groups)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops._conv_transpose import TransposedCall
+from mxsame.ops._conv_transpose import TransposedSpec
 from mxsame.types import Activation, Ints, Layout, Padding
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _ConvTranspose(ConvolutionLayer):
         params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
-        call = TransposedCall(kernel_size, strides, padding, output_padding, dilation, layout, channels, groups)
+        call = TransposedSpec(kernel_size, strides, padding, output_padding, dilation, layout, channels, groups)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 

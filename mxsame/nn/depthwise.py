@@ -8,7 +8,7 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
 from mxsame.ops._call import run
-from mxsame.ops._conv import DepthwiseCall, pointwise_call
+from mxsame.ops._conv import DepthwiseSpec, pointwise_spec
 from mxsame.types import Activation, ConvPadding, Ints, Layout
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _DepthwiseConv(_Depthwise):
         params: Optional[ParameterDict] = None,
     ):
         multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
-        call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
+        call = DepthwiseSpec(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
@@ -140,9 +140,9 @@ class _SeparableConv(_Depthwise):
     ):
         channels = validation.integer("channels", channels, 1)
         multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
-        call = DepthwiseCall(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
+        call = DepthwiseSpec(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
         super().__init__(call, activation, use_bias, in_channels, prefix, params)
-        self._pointwise = pointwise_call(self._call, channels)
+        self._pointwise = pointwise_spec(self._call, channels)
         self._add_parameters(
             depthwise_weight=depthwise_initializer, pointwise_weight=pointwise_initializer, bias=bias_initializer
         )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.ops._pool import PoolCall
+from mxsame.ops._pool import PoolSpec
 from mxsame.types import Ints, Layout, Padding
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class _MaxPool(_Pool):
         prefix: Optional[str] = None,
         params: Optional[ParameterDict] = None,
     ):
-        super().__init__(PoolCall("max", pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
+        super().__init__(PoolSpec("max", pool_size, strides, padding, layout, None, ceil_mode), prefix, params)
 
 
 class _AvgPool(_Pool):
@@ -110,12 +109,11 @@ class _AvgPool(_Pool):
         prefix: Optional[str] = None,
         params: Optional[ParameterDict] = None,
     ):
-        counts = validation.count_include_pad(count_include_pad, padding)
-        call = PoolCall("avg", pool_size, strides, padding, layout, None, ceil_mode, counts_padding=counts)
+        call = PoolSpec("avg", pool_size, strides, padding, layout, None, ceil_mode, 2, count_include_pad)
         super().__init__(call, prefix, params)
 
     def _repr_arguments(self) -> dict:
-        return {"count_include_pad": self._call.counts_padding}
+        return {"count_include_pad": self._call.count_include_pad}
 
 
 class _LpPool(_Pool):
@@ -140,7 +138,7 @@ class _LpPool(_Pool):
         prefix: Optional[str] = None,
         params: Optional[ParameterDict] = None,
     ):
-        super().__init__(PoolCall("lp", pool_size, strides, padding, layout, None, ceil_mode, p_value), prefix, params)
+        super().__init__(PoolSpec("lp", pool_size, strides, padding, layout, None, ceil_mode, p_value), prefix, params)
 
     def _repr_arguments(self) -> dict:
         return {"p_value": self._call.p_value}

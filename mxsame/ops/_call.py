@@ -1,13 +1,14 @@
-"""From a call to MXNet's operator: a call is a record of its arguments, checked and lowered once for all arrays alike.
+"""From a call to MXNet's operator: a spec is what a call asks for, checked and lowered once for all arrays alike.
 
 The way of the argument `padding` of :func:`mxsame.ops.conv`, for arrays that it has not been called with before:
 
-1. `conv` puts it into a record of its arguments, a `ConvCall`;
-2. `run` looks for the operator of the same call, and finds none;
-3. `ConvCall.lower` checks the call against its arrays, and makes a window of each axis: the padding is in them;
-4. `choose_plan` chooses the fastest of the exact plans for these windows;
-5. `Convolution.of` makes an operator of the plan: arguments of MXNet's operator, and steps around it;
-6. `Convolution.__call__` runs the steps before MXNet's operator, that operator, and the steps after it.
+1. `conv` puts its arguments into a `ConvSpec`;
+2. `run` looks for the operator of the same spec, and finds none;
+3. `ConvSpec.checked` brings the arguments into canonical form: from here on a padding is one of few words, or numbers;
+4. `ConvSpec.lower` compares them with the arrays, and makes a window of each axis: the padding is in them;
+5. `choose_plan` chooses the fastest of the exact plans for these windows;
+6. `Convolution.of` makes an operator of the plan: arguments of MXNet's operator, and steps around it;
+7. `Convolution.__call__` runs the steps before MXNet's operator, that operator, and the steps after it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
-from mxsame.ops._inputs import Call, Inputs, inputs_of
-from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, choice, first_plan, forced, strategies_for
-from mxsame.plan.choice import Decision
+from mxsame.ops._inputs import Inputs, Spec, inputs_of
+from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, forced, strategies_for
+from mxsame.plan.choice import Decision, chosen
+from mxsame.plan.exact import first_of
 from mxsame.plan.steps import Setting
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import AnyWindow, serialize_windows
@@ -39,16 +41,16 @@ IN_A_FORMAT = ("native", "pad", "slice", "dilate")  # strategies that leave the 
 
 
 @deferred_in_trace
-def run(call: Call, **named: Any) -> Any:
-    """Returns the output of a call for its arrays, the data first and a bias last, in the kind in which they came. A
-    second call with the same arguments and arrays of the same shapes costs a look-up."""
+def run(spec: Spec, **named: Any) -> Any:
+    """Returns the output of an operator for its arrays, the data first and a bias last, in the kind in which they came.
+    A second call with the same arguments and arrays of the same shapes costs a look-up."""
     arrays = tuple(named.values())
-    key = _key(call, arrays)
+    key = _key(spec, arrays)
     operator = _OPERATORS.get(key)
     if operator is None:
-        inputs = inputs_of(call, named)
+        inputs = inputs_of(spec, named)
         try:
-            operator = call.checked(len(inputs.size)).lower(inputs)
+            operator = spec.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
             advice = "give an input_shape" if inputs.target.purpose in WRITTEN else GIVE_SHAPE
             raise validation.InvalidValue(f"{error}; {advice}") from None
@@ -62,10 +64,10 @@ def run(call: Call, **named: Any) -> Any:
     return operator(mx.nd, *operands.as_classic(arrays)).as_np_ndarray()
 
 
-def _key(call: Call, arrays: Sequence[Any]) -> Any:
-    """Returns all that the operator of a call on arrays depends on, and all that its checks look at. None unless all
+def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
+    """Returns all that the operator of a spec on arrays depends on, and all that its checks look at. None unless all
     arrays are dense NDArrays, and no argument may change."""
-    facts: List[Any] = [type(call), _is_training(), _is_recording(), forced(), operands.amp_type()]
+    facts: List[Any] = [type(spec), _is_training(), _is_recording(), forced(), operands.amp_type()]
     for array in arrays:
         if type(array) in _DENSE:
             context = array.ctx
@@ -75,7 +77,7 @@ def _key(call: Call, arrays: Sequence[Any]) -> Any:
         else:
             return None
     try:
-        return (call if _PLAIN.issuperset(map(type, call)) else tuple(map(_exact, call)), *facts)
+        return (spec if _PLAIN.issuperset(map(type, spec)) else tuple(map(_exact, spec)), *facts)
     except TypeError:
         return None
 
@@ -101,7 +103,7 @@ def choose_plan(
     windows, target = setting.windows, inputs.target
     work = replace(setting.work, channels_last=inputs.keeps_layout)
     if target.purpose == "format":
-        return first_plan(windows, work.operator, in_a_format)
+        return first_of(windows, work.operator, tuple(in_a_format))
     unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
     possible = [name for name in strategies_for(work.operator) if name not in refused]
     if inputs.in_graph and is_in_subgraph():
@@ -111,7 +113,7 @@ def choose_plan(
         allowed = tuple(name for name in static if STRATEGIES[name].needs != CHANNELS)
     if inputs.native_layout:
         static = tuple(name for name in static if STRATEGIES[name].channels_last)
-    plan = choice.choose(windows, work, static if inputs.keeps_layout else allowed, target.is_for_both)
+    plan = chosen(windows, work, static if inputs.keeps_layout else allowed, target.is_for_both)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame.ops._call import Operator, choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical, channel_count
-from mxsame.plan import Plan, arrays, make_windows
+from mxsame.plan import Plan, arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.steps import Setting
-from mxsame.plan.windows import Windows
+from mxsame.plan.windows import Windows, windows_of
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import Shape
 
@@ -75,8 +75,8 @@ def conv(
     >>> mxsame.ops.conv(data, nd.ones((1, 1, 2)), strides=2).asnumpy().ravel().tolist()
     [1.0, 5.0, 4.0]
     """
-    call = ConvCall(kernel_size, strides, padding, dilation, layout, input_size, channels, groups)
-    return run(call, data=data, weight=weight, bias=bias)
+    spec = ConvSpec(kernel_size, strides, padding, dilation, layout, input_size, channels, groups)
+    return run(spec, data=data, weight=weight, bias=bias)
 
 
 @validation.check_arguments
@@ -127,8 +127,8 @@ def depthwise_conv(
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
-    call = DepthwiseCall(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
-    return run(call, data=data, weight=weight, bias=bias)
+    spec = DepthwiseSpec(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
+    return run(spec, data=data, weight=weight, bias=bias)
 
 
 @validation.check_arguments
@@ -179,18 +179,18 @@ def separable_conv(
     [[[6.0, 4.0]]]
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
-    depthwise = DepthwiseCall(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
+    depthwise = DepthwiseSpec(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
     hidden = run(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
-    return run(pointwise_call(depthwise, channels), data=hidden, pointwise_weight=pointwise_weight, bias=bias)
+    return run(pointwise_spec(depthwise, channels), data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
 
-def pointwise_call(depthwise: ConvCall, channels: Any) -> ConvCall:
+def pointwise_spec(depthwise: ConvSpec, channels: Any) -> ConvSpec:
     """Returns the second half of a separable convolution."""
     ones = (1,) * len(depthwise.kernel_size) if validation.is_sequence(depthwise.kernel_size) else 1
-    return ConvCall(ones, 1, "valid", 1, depthwise.layout, channels=channels)
+    return ConvSpec(ones, 1, "valid", 1, depthwise.layout, channels=channels)
 
 
-class ConvCall(NamedTuple):
+class ConvSpec(NamedTuple):
     """The arguments of `conv` or of `depthwise_conv`."""
 
     kernel_size: Any = None
@@ -204,26 +204,26 @@ class ConvCall(NamedTuple):
     in_channels: Any = None
     depth_multiplier: Any = None
 
-    def checked(self, rank: int) -> ConvCall:
-        """Returns the call with its arguments in canonical form, for this number of axes."""
+    def checked(self, rank: int) -> ConvSpec:
+        """Returns the spec with its arguments in canonical form, for this number of axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
 
     def windows(self, size: Shape) -> Windows:
-        """Returns the windows of a checked call with a kernel size, for data of this size."""
-        return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
+        """Returns the windows of a checked spec with a kernel size, for data of this size."""
+        return windows_of(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def lower(self, inputs: Inputs) -> Convolution:
-        """Returns MXNet's Convolution for a checked call and its inputs."""
-        call, in_channels = self.completed(inputs)
-        windows = call.windows(inputs.size)
-        work = inputs.work(windows, "conv", in_channels, channels=call.channels, groups=call.groups)
-        if call.groups > 1:  # cuDNN does not promise them with channels last
+        """Returns MXNet's Convolution for a checked spec and its inputs."""
+        spec, in_channels = self.completed(inputs)
+        windows = spec.windows(inputs.size)
+        work = inputs.work(windows, "conv", in_channels, channels=spec.channels, groups=spec.groups)
+        if spec.groups > 1:  # cuDNN does not promise them with channels last
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
         return Convolution.of(inputs, setting, choose_plan(inputs, setting))
 
-    def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
-        """Returns the call with missing arguments taken from the arrays, and the channels of the data."""
+    def completed(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
+        """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         name, groups, in_channels = inputs.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", groups)
@@ -235,11 +235,11 @@ class ConvCall(NamedTuple):
         return self._replace(kernel_size=kernel_size, channels=channels), in_channels
 
 
-class DepthwiseCall(ConvCall):
+class DepthwiseSpec(ConvSpec):
     """A convolution in as many groups as the data has channels."""
 
-    def completed(self, inputs: Inputs) -> Tuple[ConvCall, Optional[int]]:
-        """Returns the call with missing arguments taken from the arrays, and the channels of the data."""
+    def completed(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
+        """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         name, actual = inputs.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})

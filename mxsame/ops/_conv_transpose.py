@@ -10,10 +10,10 @@ from mxsame.onednn_blocks import SMALLEST
 from mxsame.ops._call import IN_A_FORMAT, choose_plan, run
 from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
-from mxsame.plan import make_transposed_windows, strategies_for
+from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
 from mxsame.plan.steps import Setting
-from mxsame.plan.windows import Windows
+from mxsame.plan.windows import Windows, transposed_windows_of
 from mxsame.scope import Target
 from mxsame.tensors import operands
 from mxsame.types import Ints, Layout, Padding
@@ -83,11 +83,11 @@ def conv_transpose(
     [1.0, 2.0, 13.0, 20.0]
     """
     window = kernel_size, strides, padding, output_padding, dilation, layout
-    call = TransposedCall(*window, channels, groups, _is_computed(weight))
-    return run(call, data=data, weight=weight, bias=bias)
+    spec = TransposedSpec(*window, channels, groups, _is_computed(weight))
+    return run(spec, data=data, weight=weight, bias=bias)
 
 
-class TransposedCall(NamedTuple):
+class TransposedSpec(NamedTuple):
     """The arguments of `conv_transpose`, and whether the weight is computed."""
 
     kernel_size: Any = None
@@ -100,23 +100,23 @@ class TransposedCall(NamedTuple):
     groups: Any = 1
     is_computed: bool = False
 
-    def checked(self, rank: int) -> TransposedCall:
-        """Returns the call with its arguments in canonical form, for this number of axes."""
+    def checked(self, rank: int) -> TransposedSpec:
+        """Returns the spec with its arguments in canonical form, for this number of axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
 
     def windows(self, size: Shape) -> Windows:
-        """Returns the windows of a checked call with a kernel size, for data of this size."""
+        """Returns the windows of a checked spec with a kernel size, for data of this size."""
         rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
-        return make_transposed_windows(size, *rule)
+        return transposed_windows_of(size, *rule)
 
     def lower(self, inputs: Inputs) -> Convolution:
-        """Returns MXNet's Deconvolution for a checked call and its inputs, or its Convolution of dilated data."""
-        call, in_channels = self.completed(inputs)
-        windows = call.windows(inputs.size)
-        work = inputs.work(windows, "transposed", in_channels, channels=call.channels, groups=call.groups)
+        """Returns MXNet's Deconvolution for a checked spec and its inputs, or its Convolution of dilated data."""
+        spec, in_channels = self.completed(inputs)
+        windows = spec.windows(inputs.size)
+        work = inputs.work(windows, "transposed", in_channels, channels=spec.channels, groups=spec.groups)
         reorders = _reorders_weight(windows, inputs.target)
-        refused = _refused(inputs, windows, work, reorders, call.is_computed)
-        if call.groups > 1 or "slice" in refused:
+        refused = _refused(inputs, windows, work, reorders, spec.is_computed)
+        if spec.groups > 1 or "slice" in refused:
             inputs = inputs._replace(native_layout=False)
         setting = Setting(windows, work, inputs.spatial_axis)
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
@@ -124,8 +124,8 @@ class TransposedCall(NamedTuple):
         plan = choose_plan(inputs, setting, refused, ("dilate",) if dilates else IN_A_FORMAT)
         return Convolution.of(inputs, setting, plan, copies_weight=reorders)
 
-    def completed(self, inputs: Inputs) -> Tuple[TransposedCall, Optional[int]]:
-        """Returns the call with missing arguments taken from the arrays, and the channels of the data."""
+    def completed(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
+        """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         axes = {"data channels": inputs.shape[1], "channels / groups": None}
         kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
         in_channels = inputs.shape[1] or first or inputs.graph_channels()

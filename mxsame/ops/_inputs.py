@@ -21,8 +21,8 @@ MOST = {"channels": LARGEST, "groups": LARGEST, "depth_multiplier": LARGEST, "p_
 _AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
 
 
-class Call(Iterable[Any], Protocol):
-    """A record of the arguments of an operator."""
+class Spec(Iterable[Any], Protocol):
+    """What a call asks for: the arguments of an operator, as they were given, or in canonical form."""
 
     @property
     def layout(self) -> Any: ...
@@ -30,10 +30,10 @@ class Call(Iterable[Any], Protocol):
     def _asdict(self) -> Dict[str, Any]: ...
 
     def checked(self, rank: int) -> Any:
-        """Returns the call with its arguments in canonical form, for this number of axes."""
+        """Returns the spec with its arguments in canonical form, for this number of axes."""
 
     def lower(self, inputs: Inputs) -> Callable[..., Any]:
-        """Returns MXNet's operator for a checked call and its inputs."""
+        """Returns MXNet's operator for a checked spec and its inputs."""
 
 
 class Inputs(NamedTuple):
@@ -163,7 +163,7 @@ class Inputs(NamedTuple):
 
     def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
         """Returns the kernel size, and the first two lengths of the weight with channels first, None for unknown ones.
-        The kernel size of the call and the weight's shape must agree; either may be missing.
+        The kernel size of the spec and the weight's shape must agree; either may be missing.
 
         `axes` maps the meaning of these two axes to their lengths, None for any. Those of the kernel follow; with
         channels last, the second axis is the last.
@@ -183,14 +183,14 @@ class Inputs(NamedTuple):
         return size, shape[0], shape[1]
 
 
-def inputs_of(call: Call, named: Mapping[str, Any]) -> Inputs:
-    """Returns the inputs of a call, from its arrays by name. Raises `ValueError` unless all that shows the number of
-    spatial axes agrees, and the data has the size that the call gives."""
-    inputs, fields = Inputs.classic(**named), call._asdict()
-    layout = None if call.layout is None else validation.rank_of_layout(call.layout)
+def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
+    """Returns the inputs of a spec, from its arrays by name. Raises `ValueError` unless all that shows the number of
+    spatial axes agrees, and the data has the size that the spec gives."""
+    inputs, fields = Inputs.classic(**named), spec._asdict()
+    layout = None if spec.layout is None else validation.rank_of_layout(spec.layout)
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
     rank = inputs.rank({"len(layout) - 2": layout, **sizes})
-    inputs = inputs._replace(layout=validation.layout(call.layout, rank))
+    inputs = inputs._replace(layout=validation.layout(spec.layout, rank))
     shape = tuple(inputs.shapes[0] or (None,) * (rank + 2))
     if inputs.channels_last:
         native = tensors.runs_channels_last(rank, inputs.target.device)
@@ -207,12 +207,12 @@ def inputs_of(call: Call, named: Mapping[str, Any]) -> Inputs:
 Record = TypeVar("Record", bound=Any)
 
 
-def canonical(call: Record, rank: int) -> Record:
-    """Returns a call with checked arguments in one form, for this number of axes. An argument whose default is None may
+def canonical(spec: Record, rank: int) -> Record:
+    """Returns a spec with checked arguments in one form, for this number of axes. An argument whose default is None may
     be None; a padding is left as it is."""
-    checked: Dict[str, Any] = {"layout": validation.layout(call.layout, rank)}
-    for name, value in call._asdict().items():
-        if value is None and call._field_defaults.get(name, ...) is None:
+    checked: Dict[str, Any] = {"layout": validation.layout(spec.layout, rank)}
+    for name, value in spec._asdict().items():
+        if value is None and spec._field_defaults.get(name, ...) is None:
             continue
         if name in LEAST:
             checked[name] = validation.per_axis(name, value, rank, LEAST[name])
@@ -220,7 +220,7 @@ def canonical(call: Record, rank: int) -> Record:
             checked[name] = validation.integer(name, value, 1, MOST[name])
         elif name == "ceil_mode":
             checked[name] = validation.flag(name, value)
-    record: Record = call._replace(**checked)
+    record: Record = spec._replace(**checked)
     return record
 
 

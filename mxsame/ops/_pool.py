@@ -69,7 +69,7 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return run(PoolCall("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
+    return run(PoolSpec("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
 @validation.check_arguments
@@ -108,9 +108,8 @@ def avg_pool(
     >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
     [[[1.5, 1.5]]]
     """
-    counts = validation.count_include_pad(count_include_pad, padding)
-    call = PoolCall("avg", pool_size, strides, padding, layout, input_size, ceil_mode, counts_padding=counts)
-    return run(call, data=data)
+    window = pool_size, strides, padding, layout, input_size, ceil_mode
+    return run(PoolSpec("avg", *window, count_include_pad=count_include_pad), data=data)
 
 
 @validation.check_arguments
@@ -149,11 +148,11 @@ def lp_pool(
     >>> mxsame.ops.lp_pool(nd.array([[[3, 4, -5]]]), 2).asnumpy().tolist()
     [[[5.0, 5.0]]]
     """
-    return run(PoolCall("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
+    return run(PoolSpec("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
-class PoolCall(NamedTuple):
-    """The arguments of a pooling operator. `counts_padding` is whether an average counts padding as zeros."""
+class PoolSpec(NamedTuple):
+    """The arguments of a pooling operator. `count_include_pad` is whether an average counts padding as zeros."""
 
     pool_type: str
     pool_size: Any
@@ -163,29 +162,32 @@ class PoolCall(NamedTuple):
     input_size: Any = None
     ceil_mode: Any = False
     p_value: Any = 2
-    counts_padding: bool = False
+    count_include_pad: Any = None
 
     @property
     def operator(self) -> str:
         """The operator that is planned, one of `mxsame.plan.POOLS`."""
-        return AVG_WITH_PADDING if self.counts_padding else self.pool_type
+        return AVG_WITH_PADDING if self.count_include_pad else self.pool_type
 
-    def checked(self, rank: int) -> PoolCall:
-        """Returns the call with its arguments in canonical form, for this number of axes."""
-        call = canonical(self, rank)
-        padding = validation.pooling_padding(call.padding, call.pool_size)
-        return call._replace(strides=call.strides or call.pool_size, padding=padding)
+    def checked(self, rank: int) -> PoolSpec:
+        """Returns the spec with its arguments in canonical form, for this number of axes."""
+        spec = canonical(self, rank)
+        padding = validation.pooling_padding(spec.padding, spec.pool_size)
+        counts = self.pool_type == "avg" and validation.count_include_pad(spec.count_include_pad, padding)
+        return spec._replace(strides=spec.strides or spec.pool_size, padding=padding, count_include_pad=counts)
 
     def windows(self, size: Shape) -> Windows:
-        """Returns the windows of a checked call, for data of this size."""
+        """Returns the windows of a checked spec, for data of this size."""
         return self.windows_and_pads(size)[0]
 
     def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
-        """Returns the windows of a checked call, and the pads that become data before it."""
-        return make_pool_windows(size, self.pool_size, self.strides, self.padding, self.ceil_mode, self.counts_padding)
+        """Returns the windows of a checked spec, and the pads that become data before it."""
+        return make_pool_windows(
+            size, self.pool_size, self.strides, self.padding, self.ceil_mode, self.count_include_pad
+        )
 
     def lower(self, inputs: Inputs) -> Pooling:
-        """Returns MXNet's Pooling for a checked call and its inputs."""
+        """Returns MXNet's Pooling for a checked spec and its inputs."""
         target, (windows, pads) = inputs.target, self.windows_and_pads(inputs.size)
         operator = self.pool_type if pads else self.operator  # an average does not count pads that are data
         if pads:  # by MXNet's pad operator, which has channels first

@@ -36,7 +36,7 @@ from mxsame import onednn_blocks, processor, validation
 from mxsame.plan import gpu_costs
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import TypicalLayer, Workload
-from mxsame.plan.exact import exact_plans, first_plan, forced
+from mxsame.plan.exact import checked_allowed, first_of, forced, plans_of
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, Windows, check_static, checked_windows
 
@@ -72,7 +72,7 @@ class Decision(NamedTuple):
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
-        return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
+        return list(plans_of(self.windows, "conv", self.allowed)) != ["native"]
 
     def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
         """Returns the shape of the output for data of this shape.
@@ -96,7 +96,7 @@ class Decision(NamedTuple):
         channels = size.pop(-1 if self.channels_last else 0)
         windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
         check_static(windows, self.work.operator in POOLS)
-        return choose(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
+        return chosen(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
 
 
 @validation.check_arguments
@@ -115,12 +115,17 @@ def choose(
     >>> choose(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
-    windows, is_for_both = _checked(windows, work), validation.flag("is_for_both", is_for_both)
-    if forced() is not None or not exact_plans(windows, work.operator, allowed):
-        plan = choose_layout(first_plan(windows, work.operator, allowed), windows, work)
+    windows, allowed = _checked(windows, work), checked_allowed(allowed, work.operator)
+    return chosen(windows, work, allowed, validation.flag("is_for_both", is_for_both))
+
+
+def chosen(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True) -> Plan:
+    """Returns what `choose` returns, for checked arguments."""
+    if forced() is not None or not plans_of(windows, work.operator, allowed):
+        plan = choose_layout(first_of(windows, work.operator, allowed), windows, work)
     else:
         is_for_both = is_for_both and any(window.size is None for window in windows)
-        plan = _estimated_fastest(windows, work, None if allowed is None else tuple(allowed), is_for_both)
+        plan = _estimated_fastest(windows, work, allowed, is_for_both)
     return _pad_shallow_data(plan, windows, work)
 
 
@@ -140,8 +145,12 @@ def candidates(
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Workload("transposed")))
     ['slice', 'kernel']
     """
-    windows = _checked(windows, work)
-    plans = exact_plans(windows, work.operator, allowed)
+    return _candidates(_checked(windows, work), work, checked_allowed(allowed, work.operator))
+
+
+def _candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
+    """Returns what `candidates` returns, for checked arguments."""
+    plans = plans_of(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
@@ -159,9 +168,9 @@ def _makes_nan(plan: Plan, work: Workload) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _estimated_fastest(windows: Windows, work: Workload, allowed: Optional[Tuple[str, ...]], is_for_both: bool) -> Plan:
+def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool) -> Plan:
     """Returns the candidate with the smallest estimate, or product of estimates for all that it is for."""
-    plans = candidates(windows, work, allowed)
+    plans = _candidates(windows, work, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
@@ -173,7 +182,7 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Optional[Tuple
         penalty = WORTH_NAN if _makes_nan(plans[name], work) else 1
         last = _measured_with_channels_last(name, plans) if has_both_layouts else name
         runs = (plans[last if each.channels_last else name] for each in works)
-        return math.prod(estimate(plan, windows, each) * penalty for plan, each in zip(runs, works))
+        return math.prod(_estimate(plan, windows, each) * penalty for plan, each in zip(runs, works))
 
     return plans[min(plans, key=cost)]
 
@@ -252,7 +261,8 @@ def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> P
     blocks = (
         work.blocks and (pairs or rank == 2) and work.plain and channels % (onednn_blocks.SMALLEST * (1 + pairs)) == 0
     )
-    return replace(plan, pairs=pairs, blocks=blocks and _is_slow_in_plain_layout(plan, windows, work.operator))
+    blocks = blocks and _is_slow_in_plain_layout(plan, windows, work.operator)
+    return replace(plan, pairs=pairs, blocks=blocks) if pairs or blocks else plan
 
 
 def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator: str) -> bool:
@@ -286,6 +296,11 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     counts = {"plan.axes": len(plan.axes), "windows": len(windows)}
     validation.check(len({*counts.values()}) == 1, "plan must have one axis for each of the windows", **counts)
+    return _estimate(plan, windows, work)
+
+
+def _estimate(plan: Plan, windows: Windows, work: Workload) -> float:
+    """Returns what `estimate` returns, for checked arguments."""
     layer, steps = TypicalLayer(windows, work), plan.steps
     if work.device == "gpu":
         return gpu_costs.estimate(plan, layer)

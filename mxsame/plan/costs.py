@@ -102,19 +102,20 @@ class Workload:
     channels_last: Optional[bool] = None
 
     def __post_init__(self) -> None:
-        validation.check_type(isinstance(self.operator, str), "operator must be a string", operator=self.operator)
-        for name in ("batch", "in_channels", "channels", "groups"):
+        if not isinstance(self.operator, str):
+            raise TypeError(f"operator must be a string; {validation.received(operator=self.operator)}")
+        for name, least in (("batch", 0), ("in_channels", 1), ("channels", 1), ("groups", 1)):
             value = getattr(self, name)
-            if value is not None or name == "groups":
-                validation.integer(name, value, 0 if name == "batch" else 1)
-        for name in ("plain", "in_blocks", "pairs", "blocks"):
-            validation.flag(name, getattr(self, name))
-        if self.channels_last is not None:
-            validation.flag("channels_last", self.channels_last)
+            if (type(value) is not int or value < least) and (value is not None or name == "groups"):
+                validation.integer(name, value, least)
+        for name in ("plain", "in_blocks", "pairs", "blocks", "channels_last"):
+            value = getattr(self, name)
+            if type(value) is not bool and not (value is None and name == "channels_last"):
+                validation.flag(name, value)
         for name, words in (("purpose", PURPOSES), ("device", DEVICES)):
             value = getattr(self, name)
-            rule = f"{name} must be one of {', '.join(words)}"
-            validation.check(isinstance(value, str) and value in words, rule, **{name: value})
+            if not isinstance(value, str) or value not in words:
+                validation.check(False, f"{name} must be one of {', '.join(words)}", **{name: value})
 
 
 class TypicalLayer:

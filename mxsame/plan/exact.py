@@ -12,7 +12,7 @@ from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.simulation import takes_too_short
 from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan
-from mxsame.plan.windows import AnyWindow, Window, Windows, cached, check_residues, checked_windows, describe_windows
+from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, checked_windows, describe_windows
 
 
 class Built(NamedTuple):
@@ -30,24 +30,25 @@ class _Force(NamedTuple):
 _FORCED: contextvars.ContextVar[_Force] = contextvars.ContextVar("mxsame_forced", default=_Force())  # noqa: B039
 
 
+_SERVING = {
+    operator: tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
+    for operator in OPERATORS
+}
+
+
 @validation.check_arguments
-@cached
 def strategies_for(operator: str) -> Tuple[str, ...]:
     """Returns the names of the strategies for an operator, in the order of the table.
 
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
     """
-    validation.check(
-        isinstance(operator, str) and operator in OPERATORS,
-        f"operator must be one of {', '.join(OPERATORS)}",
-        operator=operator,
-    )
-    return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
+    if operator not in OPERATORS:
+        raise ValueError(f"operator must be one of {', '.join(OPERATORS)}; {validation.received(operator=operator)}")
+    return _SERVING[operator]
 
 
 @validation.check_arguments
-@cached
 def exact_plans(
     windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None
 ) -> Mapping[str, Plan]:
@@ -77,17 +78,21 @@ def exact_plans(
     >>> list(exact_plans((Window(7, 3, 2),), "conv"))
     ['native']
     """
-    allowed = _checked_allowed(allowed, operator)
-    windows = checked_windows(windows, operator)
+    allowed = checked_allowed(allowed, operator)
+    return plans_of(checked_windows(windows, operator), operator, allowed)
+
+
+def plans_of(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    """Returns what `exact_plans` returns, for checked arguments."""
     check_residues(windows)
     if operator in POOLS and operator != AVG_WITH_PADDING:  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
-    return _exact_plans(tuple(window.alike() for window in windows), operator, allowed)
+    return _plans_of_alike(tuple(window.alike() for window in windows), operator, allowed)
 
 
 @functools.lru_cache(maxsize=4096)
-def _exact_plans(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
-    """Returns what `exact_plans` returns, for windows of the shortest axes that have the same plans."""
+def _plans_of_alike(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    """Returns the same, for windows of the shortest axes that have the same plans."""
     rows = [_plans_of_axis(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
         return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
@@ -113,7 +118,7 @@ def _plans_of_axis(window: AnyWindow, operator: str, allowed: Tuple[str, ...]) -
     return {name: plan for name, plan in plans if plan is not None}
 
 
-def _checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
+def checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
     """Returns names of strategies as a tuple; for None, all that serve the operator."""
     served = strategies_for(operator)
     if allowed is None:
@@ -140,10 +145,16 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     >>> first_plan([Window(7, 2, 2)], "max")
     Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
     """
-    allowed, (strategy, built) = _checked_allowed(allowed, operator), _FORCED.get()
+    allowed = checked_allowed(allowed, operator)
+    return first_of(checked_windows(windows, operator), operator, allowed)
+
+
+def first_of(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
+    """Returns what `first_plan` returns, for checked arguments."""
+    strategy, built = _FORCED.get()
     forces = strategy is not None and strategy in allowed
     tried = tuple(name for name in allowed if name in ("native", strategy)) if forces else allowed
-    plans = exact_plans(windows, operator, tried)
+    plans = plans_of(windows, operator, tried)
     if plans:
         name, plan = next(iter(plans.items()))
         if built is not None:
@@ -153,7 +164,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     if not forces and any(window.size is None for window in windows):
         rule = "an input of dynamic shape with this padding and stride has no exact graph"
         raise validation.DynamicShapeError(f"{rule}; received {given}")
-    exact = ", ".join(exact_plans(windows, operator, allowed if forces else None)) or "none"
+    exact = ", ".join(plans_of(windows, operator, allowed if forces else strategies_for(operator))) or "none"
     name, value = ("strategy", strategy) if forces else ("allowed", allowed)
     rule = f"{name} must {'be one' if forces else 'have one'} that is exact for this layer ({exact})"
     raise validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")

@@ -7,6 +7,7 @@ given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here. Costs are na
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Dict, Generic, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
@@ -394,6 +395,7 @@ def _move_channels(
     return arrays.convolve_channels(F, array, kernel, channels, lengths, stride=tuple(strides), pad=pads)
 
 
+@functools.lru_cache(maxsize=4096)
 def steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[Step[Any], ...]:
     """Returns the steps of a plan: those whose field is not empty for some axis."""
     plans, steps = dict(enumerate(axes, SPATIAL)), []

@@ -5,14 +5,12 @@ Here a padding becomes pads. Nothing after this file resolves the name of a padd
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from mxsame import padding as arithmetic, validation
 from mxsame.types import AxisPadding, ConvPadding
-from mxsame.validation import Function
 
 MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
 
@@ -111,8 +109,12 @@ class Window(_Axis):
 
     def pads(self, size: int) -> Tuple[int, int]:
         """Returns (low, high) for this size."""
-        low, high = arithmetic.resolve_pads(size, self.kernel_size, self.stride, self.dilation, self.padding)
-        if self.ceil_mode and not self.follows_size:
+        if self.padding == arithmetic.KERAS_MXNET:
+            return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
+        if isinstance(self.padding, str):
+            return arithmetic.split_same(size, self.effective_kernel_size, self.stride)
+        low, high = self.padding
+        if self.ceil_mode:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
         return low, high
 
@@ -120,6 +122,11 @@ class Window(_Axis):
         """Returns how many windows fit into the padded size."""
         low, high = self.pads(size)
         return (size + low + high - self.effective_kernel_size) // self.stride + 1
+
+    def check_outputs(self, size: int, padding: Any) -> None:
+        """Raises `ValueError`, which reports this padding, if an axis of this size has no output."""
+        pads = self.pads(size) if isinstance(self.padding, str) else self.padding
+        arithmetic.count_outputs(size, self.effective_kernel_size, self.stride, pads, padding)
 
     def trimmed(self) -> Window:
         """Returns the window without the kernel elements at its start and end that read only padding, for a pooling
@@ -172,33 +179,11 @@ def _is_pair(value: Any) -> bool:
     return type(value) is tuple and len(value) == 2 and type(value[0]) is type(value[1]) is int
 
 
-def cached(function: Function) -> Function:
-    """Caches the function's values, for arguments that may be lists: a decorator."""
-    remembered = functools.lru_cache(maxsize=4096, typed=True)(function)
-    entries = {int, str, type(None), list, tuple, Window, TransposedWindow}
-
-    def as_key(value: Any) -> Any:
-        if not isinstance(value, (list, tuple)):
-            return value
-        if not entries.issuperset(map(type, value)):  # True and 1.0 equal 1, and are refused
-            raise TypeError
-        return tuple(map(as_key, value))
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **more: Any) -> Any:
-        with contextlib.suppress(TypeError):  # the function itself raises it again, or takes what cannot be a key
-            return remembered(*map(as_key, args), **{name: as_key(value) for name, value in more.items()})
-        return function(*args, **more)
-
-    return cast(Function, wrapper)
-
-
 AnyWindow = Union[Window, TransposedWindow]
 Windows = Tuple[AnyWindow, ...]
 
 
 @validation.check_arguments
-@cached
 def make_windows(
     size: Sizes,
     kernel_size: Ints,
@@ -217,29 +202,52 @@ def make_windows(
     >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
-    rank = _count_axes(size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
+    axes = _checked_axes(size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
     if validation.flag("pool", pool):
         padding = validation.pooling_padding(padding, kernel_size)
     else:
-        padding = validation.padding(padding, rank, causal=True)
-    windows = []
+        padding = validation.padding(padding, len(axes[0]), causal=True)
+    return windows_of(*axes, padding, pool, validation.flag("ceil_mode", ceil_mode))
+
+
+@functools.lru_cache(maxsize=4096)
+def windows_of(
+    size: Sizes,
+    kernel_size: Ints,
+    strides: Ints,
+    dilation: Ints,
+    padding: validation.Padding,
+    pool: bool = False,
+    ceil_mode: bool = False,
+) -> Tuple[Window, ...]:
+    """Returns what `make_windows` returns, for arguments in canonical form."""
     arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
-    for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank)):
+    windows = []
+    for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
         arithmetic.effective_kernel_size(k, d)
-        if n is not None:
-            arithmetic.output_size(n, k, s, d, pads)  # an error reports the padding as it was given
         windows.append(Window(n, k, s, d, pads, ceil_mode))
-    check_static(tuple(windows), pool)
+        if n is not None:
+            windows[-1].check_outputs(n, pads)
+            if pool:
+                _check_no_window_is_empty(windows[-1])
     return tuple(windows)
 
 
-def _count_axes(**given: Any) -> int:
-    """Returns the number of axes, for each of which all arguments must have an entry."""
+def _checked_axes(**given: Any) -> Sequence[Any]:
+    """Returns what is given for each axis, in tuples of plain ints. There must be an entry for each axis."""
     fits = all(map(validation.is_sequence, given.values())) and len(set(map(len, given.values()))) == 1
     validation.check(fits, "all must have one entry per axis", **given)
-    rank = len(given["size"])
-    validation.check(rank in validation.LAYOUTS, "there must be 1, 2 or 3 axes", **given)
-    return rank
+    validation.check(len(given["size"]) in validation.LAYOUTS, "there must be 1, 2 or 3 axes", **given)
+    names, least = {"strides": "stride"}, {"output_padding": 0}
+    return [
+        tuple(_integer(names.get(name, name), value, least.get(name, 1)) for value in values)
+        for name, values in given.items()
+    ]
+
+
+def _integer(name: str, value: Any, least: int) -> Optional[int]:
+    most = validation.LARGEST_STEP if name == "stride" else validation.LARGEST
+    return None if value is None and name == "size" else validation.integer(name, value, least, most)
 
 
 def _of_each_axis(padding: validation.Padding, rank: int) -> Sequence[Any]:
@@ -263,7 +271,7 @@ def make_pool_windows(
         pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
         size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)
-    return make_windows(size, pool_size, strides, ones, padding, pool=True, ceil_mode=ceil_mode), pads
+    return windows_of(size, pool_size, strides, ones, padding, True, ceil_mode), pads
 
 
 def serialize_windows(windows: Windows) -> str:
@@ -297,7 +305,7 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
             rule = "padding must leave an element of the output"
             validation.check(window.outputs(window.size) >= 1, f"{rule}; received {describe_windows([window])}")
             continue
-        arithmetic.output_size(window.size, window.kernel_size, window.stride, window.dilation, window.padding)
+        window.check_outputs(window.size, window.padding)
         if pool:
             _check_no_window_is_empty(window)
 
@@ -350,7 +358,6 @@ def _check_no_window_is_empty(window: Window) -> None:
 
 
 @validation.check_arguments
-@cached
 def make_transposed_windows(
     size: Sizes,
     kernel_size: Ints,
@@ -367,11 +374,24 @@ def make_transposed_windows(
     (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
     """
     given = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
-    rank = _count_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
-    extras, padding = output_padding or (None,) * rank, validation.padding(padding, rank)
-    windows = []
+    axes = _checked_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
+    return transposed_windows_of(*axes[:4], validation.padding(padding, len(axes[0])), *axes[4:])
+
+
+@functools.lru_cache(maxsize=4096)
+def transposed_windows_of(
+    size: Sizes,
+    kernel_size: Ints,
+    strides: Ints,
+    dilation: Ints,
+    padding: validation.Padding,
+    output_padding: Optional[Ints] = None,
+) -> Tuple[TransposedWindow, ...]:
+    """Returns what `make_transposed_windows` returns, for arguments in canonical form."""
+    rank, windows = len(size), []
     arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
-    for n, k, s, d, pads, extra in zip(*given.values(), _of_each_axis(padding, rank), extras):
+    axes = zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank), output_padding or (None,) * rank)
+    for n, k, s, d, pads, extra in axes:
         crop = arithmetic.transposed_crops(k, s, d, pads, extra)
         if n is not None:
             arithmetic.transposed_output_size(n, k, s, d, pads, extra)  # refuses what leaves no output
