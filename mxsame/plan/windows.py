@@ -202,52 +202,39 @@ def make_windows(
     >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
     (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
     """
-    axes = _checked_axes(size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
+    rank = _count_axes(size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
     if validation.flag("pool", pool):
         padding = validation.pooling_padding(padding, kernel_size)
     else:
-        padding = validation.padding(padding, len(axes[0]), causal=True)
-    return windows_of(*axes, padding, pool, validation.flag("ceil_mode", ceil_mode))
+        padding = validation.padding(padding, rank, causal=True)
+    return windows_of.__wrapped__(size, kernel_size, strides, dilation, padding, pool, ceil_mode)
 
 
 @functools.lru_cache(maxsize=4096)
 def windows_of(
-    size: Sizes,
-    kernel_size: Ints,
-    strides: Ints,
-    dilation: Ints,
-    padding: validation.Padding,
-    pool: bool = False,
-    ceil_mode: bool = False,
+    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, pool: bool = False, ceil: bool = False
 ) -> Tuple[Window, ...]:
     """Returns what `make_windows` returns, for arguments in canonical form."""
     arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
     windows = []
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
         arithmetic.effective_kernel_size(k, d)
-        windows.append(Window(n, k, s, d, pads, ceil_mode))
-        if n is not None:
-            windows[-1].check_outputs(n, pads)
+        window = Window(n, k, s, d, pads, ceil)
+        if window.size is not None:
+            window.check_outputs(window.size, pads)
             if pool:
-                _check_no_window_is_empty(windows[-1])
+                _check_no_window_is_empty(window)
+        windows.append(window)
     return tuple(windows)
 
 
-def _checked_axes(**given: Any) -> Sequence[Any]:
-    """Returns what is given for each axis, in tuples of plain ints. There must be an entry for each axis."""
+def _count_axes(**given: Any) -> int:
+    """Returns the number of axes, for each of which all arguments must have an entry."""
     fits = all(map(validation.is_sequence, given.values())) and len(set(map(len, given.values()))) == 1
     validation.check(fits, "all must have one entry per axis", **given)
-    validation.check(len(given["size"]) in validation.LAYOUTS, "there must be 1, 2 or 3 axes", **given)
-    names, least = {"strides": "stride"}, {"output_padding": 0}
-    return [
-        tuple(_integer(names.get(name, name), value, least.get(name, 1)) for value in values)
-        for name, values in given.items()
-    ]
-
-
-def _integer(name: str, value: Any, least: int) -> Optional[int]:
-    most = validation.LARGEST_STEP if name == "stride" else validation.LARGEST
-    return None if value is None and name == "size" else validation.integer(name, value, least, most)
+    rank = len(given["size"])
+    validation.check(rank in validation.LAYOUTS, "there must be 1, 2 or 3 axes", **given)
+    return rank
 
 
 def _of_each_axis(padding: validation.Padding, rank: int) -> Sequence[Any]:
@@ -374,18 +361,14 @@ def make_transposed_windows(
     (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
     """
     given = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
-    axes = _checked_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
-    return transposed_windows_of(*axes[:4], validation.padding(padding, len(axes[0])), *axes[4:])
+    rank = _count_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
+    padding = validation.padding(padding, rank)
+    return transposed_windows_of.__wrapped__(*given.values(), padding, output_padding)
 
 
 @functools.lru_cache(maxsize=4096)
 def transposed_windows_of(
-    size: Sizes,
-    kernel_size: Ints,
-    strides: Ints,
-    dilation: Ints,
-    padding: validation.Padding,
-    output_padding: Optional[Ints] = None,
+    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints] = None
 ) -> Tuple[TransposedWindow, ...]:
     """Returns what `make_transposed_windows` returns, for arguments in canonical form."""
     rank, windows = len(size), []
