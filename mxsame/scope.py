@@ -83,12 +83,12 @@ FORMAT = Target("format", "cpu")
 class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
     each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them. A graph for every
-    size that `is_alone` has no other one next to it for sizes that it does not take."""
+    size that `is_only_graph` has no other one next to it for sizes that it does not take."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None
     decisions: Optional[List[Any]] = None
-    is_alone: bool = False
+    is_only_graph: bool = False
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -108,7 +108,7 @@ def building(
     target: Target,
     placeholders: Optional[List[Any]] = None,
     decisions: Optional[List[Any]] = None,
-    is_alone: bool = False,
+    is_only_graph: bool = False,
 ) -> Iterator[None]:
     """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
     lists.
@@ -117,7 +117,7 @@ def building(
     ...     scope().target.purpose
     'training'
     """
-    token = _SCOPE.set(Scope(target, placeholders, decisions, is_alone or target.purpose == "file"))
+    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph or target.purpose == "file"))
     try:
         yield
     finally:

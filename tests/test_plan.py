@@ -17,7 +17,7 @@ from cases import Case
 from mxsame import plan as planning
 from mxsame.padding import keeps_extra_output
 from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, simulation, strategies_for
-from mxsame.plan.axis_plan import AddedElements, OneHot
+from mxsame.plan.axis_plan import AddedElements, SelectorKernel
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
 EVERY_SIZE = range(1, 18)
@@ -113,8 +113,12 @@ UPWARD = planning.TransposedWindow(None, 3, 2, 1, (0, 1))
         (EVEN, {"kernel_size": 4, "zeros": (1, 0), "pad": 1}, {"kernel_size": 4, "zeros": (0, 1), "pad": 1}),
         (ANY, {"flip": True, "pad": 1}, {"pad": 1}),
         (Window(None, 5, 2), {"kernel_size": 5, "lengthen": (0, 2)}, {"kernel_size": 5, "lengthen": (1, 2)}),
-        (ANY, {"shift": OneHot(0, 2, 2)}, {"shift": OneHot(1, 2, 1), "pad": 1}),  # an element is lost
-        (ANY, {"pick": OneHot(0, 2, 1), "pad": 1}, {"pick": OneHot(0, 2, 2), "pad": 0}),  # a zero is picked
+        (ANY, {"shift": SelectorKernel(0, 2, 2)}, {"shift": SelectorKernel(1, 2, 1), "pad": 1}),  # an element is lost
+        (
+            ANY,
+            {"pick": SelectorKernel(0, 2, 1), "pad": 1},
+            {"pick": SelectorKernel(0, 2, 2), "pad": 0},
+        ),  # a zero is picked
         (ANY, {"gather": True}, {"gather": True, "pad": 1}),
         (UPWARD, {"crop": (0, 1)}, {"crop": (1, 0)}),
         (UPWARD, {"dilate": 2, "pad_operator": (1, 0), "pad": 1}, {"dilate": 2, "pad_operator": (0, 1), "pad": 1}),

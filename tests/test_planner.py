@@ -11,7 +11,7 @@ import pytest
 
 from mxsame import processor
 from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force, gpu_costs
-from mxsame.plan.costs import TypicalLayer
+from mxsame.plan.costs import CostInputs
 from mxsame.planner import Decision, GpuCosts, Workload, candidates, choose, estimate
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
@@ -199,7 +199,7 @@ COUNTED = [  # constants that are not zero, and what is counted with them
 @pytest.mark.parametrize(("strategy", "windows", "work", "constants", "count"), COUNTED)
 def test_what_is_counted_for_a_gpu(strategy, windows, work, constants, count):
     zeros = dict.fromkeys((field.name for field in dataclasses.fields(GpuCosts)), 0)
-    plan, layer = exact_plans(windows, work.operator).get(strategy), TypicalLayer(windows, work)
+    plan, layer = exact_plans(windows, work.operator).get(strategy), CostInputs(windows, work)
     assert gpu_costs.estimate(plan, layer, GpuCosts(**{**zeros, "even": 1, **constants})) == count
 
 

@@ -32,7 +32,7 @@ def test_windows_of_two_on_one_element(op):
 def test_a_graph_without_another_takes_one_element():
     """As one of keras-mxnet, whose model is built once."""
     data = mx.nd.random.normal(shape=(1, 8, 5, 1))
-    with building(Target("inference", "cpu"), is_alone=True):
+    with building(Target("inference", "cpu"), is_only_graph=True):
         symbol = mxsame.ops.max_pool(mx.sym.var("data"), 2, layout="NCHW")
     assert_equal(symbol.eval(data=data)[0], mxsame.ops.max_pool(data, 2).asnumpy())
 

@@ -205,7 +205,7 @@ def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -
         arguments["output_shape"] = (None, *(length or None for length in arguments["output_shape"][1:]))
     purpose = "training" if backend.learning_phase() else "inference"
     device = backend._get_mxnet_context(None)[0].device_type
-    with building(Target(purpose, "gpu" if device == "gpu" else "cpu"), is_alone=True):
+    with building(Target(purpose, "gpu" if device == "gpu" else "cpu"), is_only_graph=True):
         call = KerasMXNetCall(arrays, data_format or backend.image_data_format(), pool_size=arguments.get("pool_size"))
         if method == "conv" and call.rank == 1:
             arguments["paddings"] = CAUSAL_TOO

@@ -25,7 +25,7 @@ from mxsame.ops._inputs import Inputs, Spec, inputs_of
 from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, forced, strategies_for
 from mxsame.plan.choice import Decision, chosen
 from mxsame.plan.exact import first_of
-from mxsame.plan.steps import Setting
+from mxsame.plan.steps import StepContext
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import AnyWindow, serialize_windows
 from mxsame.scope import NOTE, deferred_in_trace, is_in_subgraph, scope
@@ -95,13 +95,13 @@ def _exact(value: Any) -> Any:
 
 
 def choose_plan(
-    inputs: Inputs, setting: Setting, refused: Sequence[str] = (), in_a_format: Sequence[str] = IN_A_FORMAT
+    inputs: Inputs, context: StepContext, refused: Sequence[str] = (), in_a_format: Sequence[str] = IN_A_FORMAT
 ) -> Plan:
     """Returns the fastest exact plan that uses no `refused` strategy, which is not exact, or does not run, on the
     device; nor, in the body of a loop, one that lengthens the data, whose shape MXNet does not infer there. In a graph
     for another format nothing runs: the plan is the first of those `in_a_format`."""
-    windows, target = setting.windows, inputs.target
-    work = replace(setting.work, channels_last=inputs.keeps_layout)
+    windows, target = context.windows, inputs.target
+    work = replace(context.work, channels_last=inputs.keeps_layout)
     if target.purpose == "format":
         return first_of(windows, work.operator, tuple(in_a_format))
     unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
@@ -154,7 +154,7 @@ class Operator:
     """
 
     name: str
-    setting: Setting
+    context: StepContext
     plan: Plan
     transposes: bool
     arguments: Dict[str, Any]
@@ -162,14 +162,14 @@ class Operator:
 
     @classmethod
     def by_plan(
-        cls, name: str, inputs: Inputs, setting: Setting, plan: Plan, arguments: Mapping[str, Any], **fields: Any
+        cls, name: str, inputs: Inputs, context: StepContext, plan: Plan, arguments: Mapping[str, Any], **fields: Any
     ) -> Any:
         """Returns MXNet's operator of this name; `arguments` are those that do not follow from the plan, and `fields`
         those of the subclass."""
         ones, zeros = ((1,), (0,)) if plan.pairs else ((), ())  # for an axis of pairs, along which nothing is pooled
         arguments = {
             "kernel": (*ones, *(axis.kernel_size for axis in plan.axes)),
-            "stride": (*ones, *(axis.strides(window) for axis, window in zip(plan.axes, setting.windows))),
+            "stride": (*ones, *(axis.strides(window) for axis, window in zip(plan.axes, context.windows))),
             "pad": (*zeros, *(axis.pad for axis in plan.axes)),
             **arguments,
         }
@@ -177,10 +177,10 @@ class Operator:
             arguments["layout"] = inputs.layout
         defaults = {} if inputs.in_graph else DEFAULTS[name]
         given = {key: value for key, value in arguments.items() if value not in defaults.get(key, ())}
-        shows = plan.dilates or (not plan.steps and all(map(_shows, plan.axes, setting.windows)))
-        note = None if shows or inputs.target.purpose != "format" else serialize_windows(setting.windows)
+        shows = plan.dilates or (not plan.steps and all(map(_shows, plan.axes, context.windows)))
+        note = None if shows or inputs.target.purpose != "format" else serialize_windows(context.windows)
         transposes = inputs.channels_last and not inputs.keeps_layout
-        return cls(name, setting, plan, transposes, given, note, **fields)
+        return cls(name, context, plan, transposes, given, note, **fields)
 
     def attributes(self) -> ContextManager[Any]:
         """Gives Symbols the note within the `with` block."""
@@ -189,13 +189,13 @@ class Operator:
     def before(self, F: Any, data: Any) -> Any:
         """Returns the data after all steps before MXNet's operator."""
         for step in self.plan.steps:
-            data = step.before(F, self.setting, data)
+            data = step.before(F, self.context, data)
         return data
 
     def after(self, F: Any, out: Any, data: Any) -> Any:
         """Returns the output of MXNet's operator after all steps."""
         for step in reversed(self.plan.steps):
-            out = step.after(F, self.setting, out, data)
+            out = step.after(F, self.context, out, data)
         return out
 
 

@@ -10,7 +10,7 @@ from mxsame.ops._call import Operator, choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.steps import Setting
+from mxsame.plan.steps import StepContext
 from mxsame.plan.windows import Windows, windows_of
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import Shape
@@ -219,8 +219,8 @@ class ConvSpec(NamedTuple):
         work = inputs.work(windows, "conv", in_channels, channels=spec.channels, groups=spec.groups)
         if spec.groups > 1:  # cuDNN does not promise them with channels last
             inputs = inputs._replace(native_layout=False)
-        setting = Setting(windows, work, inputs.spatial_axis)
-        return Convolution.of(inputs, setting, choose_plan(inputs, setting))
+        context = StepContext(windows, work, inputs.spatial_axis)
+        return Convolution.of(inputs, context, choose_plan(inputs, context))
 
     def completed(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
@@ -258,14 +258,14 @@ class Convolution(Operator):
     copies_weight: bool = False
 
     @classmethod
-    def of(cls, inputs: Inputs, setting: Setting, plan: Plan, copies_weight: bool = False) -> Convolution:
+    def of(cls, inputs: Inputs, context: StepContext, plan: Plan, copies_weight: bool = False) -> Convolution:
         """Returns the operator for a plan."""
-        work, dilation = setting.work, tuple(window.dilation for window in setting.windows)
+        work, dilation = context.work, tuple(window.dilation for window in context.windows)
         more: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
         more["no_bias"], name = inputs.arrays[-1] is None, "Convolution"
         if work.operator == "transposed" and not plan.dilates:
             name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
-        operator: Convolution = cls.by_plan(name, inputs, setting, plan, more, copies_weight=copies_weight)
+        operator: Convolution = cls.by_plan(name, inputs, context, plan, more, copies_weight=copies_weight)
         return operator
 
     def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
@@ -281,8 +281,8 @@ class Convolution(Operator):
     def kernel(self, F: Any, weight: Any, data: Any) -> Any:
         """Returns the weight that MXNet's operator is given."""
         if self.plan.dilates:
-            return arrays.flip_weight(F, weight, self.setting.work.groups, len(self.plan.axes))
+            return arrays.flip_weight(F, weight, self.context.work.groups, len(self.plan.axes))
         weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
         for step in self.plan.steps:
-            weight = step.weight(F, self.setting, weight, data)
+            weight = step.weight(F, self.context, weight, data)
         return weight

@@ -12,7 +12,7 @@ from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
-from mxsame.plan.steps import Setting
+from mxsame.plan.steps import StepContext
 from mxsame.plan.windows import Windows, transposed_windows_of
 from mxsame.scope import Target
 from mxsame.tensors import operands
@@ -118,11 +118,11 @@ class TransposedSpec(NamedTuple):
         refused = _refused(inputs, windows, work, reorders, spec.is_computed)
         if spec.groups > 1 or "slice" in refused:
             inputs = inputs._replace(native_layout=False)
-        setting = Setting(windows, work, inputs.spatial_axis)
+        context = StepContext(windows, work, inputs.spatial_axis)
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
-        plan = choose_plan(inputs, setting, refused, ("dilate",) if dilates else IN_A_FORMAT)
-        return Convolution.of(inputs, setting, plan, copies_weight=reorders)
+        plan = choose_plan(inputs, context, refused, ("dilate",) if dilates else IN_A_FORMAT)
+        return Convolution.of(inputs, context, plan, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""

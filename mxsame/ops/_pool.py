@@ -10,7 +10,7 @@ from mxsame.ops._call import Operator, choose_plan, run
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.steps import Setting
+from mxsame.plan.steps import StepContext
 from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Window, Windows, make_pool_windows
 from mxsame.scope import scope
@@ -196,18 +196,18 @@ class PoolSpec(NamedTuple):
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
         doubles = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         work = inputs.work(windows, operator, **_layouts(inputs, operator, doubles))
-        setting = Setting(windows, work, inputs.spatial_axis, _fill(operator, windows))
-        plan = choose_plan(inputs, setting, _refused(inputs, windows))
+        context = StepContext(windows, work, inputs.spatial_axis, _fill(operator, windows))
+        plan = choose_plan(inputs, context, _refused(inputs, windows))
         more: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
         if operator == "lp":
             more["p_value"] = self.p_value
         if self.pool_type == "avg":
             more["count_include_pad"] = operator == AVG_WITH_PADDING
         own = {"copies": target.has_gradients, "doubles": doubles}
-        pooling: Pooling = Pooling.by_plan("Pooling", inputs, setting, plan, more, pads=pads, **own)
-        if operator != "avg" or setting.fill != "zero" or not plan.fills or pooling.windows_note:
+        pooling: Pooling = Pooling.by_plan("Pooling", inputs, context, plan, more, pads=pads, **own)
+        if operator != "avg" or context.fill != "zero" or not plan.fills or pooling.windows_note:
             return pooling
-        thin, ones = replace(plan, pairs=False, blocks=False), setting._replace(work=replace(work, in_channels=1))
+        thin, ones = replace(plan, pairs=False, blocks=False), context._replace(work=replace(work, in_channels=1))
         divisor = Pooling.by_plan("Pooling", inputs, ones, thin, more, **own)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
@@ -238,8 +238,8 @@ def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
     is_for_any_size = None in inputs.size
     refused = () if _convolves(inputs, unknown_type=is_for_any_size) else ("pick",)
     follows_size = any(isinstance(window.padding, str) for window in windows if isinstance(window, Window))
-    is_alone = inputs.in_graph and scope().is_alone
-    return (*refused, "full") if is_for_any_size and follows_size and is_alone else refused
+    is_only_graph = inputs.in_graph and scope().is_only_graph
+    return (*refused, "full") if is_for_any_size and follows_size and is_only_graph else refused
 
 
 def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
@@ -285,7 +285,7 @@ class Pooling(Operator):
             if self.doubles:
                 out = F.cast(out, dtype="float32")
             if self.divisor is not None:
-                thin = arrays.take_first(F, data, (0, 1 if self.setting.spatial_axis == SPATIAL else ndim - 1))
+                thin = arrays.take_first(F, data, (0, 1 if self.context.spatial_axis == SPATIAL else ndim - 1))
                 ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
                 out = F.broadcast_div(out, self.divisor(F, ones))
         return tensors.channels_last(F, out, ndim) if self.transposes else out
@@ -295,7 +295,7 @@ class Pooling(Operator):
         if plan.pairs:
             ready = arrays.pair_channels(F, ready, self.copies)
         if plan.blocks:
-            ready = arrays.copy_to_blocks(F, ready, (self.setting.work.in_channels or 0) // (1 + plan.pairs))
+            ready = arrays.copy_to_blocks(F, ready, (self.context.work.in_channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.arguments)
         if plan.pairs:
             out = arrays.unpair_channels(F, out, copies=plan.blocks)

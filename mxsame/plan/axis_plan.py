@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Tuple
 from mxsame.plan.windows import AnyWindow
 
 
-class OneHot(NamedTuple):
+class SelectorKernel(NamedTuple):
     """A kernel of zeros and a single one, which moves an array along an axis. The one is at reach - low, and low is at
     least `least`. `zeros` zeros are added to both ends of the array first."""
 
@@ -81,8 +81,8 @@ class AxisPlan:
     lengthen: Optional[AddedElements] = None
     pad_operator: Tuple[int, int] = (0, 0)
     gather: bool = False
-    shift: Optional[OneHot] = None
-    pick: Optional[OneHot] = None
+    shift: Optional[SelectorKernel] = None
+    pick: Optional[SelectorKernel] = None
     dilate: int = 0
     zeros: Tuple[int, int] = (0, 0)
     pad: int = 0

@@ -35,7 +35,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 from mxsame import onednn_blocks, processor, validation
 from mxsame.plan import gpu_costs
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import TypicalLayer, Workload
+from mxsame.plan.costs import CostInputs, Workload
 from mxsame.plan.exact import checked_allowed, first_of, forced, plans_of
 from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, Windows, check_static, checked_windows
@@ -155,7 +155,9 @@ def _candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> D
 
     def competes(name: str, plan: Plan) -> bool:
         gathers = any(axis.gather for axis in plan.axes)
-        fits = work.device in STRATEGIES[name].competes and (STRATEGIES[name].channels_last or not work.channels_last)
+        fits = work.device in STRATEGIES[name].competes_on and (
+            STRATEGIES[name].channels_last or not work.channels_last
+        )
         return fits and not (is_static and (gathers or _makes_nan(plan, work)))
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
@@ -301,7 +303,7 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
 
 def _estimate(plan: Plan, windows: Windows, work: Workload) -> float:
     """Returns what `estimate` returns, for checked arguments."""
-    layer, steps = TypicalLayer(windows, work), plan.steps
+    layer, steps = CostInputs(windows, work), plan.steps
     if work.device == "gpu":
         return gpu_costs.estimate(plan, layer)
     nanoseconds = _operator_cost(plan, layer) + sum(step.cost(layer) for step in steps)
@@ -312,7 +314,7 @@ def _estimate(plan: Plan, windows: Windows, work: Workload) -> float:
     return nanoseconds + (sum(step.backward_cost(layer) for step in steps) if layer.training else 0)
 
 
-def _operator_cost(plan: Plan, layer: TypicalLayer) -> float:
+def _operator_cost(plan: Plan, layer: CostInputs) -> float:
     """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
     outputs = math.prod(map(_computed_outputs, plan.axes, layer.size, layer.outputs))
     touched = math.prod(layer.size) * layer.in_channels + outputs * layer.channels
@@ -320,7 +322,7 @@ def _operator_cost(plan: Plan, layer: TypicalLayer) -> float:
     return touch + (_convolution(plan, layer) if layer.convolves else _pooling(plan, layer))
 
 
-def _pooling(plan: Plan, layer: TypicalLayer) -> float:
+def _pooling(plan: Plan, layer: CostInputs) -> float:
     """Returns the cost of what a pooling operator reads, and of a copy in blocks."""
     costs, elements, detour = layer.costs, layer.batch * layer.in_channels, 0.0
     each = costs.pooling
@@ -333,7 +335,7 @@ def _pooling(plan: Plan, layer: TypicalLayer) -> float:
     return detour + elements * _all_reads(plan, layer) * each * (2 if layer.training else 1)
 
 
-def _convolution(plan: Plan, layer: TypicalLayer) -> float:
+def _convolution(plan: Plan, layer: CostInputs) -> float:
     """Returns the cost of the multiplications of a convolution, and of those of its gradients in training."""
     costs, share = layer.costs, max(layer.in_channels // layer.work.groups, 1)
     long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
@@ -345,7 +347,7 @@ def _convolution(plan: Plan, layer: TypicalLayer) -> float:
     return products * (each + (backward if layer.training else 0))
 
 
-def _all_reads(plan: Plan, layer: TypicalLayer) -> int:
+def _all_reads(plan: Plan, layer: CostInputs) -> int:
     """Returns the elements that all windows read of one channel."""
     return math.prod(map(_reads, plan.axes, layer.windows, layer.size, layer.outputs))
 

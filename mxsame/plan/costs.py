@@ -1,7 +1,7 @@
 """What costs are estimated from: constants that were measured on the CPU, in nanoseconds, and a typical layer.
 
 Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) and MXNet's
-operator between them (`mxsame.plan.choice`) have their own costs, for the same `TypicalLayer`. Those of a GPU are in
+operator between them (`mxsame.plan.choice`) have their own costs, for the same `CostInputs`. Those of a GPU are in
 `mxsame.plan.gpu_costs`.
 """
 
@@ -14,7 +14,7 @@ from typing import Mapping, Optional, Sequence
 from mxsame import validation
 from mxsame.onednn_blocks import SMALLEST
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.axis_plan import OneHot
+from mxsame.plan.axis_plan import SelectorKernel
 from mxsame.plan.windows import AnyWindow
 
 MOVE_OPERATORS = 8  # operators that make a kernel with a single one
@@ -118,7 +118,7 @@ class Workload:
                 validation.check(False, f"{name} must be one of {', '.join(words)}", **{name: value})
 
 
-class TypicalLayer:
+class CostInputs:
     """A layer for which the steps of a plan are estimated: its windows and workload, with typical numbers for what is
     unknown."""
 
@@ -148,7 +148,7 @@ class TypicalLayer:
         fast = self.rank == 2 and self.in_channels >= SMALLEST
         return self.costs.depthwise if fast else self.costs.depthwise_slow
 
-    def moving(self, ones: Mapping[int, OneHot], elements: int) -> float:
+    def moving(self, ones: Mapping[int, SelectorKernel], elements: int) -> float:
         """Returns the cost of moving elements by a depthwise convolution whose kernel has a single one, by axis."""
         products: int = math.prod(one.length for one in ones.values())
         dynamic = sum(self.windows[axis - SPATIAL].size is None for axis in ones)

@@ -36,7 +36,7 @@ from typing import Any, Callable, Dict, Mapping, Type
 
 from mxsame.plan import steps
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, MOVE_OPERATORS, TypicalLayer
+from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, MOVE_OPERATORS, CostInputs
 from mxsame.plan.strategies import Plan
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
@@ -81,12 +81,12 @@ class GpuCosts:
 GPU_COSTS = GpuCosts()
 
 
-def estimate(plan: Plan, layer: TypicalLayer, costs: GpuCosts = GPU_COSTS) -> float:
+def estimate(plan: Plan, layer: CostInputs, costs: GpuCosts = GPU_COSTS) -> float:
     """Estimate the nanoseconds of an operator on a GPU with a plan, to compare plans for the same windows.
 
     >>> from mxsame.plan import Window
     >>> from mxsame.plan.costs import Workload
-    >>> layer = TypicalLayer([Window(56, 5, 2)], Workload("conv", 32, 64, 128, device="gpu"))
+    >>> layer = CostInputs([Window(56, 5, 2)], Workload("conv", 32, 64, 128, device="gpu"))
     >>> padded, longer = Plan((AxisPlan(5, pad_operator=(1, 2)),)), Plan((AxisPlan(6, zeros=(1, 0), pad=2),))
     >>> estimate(padded, layer) < estimate(longer, layer)
     True
@@ -99,7 +99,7 @@ def estimate(plan: Plan, layer: TypicalLayer, costs: GpuCosts = GPU_COSTS) -> fl
     return sum(_time(counts, layer, costs) for counts in every)
 
 
-def _time(counts: Counts, layer: TypicalLayer, costs: GpuCosts) -> float:
+def _time(counts: Counts, layer: CostInputs, costs: GpuCosts) -> float:
     """Returns the nanoseconds of counts, in training those of the backward pass as well."""
     forward = sum(getattr(costs, name, 0.0) * count for name, count in counts.items())
     if not layer.training:
@@ -121,18 +121,18 @@ DIVISOR_OPERATORS = 5
 LENGTHEN_OPERATORS, DILATE_OPERATORS, CONCAT_OPERATORS = 12, 6, 4  # for each axis
 
 
-def _crop(elements: float, layer: TypicalLayer) -> Counts:
+def _crop(elements: float, layer: CostInputs) -> Counts:
     """Returns the counts of a slice of so many elements."""
     is_picture = layer.work.operator == "conv" and layer.in_channels <= PICTURE
     name = "crop_last" if layer.work.channels_last else "crop"
     return {"operator": 1, name: elements, "picture": elements * is_picture}
 
 
-def _flip(step: steps.Flip, layer: TypicalLayer) -> Counts:
+def _flip(step: steps.Flip, layer: CostInputs) -> Counts:
     return {"operator": 4, "crop": layer.inputs + layer.results}
 
 
-def _dilate(step: steps.Dilate, layer: TypicalLayer) -> Counts:
+def _dilate(step: steps.Dilate, layer: CostInputs) -> Counts:
     """Each axis in turn gets zeros next to its elements, is concatenated with them, and cropped."""
     grown, copied = float(layer.inputs), 0.0
     for stride in step.values.values():
@@ -141,47 +141,47 @@ def _dilate(step: steps.Dilate, layer: TypicalLayer) -> Counts:
     return {"operator": DILATE_OPERATORS * len(step.axes), "concat": copied}
 
 
-def _concat(step: steps.Concat, layer: TypicalLayer) -> Counts:
+def _concat(step: steps.Concat, layer: CostInputs) -> Counts:
     return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.inputs}
 
 
-def _lengthen(step: steps.Lengthen, layer: TypicalLayer) -> Counts:
+def _lengthen(step: steps.Lengthen, layer: CostInputs) -> Counts:
     each = LOW_OPERATORS + AXIS_OPERATORS + LENGTHEN_OPERATORS
     return {"operator": each * len(step.axes), "concat": len(step.axes) * layer.inputs}
 
 
-def _pad(step: steps.Pad, layer: TypicalLayer) -> Counts:
+def _pad(step: steps.Pad, layer: CostInputs) -> Counts:
     """Data of one axis gets another for a while, by copies, and so does an input with channels last; that of other data
     with channels last copies nothing."""
     copies = 3 if layer.rank == 1 else 1 + bool(layer.work.channels_last and layer.work.plain)
     return {"operator": copies, "pad": copies * layer.inputs}
 
 
-def _gather(step: steps.Gather, layer: TypicalLayer) -> Counts:
+def _gather(step: steps.Gather, layer: CostInputs) -> Counts:
     return {"operator": steps.GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.inputs}
 
 
-def _moving(step: Any, layer: TypicalLayer, elements: float) -> Counts:
+def _moving(step: Any, layer: CostInputs, elements: float) -> Counts:
     """Returns the counts of a depthwise convolution that moves elements."""
     products = elements * math.prod(one.length for one in step.values.values())
     operators = MOVE_OPERATORS + (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
     return {"operator": operators, _depthwise(layer): products}
 
 
-def _depthwise(layer: TypicalLayer) -> str:
+def _depthwise(layer: CostInputs) -> str:
     """Returns the constant of a depthwise convolution. MXNet has its own kernel for two axes. Along one axis only
     kernels with a single 1 were measured, which took no longer."""
     return "depthwise" if layer.rank < 3 else "depthwise_slow"
 
 
-def _zeros(step: steps.Zeros, layer: TypicalLayer) -> Counts:
+def _zeros(step: steps.Zeros, layer: CostInputs) -> Counts:
     """Nothing if the longer kernel is computed beforehand."""
     if layer.work.purpose == "deployment":
         return {}
     return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.weights}
 
 
-def _cropped(step: steps.Crop, layer: TypicalLayer) -> Counts:
+def _cropped(step: steps.Crop, layer: CostInputs) -> Counts:
     """A crop to a length that follows from the size has the operators that compute it, and copies once more."""
     is_dynamic = any(end is None for _, end in step.values.values())
     is_static = any(map(any, step.values.values()))
@@ -190,7 +190,7 @@ def _cropped(step: steps.Crop, layer: TypicalLayer) -> Counts:
     return counts
 
 
-MOVES: Dict[Type[steps.Step[Any]], Callable[[Any, TypicalLayer], Counts]] = {
+MOVES: Dict[Type[steps.Step[Any]], Callable[[Any, CostInputs], Counts]] = {
     steps.Flip: _flip,
     steps.Dilate: _dilate,
     steps.Concat: _concat,
@@ -207,7 +207,7 @@ MOVES: Dict[Type[steps.Step[Any]], Callable[[Any, TypicalLayer], Counts]] = {
 # -- what MXNet's operator computes
 
 
-def _computed(plan: Plan, layer: TypicalLayer, costs: GpuCosts) -> Counts:
+def _computed(plan: Plan, layer: CostInputs, costs: GpuCosts) -> Counts:
     """Returns the counts of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
     work, kernel = layer.work, math.prod(axis.kernel_size for axis in plan.axes)
     positions: int = math.prod(map(_positions, plan.axes, layer.windows, layer.size, layer.outputs))

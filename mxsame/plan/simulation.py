@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from mxsame.plan.axis_plan import AxisPlan, OneHot
+from mxsame.plan.axis_plan import AxisPlan, SelectorKernel
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
 
@@ -113,7 +113,7 @@ def _extended(positions: range, low: int, high: int) -> range:
     return range(positions.start - low * positions.step, positions.stop + high * positions.step, positions.step)
 
 
-def _moved(positions: range, one: OneHot, low: int) -> range:
+def _moved(positions: range, one: SelectorKernel, low: int) -> range:
     """Returns positions with zeros around them, as a kernel with a single one moves them."""
     positions, first = _extended(positions, one.zeros, one.zeros), one.reach - low
     return positions[first : first + len(positions) - one.length + 1]

@@ -13,8 +13,8 @@ from typing import Any, Dict, Generic, Mapping, NamedTuple, Optional, Sequence, 
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.axis_plan import AxisPlan, OneHot
-from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, TypicalLayer, Workload
+from mxsame.plan.axis_plan import AxisPlan, SelectorKernel
+from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, CostInputs, Workload
 from mxsame.plan.windows import Windows
 
 GATHER_OPERATORS = 30
@@ -23,7 +23,7 @@ Value = TypeVar("Value")  # of a field of `AxisPlan`
 Pair = Tuple[int, int]
 
 
-class Setting(NamedTuple):
+class StepContext(NamedTuple):
     """The facts of an operator that the steps of its plan depend on.
 
     Parameters
@@ -71,25 +71,25 @@ class Step(Generic[Value]):
     def __init__(self, plans: Mapping[int, AxisPlan], values: Mapping[int, Value]):
         self.plans, self.values, self.axes = plans, values, list(values)
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, context: StepContext, weight: Any, data: Any) -> Any:
         return weight
 
-    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
+    def after(self, F: Any, context: StepContext, out: Any, data: Any) -> Any:
         """Returns the changed output; `data` is the data before all steps."""
         return out
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         """Returns nanoseconds for the changes of data and output."""
         return 0.0
 
-    def weight_cost(self, layer: TypicalLayer) -> float:
+    def weight_cost(self, layer: CostInputs) -> float:
         """Returns nanoseconds for the change of the kernel."""
         return 0.0
 
-    def backward_cost(self, layer: TypicalLayer) -> float:
+    def backward_cost(self, layer: CostInputs) -> float:
         """Returns nanoseconds for all gradients."""
         return self.cost(layer)
 
@@ -99,26 +99,26 @@ class Flip(Step[bool]):
 
     reorders = True
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
         """Returns the data reversed, by a slice that steps backwards: it is many times faster than `reverse`."""
         whole = (None,) * (SPATIAL + len(self.plans))
         step = tuple(-1 if axis in self.axes else 1 for axis in range(len(whole)))
         return F.slice(data, begin=whole, end=whole, step=step)
 
-    def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, context: StepContext, weight: Any, data: Any) -> Any:
         return arrays.reverse_kernel(F, weight, self.axes)
 
-    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
-        return self.before(F, setting, out)
+    def after(self, F: Any, context: StepContext, out: Any, data: Any) -> Any:
+        return self.before(F, context, out)
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         per_result = layer.costs.flip + layer.output_in_blocks * layer.costs.reorder
         return self.backward_cost(layer) + per_result * layer.results + layer.costs.operator
 
-    def weight_cost(self, layer: TypicalLayer) -> float:
+    def weight_cost(self, layer: CostInputs) -> float:
         return layer.costs.weight * layer.weights + 2 * layer.costs.operator
 
-    def backward_cost(self, layer: TypicalLayer) -> float:
+    def backward_cost(self, layer: CostInputs) -> float:
         return layer.costs.flip * layer.inputs + layer.costs.operator
 
 
@@ -127,7 +127,7 @@ class Dilate(Step[int]):
 
     reorders = True
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
         """Returns (n-1)*stride + 1 elements for n."""
         for axis, stride in self.values.items():
             if stride == 1:
@@ -144,29 +144,29 @@ class Concat(Step[Pair]):
 
     fills = reorders = True
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        return self.concatenate(F, setting, data, {})
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
+        return self.concatenate(F, context, data, {})
 
-    def concatenate(self, F: Any, setting: Setting, data: Any, likes: Mapping[int, Any]) -> Any:
+    def concatenate(self, F: Any, context: StepContext, data: Any, likes: Mapping[int, Any]) -> Any:
         """Returns the data with the elements. `likes` has arrays that are as long as what is concatenated before the
         data, by axis. The data get four axes first: only then oneDNN concatenates, ten times as fast as MXNet."""
-        rank, first = len(self.plans), setting.spatial_axis
+        rank, first = len(self.plans), context.spatial_axis
         back: Tuple[int, ...] = ()
         if rank == 1:
             data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
-        elif rank == 3 and setting.work.in_channels is not None:
-            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, setting.work.in_channels, -2)
+        elif rank == 3 and context.work.in_channels is not None:
+            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, context.work.in_channels, -2)
         for axis, counts in self.values.items():
-            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, setting.fill, likes.get(axis))
+            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, context.fill, likes.get(axis))
         return F.reshape(data, shape=back) if back else data
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         costs = layer.costs
         rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in self.axes)
         per_element = len(self.axes) * costs.concat + rows * costs.concat_row
         return per_element * layer.inputs + 3 * len(self.axes) * costs.operator
 
-    def backward_cost(self, layer: TypicalLayer) -> float:
+    def backward_cost(self, layer: CostInputs) -> float:
         per_element = layer.costs.back_line if layer.rank == 1 else layer.costs.concat_back
         return len(self.axes) * (per_element * layer.inputs + 3 * layer.costs.operator)
 
@@ -174,17 +174,17 @@ class Concat(Step[Pair]):
 class Lengthen(Concat):
     """The concatenation of SAME's low and more elements before the data, and of others after it."""
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
         """Returns the data with the elements. MXNet infers its length too late for pooling operators, so it gets the
         shape of an array for which the length is inferred at once."""
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (extra, after) in self.values.items():
-            starts[axis], length = _infer_lengths(F, setting, data, axis, extra)
+            starts[axis], length = _infer_lengths(F, context, data, axis, extra)
             length = arrays.concatenate(F, length, 0, (0, after)) if after else length
             like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
-        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, setting, data, starts), like)
+        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, context, data, starts), like)
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         operators = (LOW_OPERATORS + AXIS_OPERATORS) * len(self.axes)
         return super().cost(layer) + 2 * layer.costs.touch * layer.inputs + operators * layer.costs.operator
 
@@ -194,11 +194,11 @@ class Pad(Step[Pair]):
 
     fills = reorders = True
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
         pads = [plan.pad_operator for plan in self.plans.values()]
-        return arrays.pad(F, data, pads, setting.fill, setting.spatial_axis)
+        return arrays.pad(F, data, pads, context.fill, context.spatial_axis)
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         return layer.costs.gather * layer.inputs + layer.costs.operator
 
 
@@ -207,54 +207,54 @@ class Gather(Step[bool]):
 
     fills = reorders = True
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
         """Returns the padded data. Each axis in turn becomes the first, along which whole rows are copied: a look-up
         along any other axis goes element by element, many times slower."""
         whole, order = data, list(range(SPATIAL + len(self.plans)))
         for axis in self.axes:
-            positions = self._positions(F, setting, whole, axis)
+            positions = self._positions(F, context, whole, axis)
             data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
             order = [axis, *(one for one in order if one != axis)]
-            if setting.fill == "zero":
+            if context.fill == "zero":
                 data, positions = arrays.concatenate(F, data, 0, (1, 1)), positions + 1
             data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
         return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
-    def _positions(self, F: Any, setting: Setting, data: Any, axis: int) -> Any:
+    def _positions(self, F: Any, context: StepContext, data: Any, axis: int) -> Any:
         """Returns the positions -low, 1-low, .. that the windows read along an axis."""
-        window = setting.window(axis)
-        row = F.contrib.arange_like(F.cast(setting.row(F, data, axis), dtype="float64"), axis=axis)
+        window = context.window(axis)
+        row = F.contrib.arange_like(F.cast(context.row(F, data, axis), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
         positions = F.repeat(starts, repeats=window.stride)
         if window.effective_kernel_size > window.stride:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
             positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, setting, data, axis))
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, context, data, axis))
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
         return slowly * layer.costs.gather * layer.inputs + GATHER_OPERATORS * len(self.axes) * layer.costs.operator
 
 
-class Shift(Step[OneHot]):
+class Shift(Step[SelectorKernel]):
     """The shift of the data within its padding to where its low is the same for every size."""
 
-    def before(self, F: Any, setting: Setting, data: Any) -> Any:
-        return _move_channels(F, setting, data, data, self.values, [1] * len(self.plans))
+    def before(self, F: Any, context: StepContext, data: Any) -> Any:
+        return _move_channels(F, context, data, data, self.values, [1] * len(self.plans))
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         return layer.moving(self.values, layer.inputs)
 
 
 class Zeros(Step[Pair]):
     """The concatenation of (front, back) zeros to the kernel."""
 
-    def weight(self, F: Any, setting: Setting, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, context: StepContext, weight: Any, data: Any) -> Any:
         """Returns the kernel with the zeros. On the CPU, its last axes go to the front first: then whole blocks are
         copied, not a few elements at a time. MXNet transposes five axes too slowly for that."""
-        rank, first = len(self.plans), setting.spatial_axis
-        moves = first == SPATIAL and rank < 3 and setting.work.device == "cpu"
+        rank, first = len(self.plans), context.spatial_axis
+        moves = first == SPATIAL and rank < 3 and context.work.device == "cpu"
         if moves:
             weight = F.transpose(arrays.copy_weight(F, weight), axes=(*range(first, first + rank), 0, 1))
             first = 0
@@ -262,10 +262,10 @@ class Zeros(Step[Pair]):
             weight = arrays.concatenate(F, weight, axis - SPATIAL + first, counts)
         return arrays.copy_weight(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
-    def weight_cost(self, layer: TypicalLayer) -> float:
+    def weight_cost(self, layer: CostInputs) -> float:
         return layer.costs.weight * layer.weights + (4 + 3 * len(self.axes)) * layer.costs.operator
 
-    def backward_cost(self, layer: TypicalLayer) -> float:
+    def backward_cost(self, layer: CostInputs) -> float:
         return layer.costs.weight * layer.weights
 
 
@@ -277,38 +277,38 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         self._dynamic = [axis for axis, (_, end) in values.items() if end is None]
         self._is_static = any(map(any, values.values()))
 
-    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
+    def after(self, F: Any, context: StepContext, out: Any, data: Any) -> Any:
         """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
         crops = [(plan.crop[0], plan.static_end) for plan in self.plans.values()]
-        out = arrays.crop(F, out, crops, setting.spatial_axis)
+        out = arrays.crop(F, out, crops, context.spatial_axis)
         if not self._dynamic:
             return out
         whole = (None,) * (SPATIAL + len(self.plans))
-        step = (1, 1, *(window.stride for window in setting.windows))
+        step = (1, 1, *(window.stride for window in context.windows))
         like = F.slice(arrays.take_first(F, data, (0, 1)), begin=whole, end=whole, step=step)
         return F.slice_like(out, like, axes=self._dynamic)
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         static, dynamic = self._is_static, bool(self._dynamic)
         slices = 3 if layer.rank == 3 and layer.output_in_blocks else 1  # five axes are brought out of the blocks first
         per_result = (static + dynamic) * slices * layer.costs.slice
         return per_result * layer.results + (static + 4 * dynamic) * layer.costs.operator
 
-    def backward_cost(self, layer: TypicalLayer) -> float:
+    def backward_cost(self, layer: CostInputs) -> float:
         return (self._is_static + 2 * bool(self._dynamic)) * layer.costs.slice_back * layer.results
 
 
-class Pick(Step[OneHot]):
+class Pick(Step[SelectorKernel]):
     """The choice of the outputs that SAME has for the size, from those of windows at every position."""
 
-    def after(self, F: Any, setting: Setting, out: Any, data: Any) -> Any:
-        strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), setting.windows)]
-        return _move_channels(F, setting, out, data, self.values, strides)
+    def after(self, F: Any, context: StepContext, out: Any, data: Any) -> Any:
+        strides = [window.stride if plan.pick else 1 for plan, window in zip(self.plans.values(), context.windows)]
+        return _move_channels(F, context, out, data, self.values, strides)
 
-    def cost(self, layer: TypicalLayer) -> float:
+    def cost(self, layer: CostInputs) -> float:
         return layer.moving(self.values, layer.results)
 
-    def backward_cost(self, layer: TypicalLayer) -> float:
+    def backward_cost(self, layer: CostInputs) -> float:
         return 0.0
 
 
@@ -330,15 +330,15 @@ STEPS: Dict[str, Type[Step[Any]]] = {
 # -- dynamic shapes: the graph reads a size off the data when it runs, in float64, which is exact for any length
 
 
-def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
+def _low_pad(F: Any, context: StepContext, data: Any, axis: int) -> Any:
     """Returns the number of padding elements before the data along an axis, as an array (1,). It is half of all, and
     rounded up if the extra one is at the start.
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
     length of a thin row.
     """
-    window, others = setting.window(axis), [other for other in range(setting.axes.stop) if other != axis]
-    row = data if setting.work.plain else arrays.take_first_block(F, data, others)
+    window, others = context.window(axis), [other for other in range(context.axes.stop) if other != axis]
+    row = data if context.work.plain else arrays.take_first_block(F, data, others)
     length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
     total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
     if window.effective_kernel_size < window.stride:
@@ -347,16 +347,16 @@ def _low_pad(F: Any, setting: Setting, data: Any, axis: int) -> Any:
     return F.ceil(half) if window.extra_at_start else F.floor(half)
 
 
-def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
+def _infer_lengths(F: Any, context: StepContext, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
     """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
     many as these and the data.
 
     MXNet infers these lengths with the shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is.
     The first array is what is missing from that sum to n: of MXNet's operators, only `_rnn_param_concat` infers it.
     """
-    window = setting.window(axis)
+    window = context.window(axis)
     missing = window.effective_kernel_size - window.stride + 2 * extra
-    row = F.zeros_like(F.reshape(setting.row(F, data, axis), shape=(-1,)))
+    row = F.zeros_like(F.reshape(context.row(F, data, axis), shape=(-1,)))
     starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
     twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
     half = F.slice(twice, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
@@ -364,12 +364,12 @@ def _infer_lengths(F: Any, setting: Setting, data: Any, axis: int, extra: int) -
     return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
 
 
-def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot]) -> Any:
+def _single_one(F: Any, context: StepContext, data: Any, ones: Mapping[int, SelectorKernel]) -> Any:
     r"""Returns a kernel (1, 1, \*lengths) of zeros and a one, which is at the right position for the size of `data`."""
-    ndim, chosen = setting.axes.stop, None
-    dynamic = [axis for axis in ones if setting.window(axis).size is None]
+    ndim, chosen = context.axes.stop, None
+    dynamic = [axis for axis in ones if context.window(axis).size is None]
     for axis in dynamic:
-        row = F.one_hot(ones[axis].reach - _low_pad(F, setting, data, axis), depth=ones[axis].length)
+        row = F.one_hot(ones[axis].reach - _low_pad(F, context, data, axis), depth=ones[axis].length)
         row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
         chosen = row if chosen is None else F.broadcast_mul(chosen, row)
     kernel = F.ones_like(arrays.take_first(F, data, range(ndim)))  # of its type and device
@@ -377,7 +377,7 @@ def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot])
         filled = F.tile(kernel, reps=tuple(ones[axis].length if axis in dynamic else 1 for axis in range(ndim)))
         kernel = F.where(chosen, filled, F.zeros_like(filled))
     for axis, one in ones.items():
-        window = setting.window(axis)
+        window = context.window(axis)
         if window.size is not None:
             before = one.reach - window.pads(window.size)[0]
             kernel = arrays.concatenate(F, kernel, axis, (before, one.length - 1 - before))
@@ -385,13 +385,13 @@ def _single_one(F: Any, setting: Setting, data: Any, ones: Mapping[int, OneHot])
 
 
 def _move_channels(
-    F: Any, setting: Setting, array: Any, data: Any, ones: Mapping[int, OneHot], strides: Sequence[int]
+    F: Any, context: StepContext, array: Any, data: Any, ones: Mapping[int, SelectorKernel], strides: Sequence[int]
 ) -> Any:
     """Returns the array moved along some axes, by a depthwise convolution whose kernel has a single one. Its position
     follows from the size of the data."""
-    kernel, channels = _single_one(F, setting, data, ones), setting.work.in_channels
-    lengths = [ones[axis].length if axis in ones else 1 for axis in setting.axes]
-    pads = tuple(ones[axis].zeros if axis in ones else 0 for axis in setting.axes)
+    kernel, channels = _single_one(F, context, data, ones), context.work.in_channels
+    lengths = [ones[axis].length if axis in ones else 1 for axis in context.axes]
+    pads = tuple(ones[axis].zeros if axis in ones else 0 for axis in context.axes)
     return arrays.convolve_channels(F, array, kernel, channels, lengths, stride=tuple(strides), pad=pads)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.padding import high_pad
-from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHot
+from mxsame.plan.axis_plan import AddedElements, AxisPlan, SelectorKernel
 from mxsame.plan.simulation import completed
 from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
@@ -161,7 +161,7 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Shift the data to where the windows of every size start at the same position."""
     for least, reach in _ends(window, pads) if window.size is None else ():
-        one = OneHot(least, reach, reach - least)
+        one = SelectorKernel(least, reach, reach - least)
         yield AxisPlan(window.kernel_size, shift=one, pad=least, crop=(0, None))
 
 
@@ -170,7 +170,7 @@ def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     pad = max(map(max, pads))
     for least, _ in _ends(window, pads) if window.dilation == 1 else ():
         for zeros in range(window.kernel_size):
-            one = OneHot(least, pad + zeros, zeros)
+            one = SelectorKernel(least, pad + zeros, zeros)
             yield AxisPlan(window.kernel_size, pick=one, pad=pad, crop=(0, None))
 
 
@@ -259,7 +259,7 @@ class Strategy:
         Of a pooling operator.
     together : bool
         Whether all axes must run by it.
-    competes : tuple of str
+    competes_on : tuple of str
         The devices on which the planner may choose it for its speed. Elsewhere it runs only if forced, or if no other
         is exact.
 
@@ -277,7 +277,7 @@ class Strategy:
     channels_last: bool = False
     convention: str = "valid"
     together: bool = False
-    competes: Tuple[str, ...] = ("cpu", "gpu")
+    competes_on: Tuple[str, ...] = ("cpu", "gpu")
 
     def serves(self, operator: str) -> bool:
         """Returns whether it can run the operator."""
@@ -311,11 +311,11 @@ _TABLE = (  # without costs, the first that is exact is chosen
     Strategy("slice", _slice, _EVERY, _transposed_slice, channels_last=True),
     Strategy("concat", _concat_or_lengthen, _EVERY, channels_last=True),
     Strategy("kernel", _kernel, ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
-    Strategy("pad", _pad, _EVERY, channels_last=True, competes=("gpu",)),
+    Strategy("pad", _pad, _EVERY, channels_last=True, competes_on=("gpu",)),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),
     Strategy("gather", _gather, _EVERY),
-    Strategy("dilate", transposed=_transposed_dilate, together=True, competes=("gpu",)),
+    Strategy("dilate", transposed=_transposed_dilate, together=True, competes_on=("gpu",)),
 )
 STRATEGIES: Dict[str, Strategy] = {strategy.name: strategy for strategy in _TABLE}
