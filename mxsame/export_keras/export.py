@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
@@ -16,6 +16,7 @@ from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Serves, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
+from mxsame.graphs.files import Written
 from mxsame.port.network import Network
 from mxsame.port.parameters import Placed, arrays_of
 from mxsame.progress import Progress
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
 
 __all__ = ["Written", "to_keras"]
-
-
-class Written(NamedTuple):
-    """A file that was written: its name, how many layers and elements of parameters it has, and what loaded it to
-    compare its outputs with the net's."""
-
-    path: str
-    layers: int
-    parameters: int
-    compared_by: str
 
 
 @progress.reported
