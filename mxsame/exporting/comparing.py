@@ -133,10 +133,10 @@ def _data(
 
 @contextlib.contextmanager
 def _unless_refused(may: bool) -> Iterator[None]:
-    """Within the `with` block, MXNet's errors end the block only, if it `may` refuse what is in it."""
+    """Within the `with` block, a shape that the net refuses ends the block only, if it `may` refuse it."""
     try:
         yield
-    except mx.base.MXNetError:
+    except (mx.base.MXNetError, validation.InvalidValue):
         if not may:
             raise
 
