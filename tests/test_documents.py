@@ -176,7 +176,9 @@ def test_the_pictures_of_results_show_what_is_recorded_now():
     pictures[ROOT / "docs" / "images" / "speed.png"] = results / "networks.json"
     for picture, recorded in pictures.items():
         digest = plots.digest(json.loads(recorded.read_text(encoding="utf-8")))
-        assert image.open(picture).text.get(plots.RESULT) == digest, f"{picture.name}: draw it anew"
+        drawn = image.open(picture)
+        assert drawn.text.get(plots.RESULT) == digest, f"{picture.name}: python -m benchmarks draw, docs/pictures.py"
+        assert drawn.width <= 720, f"{picture.name} must be legible on a phone"
 
 
 def test_the_pictures_that_pages_show_are_there():
