@@ -57,25 +57,25 @@ OURS = "mxsame, deployed"
 RUNTIMES = {OURS: mxsame, "TensorFlow": tensorflow, "ONNX Runtime": onnxruntime, "OpenVINO": openvino}
 
 
-def seconds(runtime: str, file: str, batch: int, size: int, threads: int) -> float:
+def seconds(runtime: str, file: str, batch: int, size: int, threads: int, turn: float = SECONDS) -> float:
     """The lower quartile of a call's seconds."""
     run = RUNTIMES[runtime](file, np.random.RandomState(0).rand(batch, 3, size, size).astype("float32"), threads)
     times: List[float] = []
-    while sum(times) < SECONDS or len(times) < 8:
+    while sum(times) < turn or len(times) < 8:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
     return float(np.percentile(times[2:], 25))
 
 
-def measure(case: Any, pythons: Mapping[str, str], rounds: int) -> List[dict]:
+def measure(case: Any, pythons: Mapping[str, str], rounds: int, turn: float = SECONDS) -> List[dict]:
     """A row: `mxsame.deploy` compared with the runtimes, each in the environment of its `python`."""
     import mxsame
     from benchmarks import networks, results
     from mxsame import threads
 
     net = networks.kits(case, ["mxsame"])["mxsame"].net
-    figures, numbers = {}, (case.batch, case.size, threads.in_use())
+    figures, numbers = {}, (case.batch, case.size, threads.in_use(), turn)
     with tempfile.TemporaryDirectory() as folder:
         mxsame.export_onnx(net, f"{folder}/net.onnx", case.shape)
         mxsame.to_keras(net, f"{folder}/net.keras", case.shape)
@@ -89,4 +89,4 @@ def measure(case: Any, pythons: Mapping[str, str], rounds: int) -> List[dict]:
 
 if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.path[0])  # mxsame's, not this folder with a `threads.py`
-    print(seconds(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))
+    print(seconds(*sys.argv[1:3], *map(int, sys.argv[3:6]), float(sys.argv[6])))

@@ -71,7 +71,8 @@ def test_a_network_takes_the_next_size_that_fits(name):
 def test_another_runtime_is_timed_in_a_process_of_its_own():
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
     pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
-    (row,) = peers.measure(small(named("autoencoder"), batch=1), {"ONNX Runtime": sys.executable}, rounds=1)
+    case = small(named("autoencoder"), batch=1)
+    (row,) = peers.measure(case, {"ONNX Runtime": sys.executable}, rounds=1, turn=0.01)
     assert set(row["figures"]) == {"mxsame, deployed", "ONNX Runtime"} and results.ratio(row, "ONNX Runtime") > 0
 
 
