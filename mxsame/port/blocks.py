@@ -17,7 +17,7 @@ from mxsame import _gluon, onednn_blocks, tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.scope import deferred_in_trace, target_of
-from mxsame.validation import InvalidValue, received
+from mxsame.validation import InvalidValue, check, received
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
 
@@ -526,6 +526,9 @@ class Function(mx.gluon.HybridBlock):
                 made = {"shape": shape, "init": INITIALIZERS.get(name), "allow_deferred_init": True}
                 parameter = self.params.get(name, **(made if params is None else {}))
                 if parameter.shape != tuple(shape):
+                    rule = "weights of a layer must have as many elements in all of its calls"
+                    fits = 0 in shape or math.prod(parameter.shape) == math.prod(shape)
+                    check(fits, rule, shapes=[parameter.shape, shape])
                     self._reshaped[name] = shape
                 setattr(self, name, parameter)
 

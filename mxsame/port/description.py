@@ -12,7 +12,8 @@ WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
 # keys of a configuration that mean nothing for values, in every layer; a row has others of its own
 MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
-# keys that a row reads, and that not every class or version of Keras writes
+# Keys that a row reads, and that not every class or version of Keras writes, as one row is for several of them: a class
+# of the user's that is named as one of Keras's may lack these, and no other that its row reads.
 AT_TIMES = (
     "|alpha|attention_axes|backward_layer|causal|data_format|depth_multiplier|dilation_rate|groups|interpolation"
     "|negative_slope|output_shape|recurrent_activation|score_mode|time_major|use_bias|use_gate|value_dim"

@@ -190,10 +190,11 @@ class Site:
     def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Value:  # fmt: skip
         """Returns the output of a step of a function, with parameters of these shapes: those that are weights of the
-        layer. For data of each rank there is a block, and all have the parameters of the first, reshaped."""
+        layer. For data of another rank, or other arguments, there is another block, and all have the parameters of the
+        first, reshaped."""
         shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
         make = partial(blocks.Function, function, shapes=shapes, **arguments)
-        return self.block(make, *inputs, conversions=conversions, options={"rank": inputs[0].rank})[0]
+        return self.block(make, *inputs, conversions=conversions, options=(inputs[0].rank, arguments))[0]
 
 
 def _arguments(make: Any) -> Dict[str, str]:

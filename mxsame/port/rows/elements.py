@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks, types
-from mxsame.port.activations import ACTIVATIONS, arguments_of
+from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
 from mxsame.port.description import listed
 from mxsame.port.rows._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
 from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
@@ -64,8 +64,7 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
         given["negative_slope"] = given.pop("alpha")
     for key in given:
         check(key in names, f"argument {key} must not be given", **{key: given[key]})
-    if name == "gelu" and site.version == 3:  # keras.ops.gelu's default; TensorFlow's is False
-        given.setdefault("approximate", True)
+    given = {**DEFAULTS[site.version].get(f"keras.ops.{name}", {}), **given}
     return applied(site, name, x, **(relu_arguments(site, given) if name == "relu" else given))
 
 

@@ -37,7 +37,6 @@ def _axes(site: Site, x: Value) -> List[int]:
        types=CAST, unread="synchronized|renorm_momentum")  # fmt: skip
 def _batch_norm(site: Site, x: Value) -> Value:
     """Build a batch norm; several axes become one, which is the last."""
-    site.same_in_all_calls(rank=x.rank)
     axes = _axes(site, x)
     if len(axes) == 1:
         return _batch_norm_along(site, x, x.axis(axes[0]), x.shape[axes[0]], {})._replace(mask=x.mask)
@@ -70,7 +69,7 @@ def _batch_norm_along(site: Site, x: Value, at: int, length: Optional[int], conv
         "gamma_initializer": "ones",
         "in_channels": length or 0,
     }
-    return site.block(partial(make, **arguments), x, conversions=conversions, options=frozen)[0]
+    return site.block(partial(make, **arguments), x, conversions=conversions, options=(frozen, at, x.rank))[0]
 
 
 # -- other norms, with weights along some axes

@@ -165,7 +165,6 @@ def _einsum_dense(site: Site, x: Value) -> Value:
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
-    site.same_in_all_calls(bias=bias)
     to_keras = partial(weight_to_keras, einsum=einsum, lengths=lengths)
     kernel = Conversion(partial(weight_to_mxnet, einsum=einsum), to_keras)
     made = tuple(lengths[letter] for letter in einsum.free(1))

@@ -121,16 +121,27 @@ def _constant_state(site: Site, x: Value, state: Any) -> Value:
 
 @layer("SimpleRNN", "LSTM", "GRU", order=KERAS, weights=WEIGHTS, masks=TAKES, types=CAST, unread=UNREAD)
 def _recurrent(site: Site, x: Value, *states: Value, initial_state: Operand = None) -> List[Value]:
-    kind, time_major = site.layer.class_name, bool(site.config.get("time_major", False))
+    kind = site.layer.class_name
     given = _states(site, x, states, initial_state, KINDS[kind].states)
-    if time_major:
-        check(x.mask is None and not given, "time_major must be False with a mask or states; received time_major=True")
-        site.steps.time_major |= site.steps.sources([x])
-        x = site.function("swapaxes", x, dim1=0, dim2=1)
-    outputs = _outputs(site, _direction(site, kind, site.config, x, given), x, given, _conversions(kind))
-    if time_major and outputs[0].rank == x.rank:
-        outputs[0] = site.function("swapaxes", outputs[0], dim1=0, dim2=1)
-    return outputs
+
+    def built(x: Value) -> List[Value]:
+        return _outputs(site, _direction(site, kind, site.config, x, given), x, given, _conversions(kind))
+
+    return _with_time_first(site, x, given, [site.config], built)
+
+
+def _with_time_first(
+    site: Site, x: Value, states: Sequence[Value], configs: Sequence[Dict[str, Any]], built: Callable
+) -> List[Value]:
+    """Returns the outputs of what is built for data (N, T, D), where the configurations may have time first."""
+    orders = {bool(config.get("time_major", False)) for config in configs}
+    if orders == {False}:
+        return built(x)  # type: ignore[no-any-return]
+    is_plain = len(orders) == 1 and x.mask is None and not states
+    check(is_plain, "time_major must be False with a mask or states; received time_major=True")
+    site.steps.time_major |= site.steps.sources([x])
+    swapped = partial(site.function, "swapaxes", dim1=0, dim2=1)
+    return [swapped(out) if out.rank == x.rank else out for out in built(swapped(x))]
 
 
 # -- several cells, one after the other
@@ -234,16 +245,21 @@ def _bidirectional(site: Site, x: Value, *states: Value, initial_state: Operand 
     check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     directions = [(kind, Config(config)) for kind, config in _directions(site.config)]
     given = _states(site, x, states, initial_state, sum(KINDS[kind].states for kind, _ in directions))
-    both = [_direction(site, kind, config, x, given) for kind, config in directions]
-    for _, config in directions:
-        config.refuse_type()
-        config.refuse_unread(UNREAD)
     conversions = {
         f"{child}_{name}": conversion
         for child, (kind, _) in zip(CHILDREN, directions)
         for name, conversion in _conversions(kind).items()
     }
-    return _outputs(site, partial(Bidirectional, both[0], both[1], merge_mode), x, given, conversions)
+
+    def built(x: Value) -> List[Value]:
+        both = [_direction(site, kind, config, x, given) for kind, config in directions]
+        return _outputs(site, partial(Bidirectional, both[0], both[1], merge_mode), x, given, conversions)
+
+    outputs = _with_time_first(site, x, given, [config for _, config in directions], built)
+    for _, config in directions:
+        config.refuse_type()
+        config.refuse_unread(UNREAD)
+    return outputs
 
 
 # -- with convolutions

@@ -222,7 +222,6 @@ def _locally_connected(site: Site, x: Value) -> Value:
     sizes, strides = site.per_spatial_axis("kernel_size"), site.per_spatial_axis("strides", 1)
     site.static_sizes(x)
     lengths = tuple(_lengths(site, arithmetic.output_size, x, sizes, strides, 1, "valid"))
-    site.same_in_all_calls(lengths=lengths)
     filters = site.integer("filters")
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
     out = site.weighted(blocks.locally_connected, x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
