@@ -8,6 +8,9 @@ The OpenMP runtime of GCC, libgomp, has a team of threads for each thread that u
 waits actively, unless all teams together have more threads than there are processors: then they go to sleep almost at
 once, and small operators take twice as long. MXNet's engine has one team. The thread that calls MXNet gets one of its
 own when it copies a large array, or reads one that oneDNN keeps in blocks. :func:`keep_awake` ends that one.
+
+On a machine whose processors other processes keep busy, threads that wait actively take the time of those they wait
+for, and small operators take ten times as long, or more. A process that starts there has threads that sleep.
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 SETTING = "MXSAME_THREADS"  # 0: MXNet's own default; another number: that many threads
 MOST = "MXNET_OMP_MAX_THREADS"
 OF_MXNET = ("OMP_NUM_THREADS", MOST)
+WAITING = "OMP_WAIT_POLICY"
+OF_WAITING = (WAITING, "GOMP_SPINCOUNT")
+CROWDED = 2.0  # threads that want to run for each processor of the machine, in the mean of a minute
+PRESSURE = 50.0  # percent of the last ten seconds in which one of them had to wait
 ENGINES_OPENMP = ("5mxnet6engine6OpenMP3GetEv", "K5mxnet6engine6OpenMP28GetRecommendedOMPThreadCountEb")
 PAUSE, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; soft: what cannot be made again is kept
 OF_LLVM = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
@@ -106,21 +113,37 @@ def chosen() -> Optional[int]:
     return setting() or share().threads
 
 
+def is_crowded(root: Path = Path("/")) -> bool:
+    """Returns whether far more threads want to run than the machine has processors. Only Linux reports it."""
+    load, pressure = _text(root / "proc/loadavg").split(), _text(root / "proc/pressure/cpu").split()
+    if not load or float(load[0]) < CROWDED * (os.cpu_count() or 1):
+        return False
+    return not pressure or float(pressure[1].partition("=")[2]) > PRESSURE  # not if they wait for a disk
+
+
+def sleeps() -> bool:
+    """Returns whether MXNet's threads are to sleep between operators; False if the user decides how they wait."""
+    return setting() != 0 and not any(map(os.environ.get, OF_WAITING)) and is_crowded()
+
+
 @contextlib.contextmanager
 def given_to_mxnet() -> Iterator[None]:
-    """Gives MXNet's variable the number of threads within the `with` block, in which MXNet is imported.
+    """Sets the variables of MXNet and its OpenMP within the `with` block, in which MXNet is imported.
 
-    MXNet reads the variable once. It is taken back then: a child process may have other cores.
+    They are read once. They are taken back then: a child process may have other cores.
     """
+    global given
     count = chosen()
-    if count is None:
-        yield
-        return
-    os.environ[MOST] = str(count)
+    given = {**({} if count is None else {MOST: str(count)}), **({WAITING: "passive"} if sleeps() else {})}
+    os.environ.update(given)
     try:
         yield
     finally:
-        del os.environ[MOST]
+        for name in given:
+            del os.environ[name]
+
+
+given: Dict[str, str] = {}  # to MXNet, by this process
 
 
 # -- afterwards

@@ -152,6 +152,7 @@ def test_threads(monkeypatch, count, quota, status, words):
     for name in threads.OF_MXNET:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MXSAME_THREADS", "9")
-    check = doctor.threads(count, 8, 4, quota)
+    check = doctor.threads(count, 8, 4, quota, False)
     assert (check.status, check.fix) == (status, None if status == "ok" else "unset MXSAME_THREADS")
-    assert words in check.text
+    assert words in check.text and "sleep" not in check.text
+    assert "threads sleep (OMP_WAIT_POLICY=passive)" in doctor.threads(count, 8, 4, quota, True).text

@@ -76,6 +76,27 @@ def test_quotas(mount, groups, limits, quota, count, tmp_path, monkeypatch):
     assert (share.quota, share.threads) == (quota, count)
 
 
+BUSY = {"proc/loadavg": "16.00 9.0 8.0 17/300 4", "proc/pressure/cpu": "some avg10=99.20 avg60=9.0\nfull avg10=0.0"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"proc/pressure/cpu": ""}, True),  # an old kernel
+        ({"proc/loadavg": "15.90 40.0 40.0 1/300 4"}, False),
+        ({"proc/pressure/cpu": "some avg10=3.10 avg60=99.0"}, False),  # they wait for a disk
+        ({"proc/loadavg": ""}, False),  # not Linux
+    ],
+)
+def test_a_machine_is_crowded(changed, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for name, text in {**BUSY, **changed}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert threads.is_crowded(tmp_path) is expected
+
+
 # -- processes
 
 COUNTING = """
@@ -110,9 +131,12 @@ STARTS = {  # what gives the calling thread a team of its own
 """
 
 
+DECIDING = (*threads.OF_MXNET, *threads.OF_WAITING, threads.SETTING)
+
+
 def printed(code, **environment):
     """What a new process prints, as data."""
-    kept = {name: value for name, value in os.environ.items() if name not in (*threads.OF_MXNET, threads.SETTING)}
+    kept = {name: value for name, value in os.environ.items() if name not in DECIDING}
     command = [sys.executable, "-W", "ignore", "-c", COUNTING + code]
     done = subprocess.run(command, env={**kept, **environment}, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -133,6 +157,35 @@ def test_threads_of_mxnet(environment, in_use):
     threads_in_use, left = printed(code, **environment)
     assert threads_in_use == in_use
     assert {name: value for name, value in left.items() if "THREADS" in name} == environment  # nothing for children
+
+
+@pytest.mark.parametrize(
+    ("crowded", "environment", "given"),
+    [
+        (True, {}, "passive"),
+        (False, {}, None),
+        (True, {"OMP_WAIT_POLICY": "active"}, "active"),
+        (True, {"GOMP_SPINCOUNT": "500"}, None),
+        (True, {"MXSAME_THREADS": "0"}, None),
+    ],
+    ids=str,
+)
+def test_threads_sleep_on_a_crowded_machine(crowded, environment, given):
+    """As OpenMP sees it when MXNet loads it, and nothing is left for child processes."""
+    code = f"""
+import sys
+from mxsame import threads
+threads.is_crowded = lambda: {crowded}
+seen = []
+def note(event, arguments):
+    if event == "ctypes.dlopen" and "libmxnet" in str(arguments[0]) and not seen:
+        seen.append(os.environ.get("OMP_WAIT_POLICY"))
+sys.addaudithook(note)
+import mxsame.nn
+print(json.dumps([seen, os.environ.get("OMP_WAIT_POLICY"), threads.given.get("OMP_WAIT_POLICY")]))
+"""
+    kept = environment.get("OMP_WAIT_POLICY")
+    assert printed(code, **environment) == [[given], kept, None if given == kept else given]
 
 
 IS_TOO_NEW = sys.version_info >= (3, 12) or numpy.__version__ >= "2"
