@@ -76,19 +76,29 @@ class Target(NamedTuple):
         return self.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
 
 
+class BlockCall(NamedTuple):
+    """A call of a block on Symbols: the block, its inputs and its outputs."""
+
+    block: Any
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
 ANY = Target()
 FORMAT = Target("format", "cpu")
 
 
 class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
-    each that is lowered later; else a :class:`mxsame.planner.Decision`, if there is a list for them. A graph for every
-    size that `is_only_graph` has no other one next to it for sizes that it does not take."""
+    each that is lowered later, and a `BlockCall` for each block that a writer may write as a whole; else a
+    :class:`mxsame.planner.Decision`, if there is a list for them. A graph for every size that `is_only_graph` has no
+    other one next to it for sizes that it does not take."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None
     decisions: Optional[List[Any]] = None
     is_only_graph: bool = False
+    calls: Optional[List[BlockCall]] = None
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -109,6 +119,7 @@ def building(
     placeholders: Optional[List[Any]] = None,
     decisions: Optional[List[Any]] = None,
     is_only_graph: bool = False,
+    calls: Optional[List[BlockCall]] = None,
 ) -> Iterator[None]:
     """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
     lists.
@@ -117,7 +128,7 @@ def building(
     ...     scope().target.purpose
     'training'
     """
-    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph or target.purpose == "file"))
+    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph or target.purpose == "file", calls))
     try:
         yield
     finally:
@@ -130,6 +141,13 @@ def target_of(data: Union[NDArray, Symbol]) -> Target:
         return scope().target
     purpose = "training" if mx.autograd.is_training() else "inference"
     return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
+
+
+def record_call(block: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Notes a call of a block, if a writer asks for calls and it is in no loop."""
+    calls = _SCOPE.get().calls
+    if calls is not None and not is_in_subgraph():
+        calls.append(BlockCall(block, inputs, outputs))
 
 
 def is_in_subgraph() -> bool:

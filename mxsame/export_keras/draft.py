@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -81,11 +81,10 @@ def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]
 
 
 class Made(NamedTuple):
-    """A model to be written: its arrays by layer, the shapes of its tensors, the shapes of the net's inputs, and the
-    axes of the net's inputs and outputs in the file's order."""
+    """A model to be written: the shapes of its tensors, the shapes of the net's inputs, and the axes of the net's
+    inputs and outputs in the file's order."""
 
     model: Model
-    arrays: Callable[[Layer], Mapping[str, np.ndarray]]
     tensors: Mapping[Tensor, tuple]
     shapes: Mapping[str, Shape]
     orders: Sequence[Order]
@@ -93,16 +92,23 @@ class Made(NamedTuple):
 
 
 class Draft:
-    """The model, the arrays of its layers by their roles, and the shapes of its tensors."""
+    """The model, and the shapes of its tensors.
 
-    def __init__(self) -> None:
-        self.model = Model("network", [], [], [], version=3)
+    Parameters
+    ----------
+    trained : set of str
+        The parameters that are trained.
+    is_h5 : bool
+        Whether the file has layers only, and no operators.
+    """
+
+    def __init__(self, trained: Set[str], is_h5: bool) -> None:
+        self.trained, self.is_h5 = trained, is_h5
+        self.model = Model("network", [], [], [], version=2 if is_h5 else 3)
         self.shapes: Dict[Tensor, Lengths] = {}
-        self._arrays: Dict[str, Mapping[str, np.ndarray]] = {}
+        self.layers: Dict[Any, Layer] = {}  # those that may be called again, by what they are
+        self.owners: Dict[str, Any] = {}  # what trains a parameter
         self._names: Set[str] = set()
-
-    def arrays(self, layer: Layer) -> Mapping[str, np.ndarray]:
-        return self._arrays[layer.name]
 
     def unique(self, name: str) -> str:
         """A name that no other layer has."""
@@ -110,16 +116,15 @@ class Draft:
         self._names.add(name)
         return name
 
-    def input(self, name: str, shape: Lengths) -> Tensor:
+    def input(self, name: str, shape: Lengths, dtype: str) -> Tensor:
         """The tensor of a new input layer."""
-        config = {"name": name, "dtype": "float32", "batch_shape": list(shape)}
+        config = {"name": name, "dtype": dtype, "batch_shape": list(shape)}
         layer = self.add(Layer("InputLayer", name, config, roles=[]))
         self.model.inputs.append(self.call(layer, (), {}, shape))
         return self.model.inputs[-1]
 
-    def add(self, layer: Layer, arrays: Mapping[str, np.ndarray] = {}) -> Layer:
+    def add(self, layer: Layer) -> Layer:
         self.model.layers.append(layer)
-        self._arrays[layer.name] = arrays
         return layer
 
     def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> Tensor:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
-from mxsame.export_keras.draft import Made, Order, Value, batch_first, channels_last
+from mxsame.export_keras.composites import fitted_model, place
+from mxsame.export_keras.draft import Draft, Made, Order, Value, batch_first, channels_last, lengths_of
 from mxsame.export_keras.files import save
-from mxsame.export_keras.writer import Writer
+from mxsame.export_keras.writer import Writer, clean
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Serves, Shapes
-from mxsame.exporting.walk import Source, advice_for, graph_of
+from mxsame.exporting.walk import Composite, Source, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
 from mxsame.port.network import Network
-from mxsame.port.parameters import Placed, arrays_of
+from mxsame.port.parameters import arrays_of
 from mxsame.progress import Progress
+from mxsame.rewriting.graph import Graph
 from mxsame.types import FilePath, InputShape, Layout
 from mxsame.validation import check
 
@@ -105,59 +108,74 @@ def to_keras(
     check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
     validation.rank_of_layout(layout)
     is_first = layout.startswith("NC")
-    is_as_read = _is_as_read(net, path)  # with the inputs that the model declares
-    types = {str(dtype) for dtype in (source.dtype, *(() if is_as_read else source.types.values()))}
-    check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
-    with errors.explain_errors(input_shape=input_shape):
-        made = _as_read(net, source.inputs) if is_as_read else _from_graph(source, path.endswith(".h5"), is_first)
-    with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
-        save(file, made)
-        compared_by = checking.compare(file, made, source)
-    sizes = (array.size for layer in made.model.walk() for array in made.arrays(layer).values())
-    return Written(path, len(made.model.layers), sum(sizes), compared_by)
+    errors_of_ways: List[ValueError] = []
+    for way in _ways(source, path.endswith(".h5"), is_first):
+        try:
+            with errors.explain_errors(input_shape=input_shape):
+                made = way()
+            with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
+                save(file, made)
+                compared_by = checking.compare(file, made, source)
+        except ValueError as error:
+            errors_of_ways.append(error)
+        else:
+            sizes = (array.size for layer in made.model.walk() for array in arrays_of(layer).values())
+            return Written(path, len(made.model.layers), sum(sizes), compared_by)
+    raise errors_of_ways[-2:][0]  # that of the layers, which says why their operators do not help, too
 
 
-# -- a network of `from_keras`
+def _ways(source: Source, is_h5: bool, is_first: bool) -> Iterator[Callable[[], Made]]:
+    """What may become a file, the best first: a network of `from_keras` as the model that it is; the layers of such
+    networks, and others; and layers for operators."""
+    if isinstance(source.net, Network) and source.net.has_layers and not source.net.custom:
+        yield partial(_whole, source, is_h5)
+    composites: List[Composite] = []
+    yield partial(_from_graph, source, is_h5, is_first, composites)
+    if composites:
+        yield partial(_from_graph, source, is_h5, is_first, None)
 
 
-def _is_as_read(net: Any, path: str) -> bool:
-    """Whether a network is the Keras model that it was read from, and the file of that one's format: an archive names
-    the module of each class, which an .h5 file of Keras 3 does not."""
-    if not isinstance(net, Network) or net.custom or net.description.native or net.description.source is None:
-        return False
-    if net.description.version != (2 if path.endswith(".h5") else 3):
-        return False
-    if net.description.version == 3 and "module" not in net.description.source:
-        return False
-    return all(
-        (stored.parameter.grad_req != "null") == (layer.trainable and role.trained)
-        for layer in net.description.walk()
-        for role, stored in zip(layer.roles or (), layer.weights)
-        if isinstance(stored, Placed) and stored.parameter is not None
-    )
-
-
-def _as_read(net: Network, inputs: tracing.NetInputs) -> Made:
+def _whole(source: Source, is_h5: bool) -> Made:
+    """A network of `from_keras`, with the inputs that its model declares."""
     mx.nd.waitall()
+    net, inputs = source.net, source.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
-    return Made(net.description, arrays_of, {}, shapes, orders, output_orders)
+    return Made(fitted_model(net, net.description, is_h5), {}, shapes, orders, output_orders)
 
 
 # -- any other network
 
 
-def _from_graph(source: Source, is_h5: bool, is_first: bool) -> Made:
+def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optional[List[Composite]]) -> Made:
     """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
-    graph, batches = graph_of(source, trained=True)
-    shapes = Shapes(graph, Serves(batch=True, size=False, batches=batches))
+    types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
+    check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
+    graph, shapes = _graph_of(source, composites)
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
-    orders = {name: batch_first(len(shape), batches[name]) for name, shape in shapes.inputs.items()}
-    values, writer = _written(source, Writer(graph, shapes, orders, trained, is_h5))
+    orders = {name: batch_first(len(shape), shapes.batches[name]) for name, shape in shapes.inputs.items()}
+    declared = {
+        output.node.name: value.dtype
+        for composite in composites or ()
+        for output, value in zip(composite.inputs, composite.block.inputs)
+    }
+
+    def written() -> Tuple[List[Value], Writer]:
+        draft = Draft(trained, is_h5)
+        inputs = {}
+        for name, order in orders.items():
+            shape = lengths_of(shapes.inputs[name], order)
+            tensor = draft.input(draft.unique(clean(name)), shape, declared.get(name, "float32"))
+            inputs[name] = Value(tensor, shape, order, source=name)
+        return _written(source, Writer(graph, shapes, draft, inputs))
+
+    if composites:
+        place(graph, shapes, composites, _block)
+    values, writer = written()
     last = {} if is_first else writer.needs_last
     if last:
         orders.update(last)
-        values, writer = _written(source, Writer(graph, shapes, orders, trained, is_h5))
+        values, writer = written()
     outputs = [writer.arranged(x, _order(x, bool(last))) for x in values]
     draft = writer.draft
     draft.finish([x.tensor for x in outputs])
@@ -165,7 +183,27 @@ def _from_graph(source: Source, is_h5: bool, is_first: bool) -> Made:
     unused = [name for name, tensor in zip(shapes.inputs, draft.model.inputs) if tensor.layer not in used]
     check(not unused, "net must use the values of all of its inputs", unused=unused)
     output_orders = [x.order for x in outputs]
-    return Made(draft.model, draft.arrays, draft.shapes, shapes.inputs, [*orders.values()], output_orders)
+    return Made(draft.model, draft.shapes, shapes.inputs, [*orders.values()], output_orders)
+
+
+def _graph_of(source: Source, composites: Optional[List[Composite]]) -> Tuple[Graph, Shapes]:
+    graph, batches = graph_of(source, trained=True, composites=composites)
+    return graph, Shapes(graph, Serves(batch=True, size=False, batches=batches))
+
+
+def _block(draft: Draft, block: Any, given: Sequence[Value]) -> List[Value]:
+    """The values of the outputs of a block that is called on values of the file."""
+    shapes: List[List[int]] = [[1] * x.rank for x in given]
+    for shape, x in zip(shapes, given):
+        for axis, length in zip(x.order, x.shape):
+            shape[axis] = length or 1
+    is_static = all(None not in x.shape[1:] for x in given)
+    check(is_static, "no axis but the batch may be dynamic", shapes=[x.shape for x in given])
+    source, composites = Source.of(block, shapes), []  # type: ignore[var-annotated]
+    graph, shapes_of = _graph_of(source, composites)
+    place(graph, shapes_of, composites, _block)
+    writer = Writer(graph, shapes_of, draft, dict(zip(source.inputs.shapes, given)))
+    return _written(source, writer)[0]
 
 
 def _written(source: Source, writer: Writer) -> Tuple[List[Value], Writer]:

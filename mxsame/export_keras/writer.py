@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -45,34 +45,29 @@ class Writer(Walk):
     Parameters
     ----------
     graph, shapes
-    orders : mapping of str to tuple
-        For each input the axes of MXNet's array in the order of the file's.
-    trained : set of str
-        The parameters that are trained.
-    is_h5 : bool
-        Whether the file has layers only, and no operators.
+    draft : Draft
+        The model that it writes to.
+    inputs : mapping of str to Value
+        For each input of the graph a tensor of the model.
     """
 
     function, format = "to_keras", "Keras"
 
-    def __init__(self, graph: Graph, shapes: Shapes, orders: Mapping[str, Order], trained: Set[str], is_h5: bool):
+    def __init__(self, graph: Graph, shapes: Shapes, draft: Draft, inputs: Mapping[str, Value]):
         super().__init__(graph, shapes, ROWS)
-        self._trained, self.is_h5 = trained, is_h5
-        self.draft = Draft()
-        self._layers: Dict[Any, Layer] = {}  # those that several nodes may call, by class, configuration and weights
+        self.draft, self.is_h5, self._trained = draft, draft.is_h5, draft.trained
         self._arranged: Dict[Tuple[Tensor, Order], Value] = {}
-        self._owners: Dict[str, Node] = {}  # of trained parameters
         self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
-        self._inputs = {name: self._input(name, order) for name, order in orders.items()}
-
-    def _input(self, name: str, order: Order) -> Value:
-        shape = lengths_of(self.shapes.inputs[name], order)
-        return Value(self.draft.input(self.draft.unique(_clean(name)), shape), shape, order, source=name)
+        self._inputs = inputs
 
     # -- what Walk asks for
 
     def variable(self, node: Node) -> Any:
-        """An input layer's value; a parameter is its own output, whose array a row looks up."""
+        """The value of an input, or of an output of a composite; a parameter is its own output, whose array a row looks
+        up."""
+        if node.spec is not None:
+            self.node = node
+            return node.spec(self, *map(self.written, node.inputs))
         return self._inputs.get(node.name, Output(node))
 
     def stand_in(self, output: Output) -> Value:
@@ -124,7 +119,7 @@ class Writer(Walk):
     def name_of(self, weight: Weighted) -> str:
         """The name of the layer that has a weight."""
         variables = (node.name for node in self.graph.nodes([weight.source]) if node.op == "null")
-        return _clean(next(variables))
+        return clean(next(variables))
 
     def is_frozen(self, output: Output) -> bool:
         """Whether nothing of it is trained."""
@@ -153,10 +148,12 @@ class Writer(Walk):
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
         features = None if inputs[0].features is None else inputs[0].features.tobytes()
         key = (class_name, json.dumps(config), sources, part, features)
-        if not weights or key not in self._layers:
-            self._layers[key] = self._new(class_name, config, weights, part)
+        if not weights or key not in self.draft.layers:
+            self.draft.layers[key] = self._new(class_name, config, weights, part)
         tensors = [x.tensor for x in inputs]
-        out = self._called(self._layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape)
+        out = self._called(
+            self.draft.layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape
+        )
         return out if order is None else Value(out.tensor, out.shape, order)
 
     def operator(
@@ -165,7 +162,7 @@ class Writer(Walk):
         """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
         `class_name` has its module before it, if that is not numpy's."""
         check(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
-        name = self.draft.unique(_clean(self.node.name))
+        name = self.draft.unique(clean(self.node.name))
         module, _, class_name = class_name.rpartition(".")
         operator = f"{module or 'numpy'}.{class_name}"
         layer = self.draft.add(Layer(class_name, name, {"name": name, **config}, operator=operator, roles=[]))
@@ -186,7 +183,7 @@ class Writer(Walk):
         return Value(tensor, shape, order)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
-        named = next(map(self.name_of, weights.values()), _clean(self.node.name))
+        named = next(map(self.name_of, weights.values()), clean(self.node.name))
         name = self.draft.unique(f"{named}_{part}" if part else named)
         layout = {"data_format": "channels_last"} if LAYOUT.fullmatch(class_name) else {}
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
@@ -194,8 +191,8 @@ class Writer(Walk):
         is_complete = {role.name for role in roles} == weights.keys()
         check(is_complete, f"a {class_name} must have the weights of its row", got=weights)
         layer.config["trainable"] = self._is_trained(roles, weights)
-        arrays = {role.name: np.ascontiguousarray(weights[role.name].array, "float32") for role in roles}
-        return self.draft.add(layer, arrays)
+        layer.weights = [np.ascontiguousarray(weights[role.name].array, "float32") for role in roles]
+        return self.draft.add(layer)
 
     def _is_trained(self, roles: Sequence[Weight], weights: Mapping[str, Weighted]) -> bool:
         """Whether the layer's parameters are trained, which must be so for all or for none."""
@@ -204,13 +201,17 @@ class Writer(Walk):
         trained = names & self._trained
         rule = "a layer's parameters must be trained all or none"
         check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
-        for name in trained:
-            owner = self._owners.setdefault(name, self.node)
-            check(owner is self.node, f"a trained parameter must be one layer's; {name} is also {owner.name}'s")
+        self.own(trained, self.node)
         moved = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
         fits = moved or not trained or self.node.op == "RNN"
         check(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names
+
+    def own(self, trained: Collection[str], owner: Any) -> None:
+        """Note what trains parameters. Raises `ValueError` if something else does, too."""
+        for name in trained:
+            other = self.draft.owners.setdefault(name, owner)
+            check(other is owner, f"a trained parameter must be one layer's; {name} is also {other.name}'s")
 
     # -- orders of axes, and shapes
 
@@ -273,6 +274,6 @@ class Writer(Walk):
         return self.in_shape(x, lengths_of(target, (0, 1)), (0, 1))._replace(features=positions.ravel())
 
 
-def _clean(name: str) -> str:
+def clean(name: str) -> str:
     """A name that Keras takes for a layer: that of a parameter without its kind, or of an operator."""
     return re.sub(r"[^\w.-]", "_", ENDING.sub("", name)).lstrip("_") or "layer"

@@ -6,6 +6,7 @@ the node's output, or a list of such. An attribute that it does not read must ha
 
 from __future__ import annotations
 
+import itertools
 import math
 import traceback
 from dataclasses import replace
@@ -27,7 +28,7 @@ from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.operators import subgraph
 from mxsame.rewriting.sizes import specialize
 from mxsame.rewriting.windows import has_windows, is_channels_first, note_windows, windows_of
-from mxsame.scope import FORMAT, NOTE
+from mxsame.scope import FORMAT, NOTE, BlockCall
 from mxsame.validation import check
 
 # Operators whose output has elements of their data, and no others.
@@ -66,10 +67,23 @@ class Source(NamedTuple):
         return cls(net, inputs, dtype, types)
 
 
-def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> Tuple[Graph, Dict[str, int]]:
+class Composite(NamedTuple):
+    """A call of a block that a writer may write as a whole, in place of the operators between its inputs and
+    outputs."""
+
+    block: Any
+    inputs: List[Output]
+    outputs: List[Output]
+
+
+def graph_of(
+    source: Source, any_size: bool = False, trained: bool = False, composites: Optional[List[Composite]] = None
+) -> Tuple[Graph, Dict[str, int]]:
     """The graph of the net on the CPU, with its windows noted, and the axis of each input that is the batch. A graph
-    that is `trained` keeps its dropout."""
-    graph, _ = freeze(source.net, source.inputs, source.types, FORMAT)
+    that is `trained` keeps its dropout. The blocks that can be written as a whole are appended to `composites`, if that
+    is a list: a block after those in it."""
+    calls: Optional[List[BlockCall]] = None if composites is None else []
+    graph, structure = freeze(source.net, source.inputs, source.types, FORMAT, calls)
     graph.context = mx.cpu()
     for node in graph.nodes():
         if node.name in source.types:
@@ -83,6 +97,11 @@ def graph_of(source: Source, any_size: bool = False, trained: bool = False) -> T
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
     note_windows(graph, any_size)
+    ends = iter(graph.outputs[len(tracing.flatten(structure)) :])
+    for block, inputs, outputs in calls or ():
+        each = [list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs)]
+        composites.append(Composite(block, *each))  # type: ignore[union-attr]
+    del graph.outputs[len(tracing.flatten(structure)) :]
     return graph, batches
 
 

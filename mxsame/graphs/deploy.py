@@ -16,7 +16,7 @@ from mxsame.graphs import errors, files, tracing
 from mxsame.rewriting import bfloat16, prepare, simplify
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, protect
-from mxsame.scope import Target
+from mxsame.scope import BlockCall, Target
 from mxsame.tensors import operands
 from mxsame.tensors.difference import difference
 from mxsame.types import InputShape
@@ -307,17 +307,27 @@ class Deployed(mx.gluon.SymbolBlock):
 # ---- a net with the values of its parameters -----------------------------------------------------------------------
 
 
-def freeze(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any], target: Target) -> tuple[Graph, Any]:
+def freeze(
+    net: Any,
+    inputs: tracing.NetInputs,
+    types: Mapping[str, Any],
+    target: Target,
+    calls: Optional[list[BlockCall]] = None,
+) -> tuple[Graph, Any]:
     """Returns the graph of a net that runs on Symbols of these types, and how it nests its outputs.
 
     A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
-    be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`.
+    be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`. If `calls` is a list, the calls
+    of blocks are appended to it that can be written as a whole; the graph has their inputs and outputs as outputs, too,
+    after those of the net.
 
     Raises `TypeError` or `ValueError` for a net that cannot be traced, and for shapes that do not fit it.
     """
     variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
-    outputs = tracing.trace_net(net, inputs.structure, target).lower(variables, inputs.shapes.values()).outputs
-    symbol, parameters, shapes = tracing.group(outputs), net.collect_params(), [*inputs.shapes.values()]
+    trace = tracing.trace_net(net, inputs.structure, target, calls=calls)
+    ends = [[call.inputs, call.outputs] for call in calls or ()]
+    outputs, ends = trace._replace(outputs=[trace.outputs, ends]).lower(variables, inputs.shapes.values()).outputs
+    symbol, parameters, shapes = tracing.group([outputs, ends]), net.collect_params(), [*inputs.shapes.values()]
     errors.ShapeCheck(symbol, parameters).run(inputs.shapes, input_shape=shapes if shapes[1:] else shapes[0])
     context = tracing.contexts(parameters)[0]
     graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, casts=False)

@@ -24,7 +24,7 @@ from mxsame.plan import forced
 from mxsame.plan.choice import Decision
 from mxsame.rewriting import prepare
 from mxsame.rewriting.graph import Graph, Node, operators
-from mxsame.scope import ANY, Placeholder, Target, as_kind, building, target_of
+from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
@@ -166,10 +166,15 @@ def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
 
 
 def trace_net(
-    net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None, run: Optional[Any] = None
+    net: Any,
+    structure: Any,
+    target: Target = ANY,
+    is_np: Optional[bool] = None,
+    run: Optional[Any] = None,
+    calls: Optional[list[BlockCall]] = None,
 ) -> Trace:
     """Returns the net run on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is what runs
-    it, if it is called already."""
+    it, if it is called already. The calls of blocks in it that can be written as a whole are appended to `calls`."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
@@ -177,7 +182,7 @@ def trace_net(
     for parameter in parameters.values():
         tensors.update_variable(parameter)
     placeholders: list[Placeholder] = []
-    with building(target, placeholders), explain_symbols(structure):
+    with building(target, placeholders, calls=calls), explain_symbols(structure):
         outputs = (run or (net if _completes_calls(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # which are Symbols

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
 from mxsame.types import AxisPadding, ConvPadding
@@ -113,7 +113,7 @@ class Window(_Axis):
             return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
         if isinstance(self.padding, str):
             return arithmetic.split_same(size, self.effective_kernel_size, self.stride)
-        low, high = self.padding
+        low, high = cast(Tuple[int, int], self.padding)
         if self.ceil_mode:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
         return low, high
@@ -125,7 +125,7 @@ class Window(_Axis):
 
     def check_outputs(self, size: int, padding: Any) -> None:
         """Raises `ValueError`, which reports this padding, if an axis of this size has no output."""
-        pads = self.pads(size) if isinstance(self.padding, str) else self.padding
+        pads = self.pads(size) if isinstance(self.padding, str) else cast(Tuple[int, int], self.padding)
         arithmetic.count_outputs(size, self.effective_kernel_size, self.stride, pads, padding)
 
     def trimmed(self) -> Window:

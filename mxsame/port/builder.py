@@ -80,7 +80,7 @@ class Builder:
         values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
         check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
         refused: Dict[Tuple[str, int], List[str]] = {}  # the reasons, by the call
-        for layer, number, call in _sorted(model):
+        for layer, number, call in sorted_calls(model):
             if Tensor(layer.name, number) in values:
                 continue
             rule = f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}"
@@ -104,7 +104,8 @@ class Builder:
             if site.refusals:
                 refused[layer.name, number] = [reason(layer, full_path, error) for error in site.refusals]
             if number == 0 and isinstance(outputs[0], Value) and not known.outputs:
-                known.outputs, known.training = outputs, asked
+                known.training = asked
+            known.calls.setdefault(number, outputs)
             own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == site.name)
             known.blocks.update(dict.fromkeys(own))
             values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
@@ -203,7 +204,7 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence
     return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"
 
 
-def _sorted(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
+def sorted_calls(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
     """Returns the calls of all layers, each after those that it needs; of Keras 3 as it runs them, since a layer may
     take the mask of its input away."""
     calls = {

@@ -146,11 +146,12 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
     for option in ("sparse", "ragged") if class_name == "InputLayer" else ():
         check(not config.get(option), f"inputs must not be {option}; received the input {name!r}")
     if class_name in MODELS:
-        return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1))
+        return Layer(class_name, name, config, model=_model(class_name, config, version, depth + 1), entry=entry)
     if class_name == WRAPPER:
-        return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1))
+        return Layer(class_name, name, config, model=_wrapped(config["layer"], version, depth + 1), entry=entry)
     stored_as = "RNN" if entry["class_name"] == "RNN" else ""
-    return Layer(class_name, name, config, operator=_operator(entry, class_name, config, version), stored_as=stored_as)
+    operator = _operator(entry, class_name, config, version)
+    return Layer(class_name, name, config, operator=operator, stored_as=stored_as, entry=entry)
 
 
 def _number(value: Any) -> Any:

@@ -132,7 +132,7 @@ def from_keras(
         wanted = [path_of(name, list(paths_of(model))) for name in listed(outputs)] if outputs is not None else []
         model = cut(model, [outer for outer, *_ in wanted]) if wanted else model
         rank = _turned_rank(model, layout)
-        return Network(model, partial(_built, model, rank, rows, wanted, layout), rank)
+        return Network(model, partial(_built, model, rank, rows, wanted, layout), rank, wanted)
     except ValueError as error:
         if not rows.unsupported or getattr(error, "is_users", False):
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from mxsame.validation import InvalidValue, check, received
 
@@ -116,7 +116,8 @@ class Layer:
     and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
     for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `stored_as`
     is its class in the file, if the user has named another one, and `named` is whether that is by its name alone;
-    `after` are more layers, which the user has put after it.
+    `after` are more layers, which the user has put after it. `entry` is what the file has of it: its class, and its
+    whole configuration; empty if the file has none that is right.
     """
 
     class_name: str
@@ -130,6 +131,7 @@ class Layer:
     stored_as: str = ""
     named: bool = False
     after: Sequence[Layer] = ()
+    entry: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def wrapped(self) -> Optional[Layer]:

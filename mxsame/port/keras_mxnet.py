@@ -34,7 +34,7 @@ def settle(model: Model) -> None:
     the nearest element only."""
     model.source = None  # which another Keras would read otherwise
     for layer in model.walk():
-        config = layer.config
+        config, layer.entry = layer.config, {}
         if WINDOWS.fullmatch(layer.class_name) and str(config.get("padding")).lower() == "same":
             config["padding"] = arithmetic.KERAS_MXNET
         elif layer.class_name == "BatchNormalization":

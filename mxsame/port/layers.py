@@ -171,7 +171,7 @@ def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> Kn
     have channels first in it."""
     name = type(block).__name__
     kept = replace(layer, class_name=name, config={"name": layer.name}, operator=None, model=None, weights=[], roles=[])
-    kept.after, kept.stored_as = (), ""
+    kept.after, kept.stored_as, kept.entry = (), "", {}
     row = Row(partial(_called, block=block, rank=rank, contexts=contexts), AS_IT_IS, masks=TAKES, types=types.OWN)
     return Known(kept, block, is_users=True, row=row)
 

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -18,7 +31,7 @@ from mxsame.port.layers import NetworkLayer, owner_of, path_of, place_weights, r
 from mxsame.port.site import Known
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
-from mxsame.scope import deferred_in_trace, scope
+from mxsame.scope import deferred_in_trace, record_call, scope
 from mxsame.tensors import operands
 from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type
 
@@ -60,9 +73,15 @@ class Network(HybridBlock):
     ((None, 3), [Dense(128 -> 3, linear)])
     """
 
-    def __init__(self, description: Model, build: Callable[[Mapping[Path, Known]], Built], rank: int = 0):
+    def __init__(
+        self,
+        description: Model,
+        build: Callable[[Mapping[Path, Known]], Built],
+        rank: int = 0,
+        wanted: Sequence[Path] = (),
+    ):
         super().__init__(prefix="")
-        self.description, self._build, self.rank = description, build, rank
+        self.description, self._build, self.rank, self._wanted = description, build, rank, wanted
         self._take(build({}))
 
     def _take(self, built: Built) -> None:
@@ -92,6 +111,22 @@ class Network(HybridBlock):
     def custom(self) -> Dict[int, Any]:
         """The blocks of the user's, by the identity of their layers."""
         return {id(known.layer): known.block for known in self._known.values() if known.is_users}
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether it computes what the layers of its description do, with the weights that they have."""
+        is_outer = all(len(path) == 1 for path in self._wanted)
+        return not self.description.native and is_outer and len(self.outputs) == len(self.description.outputs)
+
+    def part(self, given: Collection[int], outputs: Sequence[int]) -> Part:
+        """Returns the steps that compute some values, by their keys, of those that are given."""
+        needed, steps, inputs = set(outputs).difference(given), [], {}
+        for step in reversed(self._steps):
+            if needed.intersection(step.outputs):
+                steps.append(step)
+                needed.update(set(step.inputs).difference(given))
+                inputs.update(dict.fromkeys(key for key in step.inputs if key in given))
+        return Part(steps[::-1], list(inputs), outputs)
 
     @property
     def transpositions(self) -> int:
@@ -250,7 +285,27 @@ class Network(HybridBlock):
         for _ in self._run(values):
             pass
         outputs = [values[key] for key in self._outputs]
+        if self.has_layers:
+            record_call(self, (x, *others), outputs)
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+class Part(HybridBlock):
+    """Steps of a network as a block: `inputs` and `outputs` are the keys of its arrays."""
+
+    def __init__(self, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int]):
+        super().__init__(prefix="")
+        self.inputs = inputs
+        self._steps, self._outputs = steps, outputs
+        for block in dict.fromkeys(step.block for step in steps):
+            self.register_child(block, block.name)
+
+    def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
+        values = dict(zip(self.inputs, arrays))
+        for step in self._steps:
+            out = step.block(*(values[key] for key in step.inputs))
+            values.update(zip(step.outputs, out if len(step.outputs) > 1 else [out]))
+        return [values[key] for key in self._outputs]
 
 
 def _check_names(steps: Sequence[Step]) -> None:

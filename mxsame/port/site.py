@@ -20,8 +20,8 @@ from mxsame.validation import check
 class Known:
     """What is known of a layer once it was called: its block, if it has weights, and the arguments that it was made
     with, `kept` if that was for another network; the blocks for calls with other arguments, which have the same
-    parameters; the row of a block that has taken its place; what holds of all its calls; `training` and the outputs of
-    its first call; and the blocks of all of its steps."""
+    parameters; the row of a block that has taken its place; what holds of all its calls; `training` of its first call;
+    the outputs of its calls, by their numbers; and the blocks of all of its steps."""
 
     layer: Layer
     block: Any = None
@@ -32,8 +32,14 @@ class Known:
     row: Any = None
     in_all_calls: Dict[str, Any] = field(default_factory=dict)
     training: Optional[bool] = None
-    outputs: Sequence[Value] = ()
+    calls: Dict[int, List[Any]] = field(default_factory=dict)
     blocks: Dict[Any, None] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> Sequence[Value]:
+        """The outputs of the first call, if they are tensors."""
+        outputs = self.calls.get(0, [])
+        return outputs if outputs and isinstance(outputs[0], Value) else []
 
     @property
     def output(self) -> Optional[Value]:
@@ -51,7 +57,7 @@ class Known:
     def again(self) -> Known:
         """Returns what remains of it for a network that is built anew around its block."""
         kept: Dict[str, Any] = {"variants": dict(self.variants), "in_all_calls": dict(self.in_all_calls)}
-        return replace(self, kept=True, outputs=(), blocks={}, **kept)
+        return replace(self, kept=True, calls={}, blocks={}, **kept)
 
     def at_first(self, what: str, value: Any) -> Any:
         """Returns what holds of the first call, and of all others."""

@@ -62,13 +62,15 @@ for _kind, _names in ARITHMETIC.items():
 
 @dataclass(eq=False)
 class Node:
-    """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files."""
+    """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files. A variable with a
+    `spec` is an output of what that describes, which a writer writes and MXNet does not run; its inputs are those."""
 
     op: str
     name: str
     inputs: List[Output] = field(default_factory=list)
     attrs: Dict[str, str] = field(default_factory=dict)
     more: Dict[str, Any] = field(default_factory=dict)  # other fields in the file, such as the graphs inside a loop
+    spec: Any = None
 
     @property
     def kind(self) -> str:
@@ -207,7 +209,7 @@ class Graph:
                 "op": node.op,
                 "name": node.name,
                 "attrs": self._variable(node) if node.op == "null" else node.attrs,
-                "inputs": [[number[source], index, 0] for source, index in node.inputs],
+                "inputs": [[number[source], index, 0] for source, index in node.inputs if node.op != "null"],
                 **node.more,
             }
             for node in nodes

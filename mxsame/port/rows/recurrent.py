@@ -136,7 +136,7 @@ def _with_time_first(
     """Returns the outputs of what is built for data (N, T, D), where the configurations may have time first."""
     orders = {bool(config.get("time_major", False)) for config in configs}
     if orders == {False}:
-        return built(x)  # type: ignore[no-any-return]
+        return built(x)
     is_plain = len(orders) == 1 and x.mask is None and not states
     check(is_plain, "time_major must be False with a mask or states; received time_major=True")
     site.steps.time_major |= site.steps.sources([x])

@@ -1,0 +1,162 @@
+"""Layers of a Keras model as the two formats have them: an archive has what Keras 3 writes, an .h5 file what tf.keras 2
+writes and Keras 3 reads, too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, NamedTuple
+
+from mxsame.padding import KERAS_MXNET
+from mxsame.port.description import Layer, LayerCall, function_name, type_name
+from mxsame.port.rows import row_of
+from mxsame.port.rows._shared import is_layer
+from mxsame.validation import check
+
+ANY = object()  # of a key that means nothing, whatever its value
+
+
+class Key(NamedTuple):
+    """A key of the configuration of some classes that one Keras does not know, and its value that changes nothing."""
+
+    classes: str
+    key: str
+    neutral: Any
+
+
+RECURRENT = "SimpleRNN|LSTM|GRU|RNN|ConvLSTM.D"
+OF_KERAS_2 = (
+    Key(".*", "batch_input_shape|input_length", ANY),
+    Key(".*", "time_major", False),
+    Key(f"{RECURRENT}|.*Cell", "implementation", ANY),
+    Key("(Depthwise|Separable)Conv.*|Conv.DTranspose", "groups", 1),
+    Key("SeparableConv.*", "kernel_(initializer|regularizer|constraint)", ANY),
+    Key("SpatialDropout.D", "trainable", ANY),
+    Key("SpatialDropout.D", "noise_shape", None),
+)
+OF_KERAS_3 = (
+    Key(f"{RECURRENT}|.*Cell|.*Attention", "seed", ANY),
+    Key(".*", "synchronized|renorm|rms_scaling|use_gate|pad_to_aspect_ratio|antialias", False),
+    Key(".*", "quantization_config|sliding_window|input_axes|output_axes", None),
+    Key(".*", "renorm_(clipping|momentum)", ANY),
+    Key("AlphaDropout", "noise_shape", None),
+    Key("CenterCrop|Random.*|Resizing|ZeroPadding1D", "data_format", "channels_last"),
+    Key("Resizing", "fill_(mode|value)", ANY),
+    Key("Conv3DTranspose", "dilation_rate", [1, 1, 1]),
+)
+ONLY = "Random(Brightness|Contrast|Crop|Height|Width)|.*>.*"  # that one Keras has, or each computes otherwise
+MISSING = {  # classes that the Keras of a file does not have, by whether it is an .h5 file
+    True: f"RMSNormalization|Adaptive.*Pooling.D|Group(ed)?QueryAttention|{ONLY}",
+    False: f"LocallyConnected.D|ThresholdedReLU|StackedRNNCells|SyncBatchNormalization|{ONLY}",
+}
+SWISH = ("silu", "swish")  # one function, whose name is the second in an .h5 file
+ACTIVATIONS = (  # that are one function in both: hard_sigmoid is not
+    *("elu", "exponential", "gelu", "linear", "mish", "relu", "selu", "sigmoid", "softmax", "softplus", "softsign"),
+    *("tanh", *SWISH),
+)
+PARTS = ("layer", "backward_layer", "cell", "cells")  # keys that have layers
+PACKAGES = {"initializer": "initializers", "regularizer": "regularizers", "constraint": "constraints"}
+FURTHER = ("query", "value", "key")  # arguments of a call, of which a file of tf.keras 2 has all but the first by name
+
+
+def entry_of(layer: Layer, version: int, is_h5: bool) -> Dict[str, Any]:
+    """Returns the class and the configuration that a file has of a layer of this version of Keras.
+
+    Raises `ValueError` if the format has no such layer."""
+    plain = {"class_name": layer.class_name, "config": layer.config}
+    is_named = layer.stored_as not in ("", "RNN")  # the user has named one of Keras's
+    entry = dict(plain if is_named or not layer.entry else layer.entry)
+    is_own = version == (2 if is_h5 else 3) and (is_h5 or "module" in entry)
+    if layer.class_name == "InputLayer":
+        return entry if is_own else _translated(entry, version, is_h5, "")
+    is_known = row_of(layer) is not None and layer.config.get("padding") != KERAS_MXNET and not layer.after
+    is_there = is_own or (layer.operator is None and not re.fullmatch(MISSING[is_h5], str(entry["class_name"])))
+    check(is_known and is_there, f"a file of Keras {2 if is_h5 else 3} has no such layer")
+    return entry if is_own and not (is_h5 and layer.operator is None) else _translated(entry, version, is_h5, "")
+
+
+def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> Dict[str, Any]:
+    """Returns an object of a configuration, and those in it, without the keys that a reader of the format lacks."""
+    class_name, config = str(entry["class_name"]), dict(entry["config"])
+    if class_name == "InputLayer":
+        shape = config.get("batch_shape", config.get("batch_input_shape"))
+        config = {"batch_input_shape" if is_h5 else "batch_shape": shape, "dtype": type_name(config.get("dtype"))}
+        return {"class_name": class_name, "config": config, **({} if is_h5 else _module("layers"))}
+    if version == 2 and not is_h5 and class_name in ("SimpleRNN", "LSTM", "GRU"):
+        config.setdefault("recurrent_activation", "hard_sigmoid") if class_name != "SimpleRNN" else None
+    unknown = (*OF_KERAS_2, *OF_KERAS_3) if is_h5 else OF_KERAS_2
+    for name in list(config):
+        for each in unknown:
+            if re.fullmatch(each.classes, class_name) and re.fullmatch(each.key, name):
+                value = config.pop(name)
+                value = list(value) if isinstance(value, tuple) else value
+                check(each.neutral is ANY or value in (each.neutral, None), f"{name} must be {each.neutral}",
+                      **{name: value})  # fmt: skip
+                break
+    if is_h5 and not config.get("zero_output_for_mask"):
+        config.pop("zero_output_for_mask", None)
+    if class_name == "MultiHeadAttention":  # which tf.keras 2 does without no more than Keras 3 does with them
+        shapes = {name: config.pop(name, None) for name in ("query_shape", "key_shape", "value_shape")}
+        config.update(shapes if is_h5 else {})
+    if class_name == "BatchNormalization" and isinstance(config.get("axis"), list):
+        (config["axis"],) = config["axis"]
+    fits = is_h5 or class_name != "SeparableConv1D" or config.get("padding") != "causal"
+    check(fits, "padding must not be causal in Keras 3", padding=config.get("padding"))
+    if class_name == "LeakyReLU":
+        before, after = ("negative_slope", "alpha") if is_h5 else ("alpha", "negative_slope")
+        config = {after if name == before else name: value for name, value in config.items()}
+    config = {name: _value(name, value, version, is_h5) for name, value in config.items()}
+    if is_h5:
+        known = {name: entry[name] for name in ("module", "registered_name") if name in entry and version == 2}
+        return {"class_name": class_name, "config": config, **known}
+    package = PACKAGES.get(key.rpartition("_")[2], "layers")
+    return {"class_name": class_name, "config": config, **_module(package)}
+
+
+def _module(package: str) -> Dict[str, Any]:
+    return {"module": f"keras.{package}", "registered_name": None}
+
+
+def _value(key: str, value: Any, version: int, is_h5: bool) -> Any:
+    """Returns a value of a configuration."""
+    is_own = version == (2 if is_h5 else 3)
+    if key == "dtype" and not is_own:
+        return type_name(value)
+    if key in ("activation", "recurrent_activation") and not is_own and not is_layer(value):
+        name = function_name(value)
+        check(name in (None, *ACTIVATIONS), f"{key} must be one of both Kerases", **{key: name})
+        return SWISH[is_h5] if name in SWISH else name
+    if isinstance(value, list) and key == "cells":
+        return [_translated(each, version, is_h5, key) for each in value]
+    if not isinstance(value, dict) or "class_name" not in value:
+        return value
+    if not isinstance(value.get("config"), dict):
+        return value
+    return _translated(value, version, is_h5, key)
+
+
+def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCall:
+    """Returns a call as the other format has it: an .h5 file has one argument, and others by their names; states of a
+    recurrent layer have a name in Keras 3."""
+    if version == (2 if is_h5 else 3):
+        return call
+    args, kwargs = list(call.args), {name: value for name, value in call.kwargs.items() if value is not None}
+    if is_h5 and len(args) > 1:
+        names = FURTHER if layer.class_name.endswith("Attention") else ("", "initial_state")
+        check(len(args) <= len(names), "arguments of a call must have names", args=len(args))
+        kwargs.update(zip(names[1 : len(args)], args[1:]))
+        args = args[:1]
+    if not is_h5 and re.fullmatch(f"{RECURRENT}|Bidirectional", layer.class_name) and isinstance(args[0], list):
+        (args[0], *states) = args[0]
+        kwargs.update({"initial_state": states} if states else {})
+    return LayerCall(tuple(args), kwargs)
+
+
+def with_trainable(entry: Dict[str, Any], value: bool) -> Dict[str, Any]:
+    """Returns an entry that is trained or not, with all layers in it."""
+    config = {**entry["config"], "trainable": value}
+    for name in (*PARTS, "layers"):
+        parts: List[Any] = config[name] if isinstance(config.get(name), list) else [config.get(name)]
+        changed = [with_trainable(each, value) if isinstance(each, dict) else each for each in parts]
+        if name in config:
+            config[name] = changed if isinstance(config[name], list) else changed[0]
+    return {**entry, "config": config}
