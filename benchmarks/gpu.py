@@ -20,7 +20,7 @@ from mxsame._mxnet import mx
 from mxsame.plan import STRATEGIES, TransposedWindow, exact_plans, strategies_for
 from mxsame.plan.strategies import Plan
 from mxsame.plan.windows import Windows
-from mxsame.planner import Workload, choose
+from mxsame.planner import Workload, fastest_plan
 
 SYMMETRIC, EXPLICIT = "symmetric", "explicit pad"
 TOLERANCE = {"float32": 2e-3, "float16": 2e-2}  # between plans, whose convolutions may run in TF32
@@ -185,7 +185,7 @@ def choice(row: dict) -> str:
     timed_here, (windows, work) = timed_plans(row), geometry(row)
     if not timed_here:
         return PLANNER
-    plan = choose(windows, work, ["native", *timed_here])
+    plan = fastest_plan(windows, work, ["native", *timed_here])
     return next(name for name, each in timed_here.items() if each.axes == plan.axes)
 
 

@@ -91,8 +91,8 @@ FORMAT = Target("format", "cpu")
 class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
     each that is lowered later, and a `BlockCall` for each block that a writer may write as a whole; else a
-    :class:`mxsame.planner.Decision`, if there is a list for them. A graph for every size that `is_only_graph` has no
-    other one next to it for sizes that it does not take."""
+    :class:`mxsame.planner.PlannedOperator`, if there is a list for them. A graph for every size that `is_only_graph`
+    has no other one next to it for sizes that it does not take."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None

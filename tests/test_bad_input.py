@@ -273,7 +273,10 @@ CONTRADICTIONS = [
     (lambda: plan.make_windows(8, (3,), (2,), (1,), ((0, 1),)), "one entry per axis; received size=8"),
     (lambda: plan.make_transposed_windows((8, 8), (3, 3), (2,), (1, 1), "same", None), r"per axis; .*strides=\(2,\)"),
     (lambda: planner.candidates([WINDOW], "conv"), "work must be a .*planner.Workload; received work='conv'"),
-    (lambda: planner.choose([], planner.Workload("conv")), r"windows must be a sequence of .*received windows=\[\]"),
+    (
+        lambda: planner.fastest_plan([], planner.Workload("conv")),
+        r"windows must be a sequence of .*received windows=\[\]",
+    ),
     (lambda: plan.exact_plans((8, 3), "conv"), r"windows must be a sequence of Window or .*windows=\(8, 3\)"),
     (lambda: planner.estimate(None, [WINDOW], planner.Workload("conv")), "plan must be a .*Plan; received plan=None"),
     (
@@ -281,10 +284,13 @@ CONTRADICTIONS = [
         r"plan must have one axis for each of the windows; received plan.axes=2, windows=1$",
     ),
     (
-        lambda: planner.choose([plan.Window(7, 3, 2)], planner.Workload("conv"), allowed=()),
+        lambda: planner.fastest_plan([plan.Window(7, 3, 2)], planner.Workload("conv"), allowed=()),
         r"allowed must have one that is exact for this layer \(native\); received allowed=\(\), input_size=\(7,\)",
     ),
-    (lambda: planner.choose([WINDOW] * 4, planner.Workload("conv")), "windows must be of 1, 2 or 3 axes.*windows=4$"),
+    (
+        lambda: planner.fastest_plan([WINDOW] * 4, planner.Workload("conv")),
+        "windows must be of 1, 2 or 3 axes.*windows=4$",
+    ),
     (lambda: plan.exact_plans([plan.Window(1, 3, 1, 1, (0, 0))], "conv"), "as long as the kernel.*size=1"),
     (lambda: plan.first_plan([plan.Window(2, 2, 3, 1, (1, 0), True)], "avg"), "no window without an element"),
     (lambda: plan.exact_plans([plan.TransposedWindow(1, 2, 1, 1, (1, 1))], "transposed"), "an element of the output"),
@@ -324,7 +330,7 @@ CONTRADICTIONS = [
     ),
     (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"input_shape must have a shape of one input at least; .*=\[None\]"),
     (lambda: mxsame.audit(nn.MaxPool2D(), {1: (1, 1, 2, 2)}), "input_shape must map names of inputs to shapes"),
-    (lambda: planner.choose([WINDOW], planner.Workload("conv"), None, []), "is_for_both must be True or False"),
+    (lambda: planner.fastest_plan([WINDOW], planner.Workload("conv"), None, []), "is_for_both must be True or False"),
     (lambda: mxsame.audit("a\0b", (1, 3)), r"net must be a file that can be read; received 'a\\x00b': .*null"),
     # nets
     *(

@@ -12,7 +12,7 @@ import pytest
 from mxsame import processor
 from mxsame.plan import TransposedWindow, Window, choice, exact_plans, force, gpu_costs
 from mxsame.plan.costs import CostInputs
-from mxsame.planner import Decision, GpuCosts, Workload, candidates, choose, estimate
+from mxsame.planner import GpuCosts, PlannedOperator, Workload, candidates, estimate, fastest_plan
 
 KINDS_OF_COPY = ("native", "slice", "concat", "kernel", "pad", "gather")
 FAMILIES = ("conv", "max", "avg", "avg with padding", "lp")
@@ -36,7 +36,7 @@ def transposed(size, kernel_size, stride, crop, rank=2):
 def chosen(windows, work):
     """The strategy that the plan comes from."""
     plans = exact_plans(tuple(windows), work.operator)
-    return next(strategy for strategy, plan in plans.items() if plan == choose(windows, work))
+    return next(strategy for strategy, plan in plans.items() if plan == fastest_plan(windows, work))
 
 
 def works(operator):
@@ -58,7 +58,7 @@ def test_a_choice_is_exact_and_estimates_grow_with_the_batch(operator):
         windows = square(size, kernel_size, stride, rank)
         plans = exact_plans(windows, operator).values()
         for work in works(operator):
-            plan = choose(windows, work)
+            plan = fastest_plan(windows, work)
             if rank == 3 and sum(plan.axes[0].pad_operator) and work.device == "cpu":  # shallow data
                 own = dataclasses.replace(plan.axes[0], pad=plan.axes[0].pad_operator[0], pad_operator=(0, 0))
                 plan = dataclasses.replace(plan, axes=(own, *plan.axes[1:]))
@@ -240,7 +240,7 @@ def test_transposed_convolutions_are_planned_as_all_others():
 
 
 def decision(*window, operator="conv", **work):
-    return Decision((Window(None, *window),) * 2, Workload(operator, **work), KINDS_OF_COPY, plan=None)
+    return PlannedOperator((Window(None, *window),) * 2, Workload(operator, **work), KINDS_OF_COPY, plan=None)
 
 
 def test_what_depends_on_the_size():
@@ -281,7 +281,7 @@ def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     """MXNet does not refuse an empty one."""
     windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
-    upward = Decision(windows, Workload("transposed"), ("native",), plan=None)
+    upward = PlannedOperator(windows, Workload("transposed"), ("native",), plan=None)
     assert upward.depends_on_size
     with pytest.raises(ValueError, match="padding must leave an element of the output"):
         upward.plan_for((1, 3, 1, 1))

@@ -21,7 +21,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.errors import ShapeCheck, explain_errors, explain_symbols, reason
 from mxsame.graphs.nesting import flatten as flatten, regroup as regroup
 from mxsame.plan import forced
-from mxsame.plan.choice import Decision
+from mxsame.plan.choice import PlannedOperator
 from mxsame.rewriting import prepare
 from mxsame.rewriting.graph import Graph, Node, operators
 from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
@@ -89,7 +89,7 @@ def is_traceable(net: Any) -> bool:
 class LoweredCall(NamedTuple):
     """The facts of a placeholder's function in a graph: how its operators run, the shapes of its data and output."""
 
-    decisions: list[Decision]
+    decisions: list[PlannedOperator]
     data_shape: Optional[tuple]
     output_shape: Optional[tuple]
 
@@ -123,7 +123,7 @@ class Trace(NamedTuple):
             given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
             lowered[variable.name] = symbol.as_nd_ndarray()
         for placeholder in self.placeholders:
-            decisions: list[Decision] = []
+            decisions: list[PlannedOperator] = []
             variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
             with building(self.target, decisions=decisions):
                 output = placeholder.lower(symbols).as_nd_ndarray()

@@ -23,7 +23,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, Spec, inputs_of
 from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, forced, strategies_for
-from mxsame.plan.choice import Decision, chosen
+from mxsame.plan.choice import PlannedOperator, chosen
 from mxsame.plan.exact import first_of
 from mxsame.plan.steps import StepContext
 from mxsame.plan.strategies import CHANNELS, WEIGHT
@@ -117,7 +117,7 @@ def choose_plan(
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape
-        decisions.append(Decision(windows, work, static, plan, inputs.channels_last))
+        decisions.append(PlannedOperator(windows, work, static, plan, inputs.channels_last))
     return plan
 
 

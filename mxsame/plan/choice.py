@@ -45,14 +45,14 @@ LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 BYTES_OF_BLOCK = onednn_blocks.LARGEST * 4  # of one element of the largest blocks
 
 
-class Decision(NamedTuple):
+class PlannedOperator(NamedTuple):
     """The choice of a plan for an operator of a graph, which can be made again for another shape of the data.
 
     `plan_for` returns all that the operator's part of the graph depends on: the plan and the channels.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work = (Window(8, 3, 2),), Workload("conv", 8, 3, 32)
-    >>> decision = Decision(windows, work, ("native", "slice"), choose(windows, work))
+    >>> decision = PlannedOperator(windows, work, ("native", "slice"), fastest_plan(windows, work))
     >>> decision.plan_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
     True
     """
@@ -78,7 +78,7 @@ class Decision(NamedTuple):
         """Returns the shape of the output for data of this shape.
 
         >>> from mxsame.plan import Window
-        >>> Decision((Window(8, 3, 2),), Workload("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
+        >>> PlannedOperator((Window(8, 3, 2),), Workload("conv", 8, 3, 32), (), None).output_shape((1, 3, 7))
         (1, 32, 4)
         """
         batch, *size = shape
@@ -100,7 +100,7 @@ class Decision(NamedTuple):
 
 
 @validation.check_arguments
-def choose(
+def fastest_plan(
     windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
 ) -> Plan:
     """Return the exact plan of the `allowed` strategies that is estimated to be the fastest; for a graph that
@@ -110,9 +110,9 @@ def choose(
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
-    >>> choose(windows, Workload("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
+    >>> fastest_plan(windows, Workload("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
     True
-    >>> choose(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
+    >>> fastest_plan(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
     windows, allowed = _checked(windows, work), checked_allowed(allowed, work.operator)
@@ -120,7 +120,7 @@ def choose(
 
 
 def chosen(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True) -> Plan:
-    """Returns what `choose` returns, for checked arguments."""
+    """Returns what `fastest_plan` returns, for checked arguments."""
     if forced() is not None or not plans_of(windows, work.operator, allowed):
         plan = choose_layout(first_of(windows, work.operator, allowed), windows, work)
     else:
