@@ -164,6 +164,18 @@ def test_arrays_in_memory_of_several_kinds(monkeypatch, scaled):
     assert entered == [mx.cpu()]
 
 
+def test_a_recurrent_layer_with_and_without_states():
+    net, x = running.initialized(mx.gluon.rnn.GRU(3, input_size=4)), normal(5, 2, 4)
+    calls = ((x,), (x, [normal(1, 2, 3)])) * 2
+    wanted = [[each.asnumpy() for each in tracing.flatten(net(*args))] for args in calls]
+    mxsame.hybridize(net)
+    for args, want in zip(calls, wanted):
+        got = tracing.flatten(net(*args))
+        assert len(got) == len(want)
+        for one, other in zip(got, want):
+            running.assert_equal(one, other)
+
+
 def test_what_is_true_for_gluon():
     net = ours()
     for active in ({"any": "thing"}, None):

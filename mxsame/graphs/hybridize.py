@@ -215,7 +215,7 @@ class GraphCache:
         if isinstance(self._net, tracing.Checked):
             self._net.check(*args)
         with self._lock:
-            call = tracing.Call.of(args, arrays)
+            call = tracing.Call.of(args, arrays, self._net)
             family = self._families.get(call.family)
             is_new = family is None or call.shapes not in family.signatures
             if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length

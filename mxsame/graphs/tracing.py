@@ -375,13 +375,15 @@ class Call(NamedTuple):
     target: Target
     strategy: Optional[str]  # of `mxsame.plan.force`
     amp: Optional[str]  # the type of `mxnet.contrib.amp`
+    skips_states: Optional[bool]  # of a recurrent layer of Gluon's, which returns states if it is given some
 
     @classmethod
-    def of(cls, args: tuple, arrays: Sequence[Any]) -> Call:
-        """Returns a call with these arrays, as autograd is now."""
+    def of(cls, args: tuple, arrays: Sequence[Any], net: Any = None) -> Call:
+        """Returns a call of a net with these arrays, as autograd is now."""
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
         structure = regroup(args, itertools.repeat(True))
-        return cls(structure, leaves, target_of(arrays[0]), forced(), operands.amp_type())
+        skips_states = getattr(net, "skip_states", None)
+        return cls(structure, leaves, target_of(arrays[0]), forced(), operands.amp_type(), skips_states)
 
     @property
     def shapes(self) -> tuple[tuple, ...]:
