@@ -117,3 +117,15 @@ def test_a_misspelled_argument_is_named(name, thing):
     if len(argument) > 4 and "Hybrid" not in name and ".plan" not in name:
         with pytest.raises(TypeError, match=f"{argument}x must be given as {argument}; received {argument}x=1"):
             thing(**{f"{argument}x": 1})
+
+
+def test_public_arguments_have_types():
+    """`tests/typed_calls.py` has calls that mypy accepts, and calls that it refuses."""
+    parameters = [
+        (name, parameter)
+        for name, thing in PUBLIC
+        if "Hybrid" not in name  # whose arguments are Gluon's
+        for parameter in inspect.signature(thing).parameters.values()
+    ]
+    untyped = [f"{name}: {each}" for name, each in parameters if each.annotation in ("Any", each.empty)]
+    assert len(parameters) > 400 and not untyped
