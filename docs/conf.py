@@ -154,8 +154,16 @@ def types_without_a_page(app: Sphinx, env: Any, node: nodes.Element, text: nodes
     return text if node is not None else None
 
 
+def names_of_several_types(app: Sphinx, doctree: nodes.document) -> None:
+    """In a signature, `Written` may be either of two classes: it is text, not a link."""
+    for link in list(doctree.findall(addnodes.pending_xref)):
+        if link.get("reftarget") == "Written":
+            link.replace_self(link.children)
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", downloads)
+    app.connect("doctree-read", names_of_several_types)
     app.connect("missing-reference", types_without_a_page)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("sphinx-click-process-description", examples)
