@@ -77,7 +77,7 @@ GRAPHS = {
         WEIGHT,
         "Convolution clip",
     ),
-    "not of a minimum below 0": (lambda F, x, p: F.relu(F.minimum(x, -1)), {}, "_minimum_scalar relu"),
+    "not of a minimum below 0": (lambda F, x, p: F.relu(F.minimum(x, -2)), {}, "_minimum_scalar relu"),
     "transposes that cancel out": (lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST), {}, "clip"),
     "a transpose after a constant": (
         lambda F, x, p: moved(F, F.broadcast_mul(moved(F, F.relu(x)), p["map"]), FIRST),
