@@ -1,5 +1,5 @@
-"""Every case of the table in every way, forward and gradients, compared with the oracle; of the ways in float64, and of
-those with channels last, each case has one."""
+"""Every case of the table in the ways that differ the most, and in some of the others, forward and gradients, compared
+with the oracle."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from ways import WAYS, check
 import mxsame
 from mxsame.graphs.hybridize import GraphCache
 
-FLOAT64 = ("operator", "symbol, with_shapes", "symbol, dynamic", "net.hybridize()")
-LAST = ("operator", "symbol, dynamic", "layer", "net.hybridize()")
+ALWAYS = ("operator", "symbol, dynamic", "layer", "net.hybridize()", "mxsame.hybridize", "mxsame.hybridize, at once")
+ALWAYS += ("mxsame.deploy",)
+IN_TURN = (  # (way, type, whether channels are last); of each row, a case has one
+    [(way, "float32", False) for way in ("operator, mx.np", "symbol, with_shapes", "symbol, input_size")],
+    [(way, "float32", False) for way in ("net.hybridize(), static", "net.hybridize(), inference")],
+    [(way, "float64", False) for way in ("operator", "symbol, with_shapes", "symbol, dynamic", "net.hybridize()")],
+    [(way, "float32", True) for way in ("operator", "symbol, dynamic", "layer", "net.hybridize()")],
+)
 
 
 def combinations(number):
     """(way, type, whether channels are last) for the case of this number."""
-    in_float32 = WAYS.keys() - {"net.hybridize(), static_alloc"}  # "static" has it, too
-    yield from ((way, "float32", False) for way in WAYS if way in in_float32)
-    yield FLOAT64[number % 4], "float64", False
-    yield LAST[number // 4 % 4], "float32", True
+    yield from ((way, "float32", False) for way in ALWAYS)
+    yield from (row[number // divisor % len(row)] for divisor, row in enumerate(IN_TURN, 1))
 
 
 TABLE = {
@@ -43,6 +47,7 @@ def test_the_eighth_call_of_a_size(case):
     assert check(case, "mxsame.hybridize", calls=GraphCache.PATIENCE)
 
 
-def test_every_layer_is_run_by_the_table():
+def test_every_layer_and_every_way_is_run_by_the_table():
+    assert WAYS.keys() - {way for _, way, _, _ in TABLE.values()} == {"net.hybridize(), static_alloc"}  # "static" is so
     layers = set(mxsame.nn.__all__) - {"HybridBlock", "HybridSequential"}
     assert {type(running.layer(case)).__name__ for case in CASES} == layers
