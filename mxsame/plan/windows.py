@@ -124,8 +124,9 @@ class Window(_Axis):
         return (size + low + high - self.effective_kernel_size) // self.stride + 1
 
     def check_outputs(self, size: int, padding: Any) -> None:
-        """Raises `ValueError`, which reports this padding, if an axis of this size has no output."""
-        pads = self.pads(size) if isinstance(self.padding, str) else cast(Tuple[int, int], self.padding)
+        """Raises `ValueError`, which reports this padding, if an axis of this size has no output, or a negative pad."""
+        given = self.padding
+        pads = self.pads(size) if isinstance(given, str) else validation.pads_of_axis("padding", given)
         arithmetic.count_outputs(size, self.effective_kernel_size, self.stride, pads, padding)
 
     def trimmed(self) -> Window:
