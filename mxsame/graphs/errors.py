@@ -25,6 +25,8 @@ SHAPES = (  # what an operator needs, what it gets, and a sentence of that
     ),
     (r"expected (\[.*?\])", r"got (\[.*?\])", "{} takes an array of the shape {} there, and gets {}"),
 )
+SHAPE = "net must run on data of this shape"
+RESHAPES = ("Reshape", "reshape")
 TYPES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
 
 
@@ -67,14 +69,9 @@ def explain_errors(**given: Any) -> Iterator[None]:
         raise validation.InvalidValue(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
 
 
-SHAPE = "net must run on data of this shape"
-RESHAPES = ("Reshape", "reshape")
-
-
 class ShapeCheck:
-    """What is to be compared before a graph runs on data of other shapes than before: a batch norm of MXNet's takes
-    parameters of another length, and a reshape makes an array of another number of elements, and both read past the
-    end. `parameters` are the net's, by name."""
+    """The check of shapes that MXNet does not make for a graph over a net's parameters, by name: its batch norm reads
+    past the end of parameters that are too short, and its reshape past the end of an array of fewer elements."""
 
     def __init__(self, symbol: Any, parameters: Mapping[str, Any]):
         graph, self._parameters = Graph.of(symbol, {}, {}), parameters
@@ -89,20 +86,20 @@ class ShapeCheck:
         with explain_errors(**given):
             known = {name: shape for name, shape in shapes.items() if name in names}
             arguments, outputs, auxiliary = self._symbol.infer_shape_partial(**known)
+        rule = f"{SHAPE}; {validation.received(**given)}"
         for name, needed in zip((*names, *states), (*arguments, *auxiliary)):
             own = self._parameters[name].shape if name in self._parameters else None
-            fits = not _is_complete(own) or not _is_complete(needed) or own == needed
-            validation.check(
-                fits, f"{SHAPE}; {validation.received(**given)}; {name} is {own}, and this data needs {needed}"
-            )
+            fits = own == needed or not _are_known(own, needed)
+            validation.check(fits, f"{rule}; {name} is {own}, and this data needs {needed}")
         pairs = iter(outputs[self._first :])
         for node, before, after in zip(self._reshapes, pairs, pairs):
-            fits = not _is_complete(before) or not _is_complete(after) or math.prod(before) == math.prod(after)
-            validation.check(fits, f"{SHAPE}; {validation.received(**given)}; {node.name} makes {after} of {before}")
+            fits = not _are_known(before, after) or math.prod(before) == math.prod(after)
+            validation.check(fits, f"{rule}; {node.name} makes {after} of {before}")
 
 
-def _is_complete(shape: Any) -> bool:
-    return bool(shape) and all(length > 0 for length in shape)
+def _are_known(*shapes: Any) -> bool:
+    """Returns whether all lengths of these shapes are known."""
+    return all(shape and min(shape) > 0 for shape in shapes)
 
 
 @contextlib.contextmanager
