@@ -72,6 +72,7 @@ EXACT = """
 # infinities, NaN, negative zeros
 3 4 wild: Discretization([0., 1.])(x)
 3 4 wild: ReLU(0.5, 0.1, 0.25)(x)
+3 4 wild: ThresholdedReLU(0.25)(x)
 3 4 wild: ReLU(negative_slope=0.1, threshold=0.5)(x)
 4 3 wild: tf.argmax(x, 1) - tf.argmin(x, 1)
 # axes that are negative, listed, in no order; numbers that are not the default's

@@ -95,7 +95,7 @@ OF_LAYERS: Dict[str, Callable[[Site], Tuple[str, Dict[str, Any]]]] = {  # the ac
         "leaky_relu", {"negative_slope": site.number("negative_slope", site.number("alpha", 0.3))}
     ),
     "ELU": lambda site: ("elu", {"alpha": site.number("alpha", 1.0)}),
-    "ThresholdedReLU": lambda site: ("threshold", {"threshold": site.number("theta", 1.0)}),
+    "ThresholdedReLU": lambda site: ("relu", relu_arguments(site, {"threshold": site.number("theta", 1.0)})),
 }  # fmt: skip
 
 
