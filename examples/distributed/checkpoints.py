@@ -1,7 +1,7 @@
-"""Checkpoints: folders that are there whole or not at all.
+"""Checkpoints: folders that are complete or absent.
 
-A checkpoint is written under another name, brought to the disk, and renamed, which a file system does whole or not at
-all. So what has the name of a checkpoint is one, whenever the writer is killed.
+A checkpoint is written under another name, synced to the disk, and renamed, which is atomic. So a folder with the name
+of a checkpoint is complete, whenever the writer is killed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ WRITING = ".writing"
 
 @contextmanager
 def written(folder: Path, step: int, keep: int = 2) -> Iterator[Path]:
-    """A folder to write a checkpoint's files to, which is the checkpoint of this step once the block is left.
+    """Yields a folder for the files of a checkpoint, which becomes the checkpoint of this step at the end of the block.
 
-    The newest `keep` remain. A block that raises leaves the checkpoints as they were.
+    The newest `keep` checkpoints remain. If the block raises, the checkpoints stay as they were.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -48,22 +48,22 @@ def written(folder: Path, step: int, keep: int = 2) -> Iterator[Path]:
 
 
 def all_of(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, from the oldest to the newest."""
+    """Returns the checkpoints of a folder, the oldest first."""
     return sorted(path for path in folder.glob("step-*") if PATTERN.fullmatch(path.name))
 
 
 def newest(folder: Path) -> Path | None:
-    """The last checkpoint; None where there is none yet."""
+    """Returns the last checkpoint; None if there is none."""
     return next(reversed(all_of(folder)), None)
 
 
 def step_of(checkpoint: Path) -> int:
-    """How many steps had been done."""
+    """Returns the number of steps before a checkpoint."""
     return int(PATTERN.fullmatch(checkpoint.name).group(1))
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+    """Syncs a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

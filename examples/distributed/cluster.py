@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import logging
 import os
+import signal
 import socket
+import sys
 from typing import Any, Callable, Iterator
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use; it reads this when it starts
-
+# Ray reads these when it is imported or starts.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report its use
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # `lines` raises the first; it would print the others
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a warning about GPUs, which nothing here uses
 
 import ray
 
 import server
 
 PASSED_ON = ("MXNET_", "DMLC_", "PS_")  # environment variables that MXNet reads in each of its processes
+STARTS = 3  # Ray gives up after 30 s, which a busy machine may need for its processes
+DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
 class Failed(Exception):
-    """A process died, raised, or did nothing for too long; the message names it and says why."""
+    """A process died, raised an error, or did nothing for too long; the message names it and the reason."""
 
 
 def start(cpus: int) -> None:
-    """Start Ray with so many CPUs, or connect to the cluster of RAY_ADDRESS."""
+    """Starts Ray with this number of CPUs, or connects to the cluster of RAY_ADDRESS, unless Ray is running."""
+    if ray.is_initialized():
+        return
     if "RAY_ADDRESS" in os.environ:
         ray.init()
-    else:
-        ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="warning")
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it would print that processes authenticate themselves by a token
+    for attempt in range(STARTS):
+        try:
+            ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="error")
+            return
+        except Exception as error:  # of no type of its own
+            ray.shutdown()
+            if attempt + 1 == STARTS or "timed out" not in str(error):
+                raise Failed(f"Ray did not start: {error}") from error
+
+
+def stop() -> None:
+    """Stops Ray, or disconnects from the cluster. Does nothing if Ray is not running."""
+    ray.shutdown()
+
+
+def end_with_ray() -> None:
+    """Makes sure that this process ends when it exits, and when Ray ends. Call it after the import of MXNet.
+
+    At exit MXNet waits for its threads, which may take forever. So the process exits before MXNet's handlers run, and
+    on Linux it is killed with its parent, which is Ray's daemon of this machine.
+    """
+    atexit.register(os._exit, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 @ray.remote
@@ -34,16 +68,17 @@ class Process:
     """The scheduler, a server or a worker of MXNet's parameter server."""
 
     def address(self) -> tuple[str, int]:
-        """This machine's, with a port that is free."""
+        """Returns the address of this machine, and a free port."""
         with socket.socket() as opened:
             opened.bind(("", 0))
             return ray.util.get_node_ip_address(), opened.getsockname()[1]
 
     def prepare(self, environment: dict[str, str]) -> None:
-        """Set what MXNet reads when it is imported, which the arguments of `run` may do."""
+        """Sets what MXNet reads when it is imported, which unpickling the arguments of `run` may do."""
         os.environ.update(environment, DMLC_NODE_HOST=ray.util.get_node_ip_address())
 
     def run(self, program: Callable[..., Iterator[str] | None], *arguments: Any) -> Iterator[str]:
+        end_with_ray()
         yield from program(*arguments) or ()
 
 
@@ -55,7 +90,7 @@ def run(
     cpus: int = 1,
     patience: float = 300,
 ) -> Iterator[str]:
-    """Run a program in each worker of a parameter server, and yield the lines of all until the workers have finished.
+    """Runs a program in each worker of a parameter server, and yields the lines of all until the workers have finished.
 
     Parameters
     ----------
@@ -65,12 +100,12 @@ def run(
     cpus : int
         CPUs of each worker, which are also the threads it uses.
     patience : float
-        Seconds in which some line must come. MXNet itself waits without end for a process that is gone.
+        Seconds from one line of any process to the next. MXNet itself waits forever for a process that is gone.
 
     Raises
     ------
     Failed
-        As soon as a process has failed; all others are ended then.
+        As soon as a process fails. All others are killed.
     """
     names = [
         "scheduler",
@@ -100,7 +135,7 @@ def run(
 
 
 def lines(running: dict[ray.ObjectRefGenerator, str], patience: float) -> Iterator[str]:
-    """What processes yield, until all workers have finished."""
+    """Yields what the processes yield, until all workers have finished."""
     last = "its start"
     while any(name.startswith("worker") for name in running.values()):
         ready, _ = ray.wait(list(running), timeout=patience)

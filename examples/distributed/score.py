@@ -1,88 +1,152 @@
-"""Scores a collection of pictures with a deployed network, by Ray Data: any number of machines, results in Parquet.
+"""Scores a collection of pictures with a deployed network, on any number of machines, into Parquet files.
 
     python examples/distributed/score.py --network run/network --pictures folder --out scores --actors 2
     python examples/distributed/score.py --network run/network --pictures pictures.npy --out scores --actors 2
 
-`--network` is what `mxsame.deploy(net, shape).export(path)` wrote, as train.py does. Each actor is a process with a
-network of its own. One that dies is replaced, and what it had not finished is done again. The folder of results gets
-its name when all is there, each key once. With RAY_ADDRESS the actors run on that cluster, whose machines must all
-reach the files.
+`--network` is what `mxsame.deploy(net, shape).export(path)` wrote, as train.py does. Each actor of Ray is a process
+with a network of its own; one that dies is replaced. An interrupted run continues when the same command is run again.
+The folder of results gets its name when it is complete, with each key once. With RAY_ADDRESS the actors run on that
+cluster, whose machines must all reach the files.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
+import hashlib
+import json
 import os
-import shutil
 import sys
+import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import pyarrow.parquet
-import ray
-from PIL import Image
 
+import checkpoints
 import cluster
 from pictures import in_channels_first
 
-KEY, PICTURE, LABEL, SCORES = "key", "picture", "label", "scores"
+KEY, LABEL, SCORES, ERROR = "key", "label", "scores", "error"
 ENDINGS = ["png", "jpg", "jpeg", "bmp"]
+FACTS = "_facts.json"  # readers of Parquet ignore names with an underscore
+PART = "{:06d}.parquet"
+BATCHES = 16  # of a part
+TRIES = 4  # of a part, if the actors that score it die
 
 
 class Scorer:
     """An actor: a deployed network, called with batches of one size, so that it is one graph."""
 
-    def __init__(self, network: str, batch_size: int, array: str | None):
+    def __init__(self, network: str, batch_size: int, pictures: Path, shape: tuple[int, ...], skip_broken: bool):
         import mxsame  # noqa: F401  (first: it prepares the import of MXNet, here and not in the process that starts)
         from mxnet import gluon, nd
 
+        cluster.end_with_ray()
         self.as_input, self.batch_size, self.optimized = nd.array, batch_size, False
-        self.array = None if array is None else np.load(array, mmap_mode="r")
+        self.shape, self.skip_broken = shape, skip_broken
+        self.read = of_file if pictures.is_dir() else array_of(pictures).__getitem__
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about types, of every file
             self.net = gluon.SymbolBlock.imports(f"{network}-symbol.json", ["data"], f"{network}-0000.params")
 
-    def __call__(self, rows: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Rows of keys, and of pictures where they are files', to rows of keys, labels and scores."""
-        keys = rows[KEY]
-        data = np.asarray(self.array[keys], np.float32) if PICTURE not in rows else in_channels_first(rows[PICTURE])
-        padded = np.zeros((self.batch_size, *data.shape[1:]), np.float32)
-        padded[: len(keys)] = data
-        inputs = self.as_input(padded)
+    def write(self, part: Path, keys: np.ndarray) -> int:
+        """Scores the pictures of these keys into a file, which is complete or absent; returns their number."""
+        batches = [keys[start : start + self.batch_size] for start in range(0, len(keys), self.batch_size)]
+        draft = part.with_name(part.name + checkpoints.WRITING)
+        pyarrow.parquet.write_table(pyarrow.concat_tables(map(self.scored, batches)), draft)
+        checkpoints.sync(draft)
+        os.rename(draft, part)
+        return len(keys)
+
+    def scored(self, keys: np.ndarray) -> pyarrow.Table:
+        """Returns a row for each key: label and scores, or the reason why the picture cannot be read."""
+        data = np.zeros((self.batch_size, *self.shape), np.float32)
+        errors = [self.error(key, place) for key, place in zip(keys, data)]
+        is_broken = np.array([error is not None for error in errors])
+        scores = self.outputs(data)[: len(keys)]
+        labels = pyarrow.array(scores.argmax(axis=1), mask=is_broken)
+        rows = [None if broken else row for broken, row in zip(is_broken, scores)]
+        columns = {
+            KEY: pyarrow.array(keys),
+            LABEL: labels,
+            SCORES: pyarrow.array(rows, pyarrow.list_(pyarrow.float32())),
+            ERROR: pyarrow.array(errors, pyarrow.string()),
+        }
+        return pyarrow.table(columns)
+
+    def error(self, key: Any, place: np.ndarray) -> str | None:
+        """Copies a picture into a row of the batch; returns the reason if it cannot be read."""
+        try:
+            picture = self.read(key)
+            if picture.shape != self.shape:
+                raise ValueError(f"its shape is {picture.shape}, and that of the first picture {self.shape}")
+        except Exception as error:  # Pillow's decoders raise errors of many types
+            reason = f"{type(error).__name__}: {error}"
+            if not self.skip_broken:
+                rule = f"pictures must be readable; received {str(key)!r}, {reason}"
+                raise ValueError(f"{rule}; --skip-broken leaves such pictures out") from None
+            return reason
+        place[:] = picture
+        return None
+
+    def outputs(self, data: np.ndarray) -> np.ndarray:
+        inputs = self.as_input(data)
         if not self.optimized:  # files hold the graph before oneDNN fuses its operators
             self.net.optimize_for(inputs, backend="MKLDNN")
             self.optimized = True
-        scores = self.net(inputs).asnumpy()[: len(keys)]
-        return {KEY: keys, LABEL: scores.argmax(axis=1), SCORES: list(scores)}
+        return self.net(inputs).asnumpy()
 
 
-def read(pictures: Path) -> tuple[Any, np.ndarray, tuple[int, ...]]:
-    """Rows for `Scorer`, their keys in order, and the shape of each picture.
+# -- the pictures
 
-    Keys are the numbers of an array file's pictures, or the paths of a folder's.
-    """
+
+def of_file(path: str) -> np.ndarray:
+    """Returns the picture of a file, (3, H, W) in 0..1."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return in_channels_first(np.asarray(image.convert("RGB"))[None])[0]
+
+
+def array_of(path: Path) -> np.ndarray:
+    """Returns the pictures of an .npy file, which are read when they are used."""
+    try:
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"pictures must be a complete .npy file; received {str(path)!r}: {error}") from None
+
+
+def keys_of(pictures: Path) -> np.ndarray:
+    """Returns the indices of the pictures of an array, or the sorted paths of those of a folder."""
     if pictures.is_dir():
-        paths = sorted(path for path in pictures.rglob("*") if path.suffix[1:].lower() in ENDINGS)
+        paths = sorted(str(path) for path in pictures.rglob("*") if path.suffix[1:].lower() in ENDINGS)
         if not paths:
             raise ValueError(f"pictures must be a folder with {', '.join(ENDINGS)}; received {str(pictures)!r}")
-        sizes = {Image.open(path).size for path in paths}
-        if len(sizes) > 1:
-            raise ValueError(f"pictures must have one size; received (width, height) of {sorted(sizes)}")
-        width, height = sizes.pop()
-        rows = ray.data.read_images([str(path) for path in paths], mode="RGB", include_paths=True)
-        named = rows.map_batches(lambda batch: {KEY: batch["path"], PICTURE: batch["image"]}, zero_copy_batch=True)
-        return named, np.array([str(path) for path in paths]), (3, height, width)
+        return np.array(paths)
     if pictures.suffix != ".npy":
         raise ValueError(f"pictures must be an .npy file or a folder; received {str(pictures)!r}")
-    array = np.load(pictures, mmap_mode="r")
-    return ray.data.range(len(array)).rename_columns({"id": KEY}), np.arange(len(array)), array.shape[1:]
+    return np.arange(len(array_of(pictures)))
+
+
+def shape_of(pictures: Path, keys: np.ndarray) -> tuple[int, ...]:
+    """Returns the shape that each picture must have: that of the first one whose header can be read."""
+    from PIL import Image
+
+    if not pictures.is_dir():
+        return array_of(pictures).shape[1:]
+    for path in keys:
+        try:
+            width, height = Image.open(path).size
+            return 3, height, width
+        except Exception:  # an actor says why, if nobody asks to skip it
+            continue
+    raise ValueError(f"pictures must be readable; received {str(pictures)!r} with none that is")
 
 
 def check_shape(network: Path, shape: tuple[int, ...]) -> None:
-    """Raise unless the network takes pictures of this shape."""
+    """Raises an error unless the network takes pictures of this shape."""
     import mxsame  # noqa: F401  (first: it prepares the import of MXNet)
     from mxnet import base, symbol
 
@@ -93,10 +157,25 @@ def check_shape(network: Path, shape: tuple[int, ...]) -> None:
         raise ValueError(f"pictures must have the shape that {network} takes; received {shape}: {reason}") from None
 
 
+# -- the run
+
+
+class Result(NamedTuple):
+    count: int  # of pictures with scores
+    broken: dict[Any, str]  # those without, and why
+
+
 def score(
-    network: Path, pictures: Path, out: Path, actors: int = 2, batch_size: int = 64, scorer: type = Scorer
-) -> int:
-    """Write the scores of all pictures, and return how many there are.
+    network: Path,
+    pictures: Path,
+    out: Path,
+    actors: int = 2,
+    batch_size: int = 64,
+    skip_broken: bool = False,
+    progress: Callable[[str], object] = lambda line: None,
+    scorer: type = Scorer,
+) -> Result:
+    """Writes the scores of all pictures, or of those that an interrupted call has left.
 
     Parameters
     ----------
@@ -106,6 +185,18 @@ def score(
         An .npy file, (N, \\*shape), or a folder of pictures of one size, which the network gets as (3, H, W) in 0..1.
     out : path
         A folder of Parquet files, whose names in order have the rows in order of their keys.
+    actors, batch_size : int
+    skip_broken : bool
+        A picture that cannot be read has a row with a null label, null scores, and the reason as its error.
+    progress : callable
+        Called with a line for each part that is done.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, before Ray starts; or if a picture cannot be read, unless `skip_broken`.
+    cluster.Failed
+        If the actors that score a part die again and again.
     """
     if out.exists():
         raise ValueError(f"out must not exist yet; received out={str(out)!r}")
@@ -113,33 +204,103 @@ def score(
     missing = [name for name in (f"{network}-symbol.json", f"{network}-0000.params") if not Path(name).is_file()]
     if missing:
         raise ValueError(f"network must be the path of a deployed network's files; there is no {missing[0]}")
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
-    context.execution_options.preserve_order = True
-    rows, keys, shape = read(pictures)
+    keys = keys_of(pictures)
+    shape = shape_of(pictures, keys)
     check_shape(network, shape)
-    draft = out.with_name(out.name + ".writing")
-    shutil.rmtree(draft, ignore_errors=True)
-    scored = rows.map_batches(
-        scorer,
-        fn_constructor_args=(str(network), batch_size, None if pictures.is_dir() else str(pictures)),
-        batch_size=batch_size,
-        compute=ray.data.ActorPoolStrategy(size=actors),
-        num_cpus=1,  # Ray also makes it the number of OpenMP's threads
-    )
-    scored.write_parquet(str(draft))
-    keys_written = np.concatenate([table[KEY].to_numpy() for table in tables(draft, [KEY])])
-    if not np.array_equal(keys_written, keys):
-        raise RuntimeError(
-            f"{len(keys)} keys should be written, each once and in order; found {len(keys_written)} in {draft}"
-        )
+    draft = out.with_name(out.name + checkpoints.WRITING)
+    begin(draft, facts(network, pictures, keys, batch_size))
+    size = BATCHES * batch_size
+    parts = {
+        draft / PART.format(number): keys[start : start + size]
+        for number, start in enumerate(range(0, len(keys), size))
+    }
+    left = {part: its for part, its in parts.items() if not part.exists()}
+    if len(left) < len(parts):
+        progress(f"continues: {len(keys) - sum(map(len, left.values()))} of {len(keys)} pictures are done")
+    run(scorer, (str(network), batch_size, pictures, shape, skip_broken), actors, left, len(keys), progress)
+    written = [(table[KEY].to_pylist(), table[ERROR].to_pylist()) for table in tables(draft, [KEY, ERROR])]
+    if [key for part, _ in written for key in part] != keys.tolist():
+        found = sum(len(part) for part, _ in written)
+        raise RuntimeError(f"{len(keys)} keys should be written, each once and in order; found {found} in {draft}")
     os.rename(draft, out)
-    return len(keys)
+    broken = {key: error for part in written for key, error in zip(*part) if error is not None}
+    return Result(len(keys) - len(broken), broken)
 
 
-def tables(folder: Path, columns: list[str] | None = None) -> list[Any]:
-    """The tables of a folder of results, in order."""
+def facts(network: Path, pictures: Path, keys: np.ndarray, batch_size: int) -> dict[str, Any]:
+    """Returns what a run must have in common with the one that it continues."""
+    digest = hashlib.sha256()
+    for name in (f"{network}-symbol.json", f"{network}-0000.params"):
+        digest.update(Path(name).read_bytes())
+    changed = None if pictures.is_dir() else pictures.stat().st_mtime_ns
+    return {
+        "network": digest.hexdigest(),
+        "pictures": [str(pictures), changed, hashlib.sha256("\n".join(map(str, keys)).encode()).hexdigest()],
+        "batch_size": batch_size,
+    }
+
+
+def begin(draft: Path, expected: dict[str, Any]) -> None:
+    """Makes the folder of a run, or checks that it belongs to the same run."""
+    draft.mkdir(parents=True, exist_ok=True)
+    if not (draft / FACTS).exists():
+        unfinished = draft / (FACTS + checkpoints.WRITING)
+        unfinished.write_text(json.dumps(expected, indent=1) + "\n", encoding="utf-8")
+        os.rename(unfinished, draft / FACTS)
+    for name, value in json.loads((draft / FACTS).read_text(encoding="utf-8")).items():
+        if value != expected[name]:
+            raise ValueError(
+                f"{name} must be as in the interrupted run; received another than that of {draft}. "
+                "Remove that folder to start anew"
+            )
+
+
+def run(
+    scorer: type, settings: tuple, count: int, parts: dict[Path, np.ndarray], total: int, progress: Callable
+) -> None:
+    """Lets actors write the parts; each takes the next one when it has finished one."""
+    if not parts:
+        return
+    import ray
+
+    cluster.start(count + 1)
+    remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=TRIES - 1)(scorer)  # one CPU: one OpenMP thread
+    actors = [remote.options(scheduling_strategy="SPREAD").remote(*settings) for _ in range(min(count, len(parts)))]
+    waiting, began = iter(parts), time.perf_counter()
+    done = before = total - sum(map(len, parts.values()))
+    running = {}
+    try:
+        for actor, part in zip(actors, waiting):
+            running[actor.write.remote(part, parts[part])] = actor, part
+        while running:
+            (ready, *_), _ = ray.wait(list(running))
+            actor, part = running.pop(ready)
+            done += written(ready, parts[part])
+            progress(f"{done}/{total} pictures, {(done - before) / (time.perf_counter() - began):.0f} pictures/s")
+            for following in waiting:
+                running[actor.write.remote(following, parts[following])] = actor, following
+                break
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def written(part: Any, keys: np.ndarray) -> int:
+    """Returns the number of pictures that an actor has written to a part; raises the error that it has raised."""
+    import ray
+
+    try:
+        return ray.get(part)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from (None if isinstance(error.cause, ValueError) else error)
+    except ray.exceptions.RayActorError as error:
+        if error.actor_init_failed:
+            raise cluster.Failed(f"an actor did not start: {str(error).strip().splitlines()[-1]}") from error
+        raise cluster.Failed(f"{TRIES} actors died while they scored {keys[0]} to {keys[-1]}") from None
+
+
+def tables(folder: Path, columns: list[str] | None = None) -> list[pyarrow.Table]:
+    """Returns the tables of a folder of results, in order."""
     return [pyarrow.parquet.read_table(path, columns=columns) for path in sorted(folder.glob("*.parquet"))]
 
 
@@ -150,18 +311,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="a new folder, for Parquet files")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--skip-broken", action="store_true", help="list pictures that cannot be read, and go on")
     options = parser.parse_args(arguments)
     for name in ("actors", "batch_size"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1; received {getattr(options, name)}")
-    cluster.start(options.actors + 1)  # one for the tasks that read and write
     try:
-        count = score(options.network, options.pictures, options.out, options.actors, options.batch_size)
-    except ValueError as error:
+        result = score(**vars(options), progress=lambda line: print(line, flush=True))
+    except (ValueError, cluster.Failed) as error:
         sys.exit(f"score: {error}")
+    except KeyboardInterrupt:
+        sys.exit("score: interrupted; the same command continues")
     finally:
-        ray.shutdown()
-    print(f"{count} pictures scored: {options.out}")
+        cluster.stop()
+    for key, reason in result.broken.items():
+        print(f"left out: {key}: {reason}")
+    print(f"{result.count} pictures scored: {options.out}")
 
 
 if __name__ == "__main__":

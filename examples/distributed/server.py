@@ -1,8 +1,8 @@
 """The scheduler and the servers of MXNet's parameter server, which here also save and load the state of the optimizer.
 
-Where servers update the weights, momentum and all other state of the optimizer are theirs, and MXNet gives workers no
-way to save them. `import mxnet` in such a process serves at once, until the end, and accepts one command: a pickled
-optimizer. Here MXNet is imported as in a worker first, and two commands are added, as JSON: save, load.
+If servers update the weights, they hold the momentum and all other state of the optimizer, and MXNet gives workers no
+way to save it. In the process of a server, `import mxnet` serves at once until the end, and accepts one command: a
+pickled optimizer. Here MXNet is first imported as in a worker, and two commands are added, as JSON: save, load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTROLLER = 0  # the number of the one command that MXNet gives to Python
 
 
 def serve() -> None:
-    """Run this process as what DMLC_ROLE says, scheduler or server, until all workers have finished."""
+    """Runs this process in the role of DMLC_ROLE, scheduler or server, until all workers have finished."""
     role = os.environ.pop("DMLC_ROLE")
     import mxsame  # noqa: F401  (first: it prepares the import of MXNet)
     from mxnet import kvstore
@@ -43,7 +43,7 @@ def serve() -> None:
 
 
 def command(store: Any, body: bytes) -> None:
-    """What a worker has sent: an optimizer, pickled by MXNet, or a command of `send`."""
+    """Executes what a worker has sent: an optimizer, pickled by MXNet, or a command of `send`."""
     if not body.startswith(b"{"):  # as no pickle of an object does
         store.set_optimizer(pickle.loads(body))
         return
@@ -56,5 +56,5 @@ def command(store: Any, body: bytes) -> None:
 
 
 def send(store: Any, name: str, folder: os.PathLike) -> None:
-    """Have every server save its state of the optimizer to a folder, or load it; returns when all have."""
+    """Makes every server save its state of the optimizer to a folder, or load it; returns when all have."""
     store._send_command_to_servers(CONTROLLER, json.dumps({"command": name, "folder": str(Path(folder).absolute())}))

@@ -3,8 +3,8 @@
     python examples/distributed/train.py --out run                              # in this process
     python examples/distributed/train.py --out run --workers 2 --servers 1
 
-Each worker computes the gradient of its part of every batch; servers add them up. A run that is started again goes on
-from its last checkpoint. The network comes from a file of a Keras model, or from a function of a module. With
+Each worker computes the gradient of its part of every batch; servers add them up. A run that is started again
+continues from its last checkpoint. The network comes from a file of a Keras model, or from a function of a module. With
 RAY_ADDRESS the processes run on that cluster, whose machines must all reach `--out`.
 """
 
@@ -30,14 +30,14 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     add("--epochs", type=int, default=2)
     add("--batch-size", type=int, default=64, help="of all workers together")
     add("--optimizer", choices=("sgd", "adam"), default="sgd", help="sgd has momentum 0.9")
-    add("--learning-rate", type=float, default=0.05, help="at first; it falls to 0 along a cosine")
+    add("--learning-rate", type=float, default=0.05, help="of the first step; it falls to 0 along a cosine")
     add("--checkpoint-every", type=int, default=50, metavar="STEPS")
     add("--seed", type=int, default=0)
     add("--workers", type=int, default=1, help="1 needs neither servers nor Ray")
     add("--servers", type=int, default=1)
     add("--update-on", choices=("servers", "workers"), default="servers", help="who updates the weights")
     add("--cpus", type=int, default=1, help="of each worker")
-    add("--restarts", type=int, default=0, help="how often all start anew after one has failed")
+    add("--restarts", type=int, default=0, help="how often all processes start again after one has failed")
     add("--patience", type=float, default=300.0, help="seconds that a step, or the start of the cluster, may take")
     options = parser.parse_args(arguments)
     for name in POSITIVE:

@@ -28,7 +28,7 @@ ENDINGS = (".h5", ".hdf5", ".keras", ".json")
 
 
 def network(source: str, pictures: np.ndarray) -> gluon.HybridBlock:
-    """A Keras model's file, or MODULE:FUNCTION that returns a network; (N, C, H, W) to probabilities of classes."""
+    """Returns the network of a Keras model file or of MODULE:FUNCTION; (N, C, H, W) to probabilities of classes."""
     if source.endswith(ENDINGS):
         net = mxsame.from_keras(source, layout="NCHW")
     else:
@@ -44,7 +44,7 @@ def network(source: str, pictures: np.ndarray) -> gluon.HybridBlock:
 
 
 def stripes_network() -> gluon.HybridBlock:
-    """A small network as one would write it in Keras: SAME, strides, batch norm, softmax."""
+    """Returns a small network as written in Keras: SAME, strides, batch norm, softmax."""
     net = mxsame.nn.HybridSequential()
     for channels in (16, 32, 64):
         net.add(mxsame.nn.Conv2D(channels, 3, strides=2, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
@@ -54,7 +54,7 @@ def stripes_network() -> gluon.HybridBlock:
 
 
 def losses_of(probabilities: nd.NDArray, labels: nd.NDArray) -> nd.NDArray:
-    """Keras's sparse_categorical_crossentropy, (N, classes) and (N,) to (N,)."""
+    """Computes Keras's sparse_categorical_crossentropy, (N, classes) and (N,) to (N,)."""
     return -nd.log(nd.clip(nd.pick(probabilities, labels), EPSILON, 1 - EPSILON))
 
 
@@ -67,7 +67,7 @@ class Data(NamedTuple):
 
 
 def read(path: str | None, seed: int) -> tuple[Data, Data]:
-    """For training and for evaluation: an .npz file as Keras's data sets, (N, H, W, C) or (N, H, W); or generated."""
+    """Reads the data for training and evaluation from an .npz file, (N, H, W, C) or (N, H, W); or generates it."""
     if path is None:
         return Data(*stripes(1024, seed)), Data(*stripes(256, seed + 1))
     with np.load(path, allow_pickle=False) as file:
@@ -78,7 +78,7 @@ def read(path: str | None, seed: int) -> tuple[Data, Data]:
 
 
 def part(size: int, step: int, batch_size: int, seed: int, rank: int, workers: int) -> np.ndarray:
-    """Which of `size` pictures a worker takes in a step; all workers together take the batch that one would.
+    """Returns which of `size` pictures a worker takes in a step; all workers together take the batch of one process.
 
     >>> whole = part(100, 7, batch_size=6, seed=0, rank=0, workers=1)
     >>> list(whole) == [*part(100, 7, 6, 0, 0, workers=2), *part(100, 7, 6, 0, 1, workers=2)]
@@ -95,10 +95,10 @@ def part(size: int, step: int, batch_size: int, seed: int, rank: int, workers: i
 
 
 class Trainer(gluon.Trainer):
-    """Gluon's, which can also save its state where servers update the weights: see server.py."""
+    """Gluon's trainer, which can also save its state if servers update the weights: see server.py."""
 
     def join(self) -> None:
-        """Give the servers the optimizer, and all workers the weights of the first."""
+        """Sends the optimizer to the servers, and the weights of the first worker to all."""
         if not self._kv_initialized:
             self._init_kvstore()
         if self._params_to_init:
@@ -120,12 +120,12 @@ class Trainer(gluon.Trainer):
 
 
 def joined() -> Any:
-    """The store that all workers share; None in a process by itself."""
+    """Returns the store that all workers share; None in a single process."""
     return kvstore.create("dist_sync") if "DMLC_PS_ROOT_URI" in os.environ else None
 
 
 def agree(store: Any, name: str, value: int) -> None:
-    """Raise unless this worker has the first one's number. The key is one that no parameter has."""
+    """Raises an error unless this worker has the number of the first worker, sent with a key that no parameter has."""
     shared = nd.array([value], dtype="float64")
     store.broadcast(UNUSED_KEY, shared.copy(), shared)
     if shared.asscalar() != value:
@@ -176,7 +176,7 @@ class Run:
         return Path(self.options.out, "checkpoints")
 
     def facts(self) -> dict:
-        """What a run must have in common with the one that wrote its checkpoint."""
+        """Returns what a run must have in common with the one that wrote its checkpoint."""
         names = ("network", "data", "epochs", "batch_size", "optimizer", "learning_rate", "seed")
         on_servers = self.store is not None and self.options.update_on == "servers"
         return {
@@ -185,7 +185,7 @@ class Run:
         }
 
     def resume(self) -> None:
-        """Go on from the last checkpoint if there is one."""
+        """Continues from the last checkpoint if there is one."""
         checkpoint = checkpoints.newest(self.folder)
         if self.store:
             agree(self.store, "last checkpoint", checkpoints.step_of(checkpoint) if checkpoint else 0)
@@ -202,7 +202,7 @@ class Run:
         self.step = checkpoints.step_of(checkpoint)
 
     def save(self) -> None:
-        """Write a checkpoint. Servers change nothing meanwhile: they wait for this worker's next gradient."""
+        """Writes a checkpoint. Servers change nothing meanwhile: they wait for the next gradient of this worker."""
         nd.waitall()
         with checkpoints.written(self.folder, self.step) as folder:
             self.net.save_parameters(str(folder / "network.params"))
@@ -212,7 +212,7 @@ class Run:
     # -- steps
 
     def advance(self) -> float:
-        """One step; the mean loss of this worker's pictures."""
+        """Runs one step; returns the mean loss of the pictures of this worker."""
         seed, batch_size = self.options.seed, self.options.batch_size
         mine = part(len(self.train.pictures), self.step, batch_size, seed, self.rank, self.workers)
         # MXNet's random numbers cannot be saved, so each step starts them anew: a run that resumes draws the same.
@@ -226,7 +226,7 @@ class Run:
         return float(losses.mean().asscalar())
 
     def evaluate(self) -> tuple[float, float]:
-        """Mean loss and accuracy over the pictures for evaluation."""
+        """Returns the mean loss and the accuracy over the pictures for evaluation."""
         loss = right = 0.0
         for pictures, labels in batches(self.test, self.options.batch_size):
             probabilities = self.net(nd.array(pictures))
@@ -241,7 +241,7 @@ def batches(data: Data, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def train(options: Any) -> Iterator[str]:
-    """All epochs, from the last checkpoint on. The first worker evaluates, writes and yields lines about it."""
+    """Runs all epochs from the last checkpoint on. The first worker evaluates, writes and yields lines about it."""
     run = Run(options, joined())
     run.resume()
     first, is_first = run.step, run.rank == 0
