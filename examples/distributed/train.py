@@ -52,18 +52,25 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parsed(arguments)
-    if options.workers == 1:
-        try:
+    try:
+        if options.workers == 1:
             for line in training.train(options):
                 print(line, flush=True)
-        except ValueError as error:
-            sys.exit(f"train: ValueError: {error}")
-        return
+        else:
+            train_workers(options)
+    except ValueError as error:
+        sys.exit(f"train: ValueError: {error}")
+    except KeyboardInterrupt:
+        sys.exit("train: interrupted; the same command continues from the last checkpoint")
+
+
+def train_workers(options: argparse.Namespace) -> None:
+    """Trains in processes of Ray, which start again after a failure as often as the options allow."""
     import cluster
 
-    cluster.start(1 + options.servers + options.workers * options.cpus)
     for attempt in range(options.restarts + 1):
         try:
+            cluster.start(1 + options.servers + options.workers * options.cpus)
             settings = (options.workers, options.servers, options.cpus, options.patience)
             for line in cluster.run(training.train, options, *settings):
                 print(line, flush=True)
