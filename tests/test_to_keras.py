@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from importlib import metadata
 from pathlib import Path
 
@@ -355,6 +356,73 @@ def test_ten_steps_of_training_are_equal(case, tmp_path, made):
     assert difference(got, want) < (1e-3 if is_unbiased else 1e-4)
 
 
+def of_applications(keras):
+    network = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, weights=None, pooling="avg", include_top=False)
+    return network, {"layout": "NCHW"}, (8, 3, 32, 32), lambda x: x
+
+
+def transformer(keras):
+    layers = keras.layers
+    data = keras.Input((7,), dtype="int32")
+    x = layers.Embedding(11, 8)(data)
+    x = layers.LayerNormalization()(x + layers.Dropout(0.0)(layers.MultiHeadAttention(2, 4)(x, x)))
+    x = layers.LayerNormalization()(layers.Add()([x, layers.EinsumDense("abc,cd->abd", (None, 8), bias_axes="d")(x)]))
+    indices = lambda x: np.floor(np.abs(x) * 3) % 11  # noqa: E731
+    return keras.Model(data, layers.GlobalAveragePooling1D()(x)), {}, (8, 7), indices
+
+
+IN_KERAS = [(of_applications, ".h5", 0), (transformer, ".h5", 10), (transformer, ".keras", 0)]  # steps there
+
+
+@pytest.mark.keras
+@pytest.mark.parametrize(("network", "end", "steps"), IN_KERAS)
+def test_a_network_of_keras_is_tuned_here_and_there(network, end, steps, tmp_path, made):
+    """Frozen in part, and with a head of Gluon's: ten steps here, and more in both."""
+    import tensorflow as tf
+
+    if end != ending():
+        pytest.skip("tf.keras 2 reads no archive, and Keras 3 no call with several arguments from an .h5 file")
+    tf.keras.utils.set_random_seed(0)
+    set_default("channels_last")
+    model, how, shape, data_of = network(tf.keras)
+    net, file = mxsame.from_keras(model, **how), tmp_path / f"net{end}"
+    for layer in list(net)[:4]:
+        layer.trainable = False
+    tuned = chain(net, nn.Dense(3, activation="tanh"))
+    tuned[1].initialize()
+    data = [data_of(x) for x in (arrays_of(shape, batch=8 + number)[0] for number in range(21))]
+    tuned(mx.nd.array(data[0]))
+    trainer = mx.gluon.Trainer(tuned.collect_params(), "sgd", {"learning_rate": 0.01})
+
+    def step(x):
+        with mx.autograd.record():
+            loss = (tuned(mx.nd.array(x)) ** 2).sum() / len(x)
+        loss.backward()
+        trainer.step(1)
+        return float(loss.asscalar())
+
+    for x in data[:10]:
+        step(x)
+    mxsame.to_keras(tuned, file, shape)
+    there, optimizer = loaded(file), tf.keras.optimizers.SGD(0.01)
+    assert (
+        not Counter(type(each).__name__ for each in model.layers)
+        - Counter(type(each).__name__ for each in there.layers)
+        - Counter(TFOpLambda=9)
+    )
+    assert [layer.name for layer in net if layer.parameters and not layer.trainable] == [
+        layer.name for layer in there.layers if layer.weights and not layer.trainable
+    ]
+    compare_live(tuned, file, [data[-1]], made[0])
+    for x in data[10 : 10 + steps]:
+        with tf.GradientTape() as tape:
+            theirs = tf.reduce_sum(there(x.transpose(made[0].orders[0]), training=True) ** 2) / len(x)
+        optimizer.apply_gradients(zip(tape.gradient(theirs, there.trainable_weights), there.trainable_weights))
+        assert step(x) == pytest.approx(float(theirs), rel=1e-3)
+    compare = called(there, made[0], [data[-1]], training=False)[0], tuned(mx.nd.array(data[-1])).asnumpy()
+    assert difference(*compare) < 1e-3
+
+
 @pytest.mark.keras
 def test_the_page_fine_tunes_a_residual_network(tmp_path, monkeypatch):
     page = Path(__file__).parent.parent.joinpath("docs", "how-to", "leave.md").read_text(encoding="utf-8")
@@ -416,7 +484,15 @@ def is_in(after, before):
     """Whether a configuration has no more and no other values, those of layers in it among them."""
     if isinstance(after, dict) and isinstance(before, dict):
         return all(name in before and is_in(value, before[name]) for name, value in after.items())
-    return after == before
+    return after == before or [after] == before
+
+
+def frozen_and_extended(net):
+    """Half of its layers do not train, and there are operators of Gluon after it."""
+    layers = list(net)
+    for layer in layers[: len(layers) // 2]:
+        layer.trainable = False
+    return Own(lambda F, *args: [F.relu(x) - 1 for x in keras_recording.listed(args[-1](*args[:-1]))], net)
 
 
 @pytest.mark.filterwarnings("ignore:layer .* does no")
@@ -437,7 +513,7 @@ def test_a_network_of_keras_leaves_as_it_came(recorded, keras, network, ending, 
 @pytest.mark.keras
 @pytest.mark.filterwarnings("ignore:layer .* does no", "ignore:You are using a softmax over axis")
 @pytest.mark.parametrize("network", keras_recording.names())
-@pytest.mark.parametrize("way", ["its format", "the other format", "operators"])
+@pytest.mark.parametrize("way", ["its format", "extended", "the other format", "operators"])
 def test_a_network_of_keras_gives_there_what_it_gave(recorded, network, way, tmp_path, monkeypatch, made):
     """As the layers that it was, in both formats, and as any other graph of MXNet; with every weight bit by bit."""
     keras = "keras2" if (ending() == ".h5") == (way != "the other format") else "keras3"
@@ -448,12 +524,17 @@ def test_a_network_of_keras_gives_there_what_it_gave(recorded, network, way, tmp
         monkeypatch.setattr(Network, "has_layers", False)
     source, given, want = recording(recorded, keras, network, ending())
     net, file = mxsame.from_keras(source), tmp_path / f"net{ending()}"
+    if way == "extended":
+        net, want = frozen_and_extended(net), [np.maximum(array, 0) - 1 for array in want]
     try:
         mxsame.to_keras(net, file, [array.shape for array in given])
     except ValueError as error:
         assert network in refused, error
         return
     assert network not in refused
+    if way in ("its format", "extended"):
+        before, after = (Counter(layer.class_name for layer in read(str(each)).walk()) for each in (source, file))
+        assert not before - after - Counter(InputLayer=99)
     if as_read and (network.endswith("channels_first") or (keras, network) == ("keras2", "normalizations")):
         return  # TensorFlow computes convolutions with channels first wrongly on CPUs; it cannot load its own file
     set_default("channels_last" if as_read else "channels_first")

@@ -63,7 +63,8 @@ class Splicer:
 
     def __init__(self, w: Writer, network: Network, write: WriteBlock):
         self._w, self._network, self._write = w, network, write
-        self._values: Dict[int, Value] = {}  # what was written for the values of the network, by their keys
+        self._values: Dict[int, Value] = {}  # what was written first for the values of the network, by their keys
+        self._keys: Dict[Tensor, Tuple[int, Value]] = {}  # the values that tensors of the file are
         self._tensors: Dict[Tuple[Path, Tensor], Tensor] = {}
         self._reasons: List[str] = []
 
@@ -85,7 +86,8 @@ class Splicer:
         if isinstance(value, values.Value):
             self._w.draft.shapes.setdefault(written, value.shape)
             if value.pads is None:
-                self._values.setdefault(value.key, Value(written, value.shape, value.keras_order))
+                self._keys[written] = value.key, Value(written, value.shape, value.keras_order)
+                self._values.setdefault(*self._keys[written])
 
     def _model(self, model: Model, path: Path) -> None:
         """Write the calls of a model's layers."""
@@ -139,11 +141,12 @@ class Splicer:
         is_plain = all(isinstance(x, values.Value) and x.mask is None and x.pads is None for x in found)
         if not is_plain or not all(x.dtype == "float32" for x in found):
             raise reason
-        if found[0].key not in self._values:
-            part = self._network.part(self._values.keys(), [x.key for x in found])
-            written = self._write(self._w.draft, part, [self._values[key] for key in part.inputs])
+        given = {**self._values, **dict(self._keys[tensor] for tensor in call.tensors() if tensor in self._keys)}
+        if found[0].key not in given:
+            part = self._network.part(given.keys(), [x.key for x in found])
+            written = self._write(self._w.draft, part, [given[key] for key in part.inputs])
         else:  # nothing is computed
-            written = [self._values[x.key] for x in found]
+            written = [given[x.key] for x in found]
         return [self._w.arranged(x, value.keras_order).tensor for x, value in zip(written, found)]
 
 

@@ -140,6 +140,8 @@ def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCa
     if version == (2 if is_h5 else 3):
         return call
     args, kwargs = list(call.args), {name: value for name, value in call.kwargs.items() if value is not None}
+    if layer.class_name.startswith("Random"):  # Keras 3 writes True, and does as the model is called
+        kwargs.pop("training", None)
     if is_h5 and len(args) > 1:
         names = FURTHER if layer.class_name.endswith("Attention") else ("", "initial_state")
         check(len(args) <= len(names), "arguments of a call must have names", args=len(args))
