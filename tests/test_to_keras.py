@@ -532,7 +532,7 @@ def test_a_network_of_keras_gives_there_what_it_gave(recorded, network, way, tmp
         assert network in refused, error
         return
     assert network not in refused
-    if way in ("its format", "extended"):
+    if way == "its format" or (way == "extended" and network != "noise"):  # which is nothing at inference
         before, after = (Counter(layer.class_name for layer in read(str(each)).walk()) for each in (source, file))
         passed_on = Counter(Identity=1, TFOpLambda=1)  # an input that is an output, too, has no layer between
         assert not before - after - Counter(InputLayer=99) - (passed_on if way == "extended" else Counter())
