@@ -16,7 +16,7 @@ nox.options.sessions = [
     *("processors", "oracle", "tests-3.8", "tests-3.13"),  # README's command has run the whole suite, on one Python
 ]
 if "MXSAME_DAY" in os.environ:
-    OTHERS = ("gluon", "tests-3.12", "runtimes", "tests-3.10", "tests-3.9")
+    OTHERS = ("tests-3.12", "runtimes", "tests-3.10", "gluon", "tests-3.9")
     nox.options.sessions += ["mutations", OTHERS[int(os.environ["MXSAME_DAY"]) % len(OTHERS)]]
 nox.options.reuse_existing_virtualenvs = False
 nox.options.default_venv_backend = "venv"  # virtualenv no longer brings a pip for Python 3.8
