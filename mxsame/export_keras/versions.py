@@ -98,7 +98,9 @@ def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> D
         shapes = {name: config.pop(name, None) for name in ("query_shape", "key_shape", "value_shape")}
         config.update(shapes if is_h5 else {})
     if class_name == "BatchNormalization" and isinstance(config.get("axis"), list):
-        (config["axis"],) = config["axis"]
+        axes = config["axis"]
+        check(is_h5 or len(axes) == 1, "axis must be one axis in Keras 3", axis=axes)
+        config["axis"] = axes if len(axes) > 1 else axes[0]
     fits = is_h5 or class_name != "SeparableConv1D" or config.get("padding") != "causal"
     check(fits, "padding must not be causal in Keras 3", padding=config.get("padding"))
     if class_name == "LeakyReLU":
