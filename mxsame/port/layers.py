@@ -50,8 +50,8 @@ class NetworkLayer:
     parameters : list
         Its weights, of Gluon's class `Parameter`, and those of all layers of a nested model.
     trainable : bool
-        Whether any of its weights is trained. It can be set, as in Keras: weights that are not trained have no
-        gradients, and a batch norm then uses its moving statistics.
+        Whether any of its weights is trained; without such weights, what was set. It can be set, as in Keras: weights
+        that are not trained have no gradients, and a batch norm then uses its moving statistics.
     """
 
     def __init__(self, net: Any, path: Path):
@@ -98,20 +98,34 @@ class NetworkLayer:
 
     @property
     def trainable(self) -> bool:
-        return any(parameter.grad_req != "null" for parameter in self.parameters)
+        return is_trained(self._known)
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        value = flag("trainable", value)
-        for known in self._known:
-            for parameter in _trained(known):
-                parameter.grad_req = "write" if value else "null"
-            for block in _batch_norms(known.block):
-                _gluon.use_global_stats(block, not value or known.training is False)
-        _gluon.drop_graph(self._net)
+        train(self._net, self._known, value)
 
     def __repr__(self) -> str:
         return f"<layer {self.name!r} ({self.class_name}): {', '.join(map(repr, self.blocks)) or 'no block'}>"
+
+
+def is_trained(layers: Sequence[Known]) -> bool:
+    """Returns whether any weight of these layers is trained, or without weights, whether they may be."""
+    parameters = [parameter for known in layers for parameter in _trained(known)]
+    if parameters:
+        return any(parameter.grad_req != "null" for parameter in parameters)
+    return all(known.layer.trainable if known.trainable is None else known.trainable for known in layers)
+
+
+def train(net: Any, layers: Iterable[Known], value: bool) -> None:
+    """Let the weights of these layers of a network be trained, or not."""
+    value = flag("trainable", value)
+    for known in layers:
+        known.trainable = value
+        for parameter in _trained(known):
+            parameter.grad_req = "write" if value else "null"
+        for block in _batch_norms(known.block):
+            _gluon.use_global_stats(block, not value or known.training is False)
+    _gluon.drop_graph(net)
 
 
 def _trained(known: Known) -> List[Any]:

@@ -27,7 +27,7 @@ from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.cutting import Path
 from mxsame.port.description import Layer, Model
-from mxsame.port.layers import NetworkLayer, owner_of, path_of, place_weights, replaced, summary
+from mxsame.port.layers import NetworkLayer, is_trained, owner_of, path_of, place_weights, replaced, summary, train
 from mxsame.port.site import Known
 from mxsame.port.steps import Step
 from mxsame.port.values import Value
@@ -58,6 +58,8 @@ class Network(HybridBlock):
         How many times the data itself changes its order of axes.
     rank : int
         How many axes arrays have that the network has with channels first, and Keras with channels last; 0 for none.
+    trainable : bool
+        Whether any layer is trained. It can be set, for all layers, as in Keras.
 
     Notes
     -----
@@ -133,6 +135,14 @@ class Network(HybridBlock):
         return sum(getattr(step.block, "function", None) == "transpose" for step in self._steps)
 
     # -- layers by their names
+
+    @property
+    def trainable(self) -> bool:
+        return is_trained([*self._known.values()])
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        train(self, self._known.values(), value)
 
     @property
     def paths(self) -> List[Path]:

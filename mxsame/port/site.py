@@ -21,7 +21,7 @@ class Known:
     """What is known of a layer once it was called: its block, if it has weights, and the arguments that it was made
     with, `kept` if that was for another network; the blocks for calls with other arguments, which have the same
     parameters; the row of a block that has taken its place; what holds of all its calls; `training` of its first call;
-    the outputs of its calls, by their numbers; and the blocks of all of its steps."""
+    the outputs of its calls, by their numbers; the blocks of all of its steps; and whether the user has it trained."""
 
     layer: Layer
     block: Any = None
@@ -34,6 +34,7 @@ class Known:
     training: Optional[bool] = None
     calls: Dict[int, List[Any]] = field(default_factory=dict)
     blocks: Dict[Any, None] = field(default_factory=dict)
+    trainable: Optional[bool] = None
 
     @property
     def outputs(self) -> Sequence[Value]:
