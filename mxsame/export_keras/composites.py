@@ -143,8 +143,12 @@ class Splicer:
             raise reason
         given = {**self._values, **dict(self._keys[tensor] for tensor in call.tensors() if tensor in self._keys)}
         if found[0].key not in given:
-            part = self._network.part(given.keys(), [x.key for x in found])
-            written = self._write(self._w.draft, part, [given[key] for key in part.inputs])
+            draft, part = self._w.draft, self._network.part(given.keys(), [x.key for x in found])
+            count = len(draft.model.layers)
+            written = self._write(draft, part, [given[key] for key in part.inputs])
+            new = draft.model.layers[count:]
+            if len(new) == 1 and len(new[0].calls) == 1:
+                written = draft.renamed(written, new[0], path[-1])
         else:  # nothing is computed
             written = [given[x.key] for x in found]
         return [self._w.arranged(x, value.keras_order).tensor for x, value in zip(written, found)]

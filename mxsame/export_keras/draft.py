@@ -127,6 +127,18 @@ class Draft:
         self.model.layers.append(layer)
         return layer
 
+    def renamed(self, values: Sequence[Value], layer: Layer, name: str) -> List[Value]:
+        """Values of a layer that nothing takes yet, which gets this name, or one like it."""
+
+        def new(tensor: Tensor) -> Tensor:
+            return tensor._replace(layer=layer.name) if tensor.layer == before else tensor
+
+        before = layer.name
+        self._names.discard(before)
+        layer.name = layer.config["name"] = self.unique(name)
+        self.shapes = {new(tensor): shape for tensor, shape in self.shapes.items()}
+        return [x._replace(tensor=new(x.tensor)) for x in values]
+
     def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> Tensor:
         """The output of one more call of a layer, of this shape."""
         layer.calls.append(LayerCall(args, dict(kwargs)))

@@ -83,13 +83,13 @@ def to_keras(
 
     Notes
     -----
-    A network of :func:`mxsame.from_keras`, in the net or the net itself, is written as the layers that it was; what
-    was put in their place or after them, by its operators. Other layers have the names of their parameters. Layers
-    whose parameters have `grad_req="null"` are not `trainable` in Keras; a batch norm among them uses its moving
-    statistics in training. Gluon's LSTM and SimpleRNN have two biases; Keras's single one is their sum, and a step of
-    training changes it half as much. In tf.keras 2, batch norms of images update the variance with n / (n - 1) times
-    the batch's. If a network of Keras has to be written by its operators, its layers of noise are left out, as by
-    :func:`mxsame.export`.
+    A network of :func:`mxsame.from_keras`, in the net or the net itself, is written as the layers that it was; what was
+    put in their place or after them, by its operators, and under the name of the layer if that is one layer of Keras.
+    Other layers have the names of their parameters. Layers whose parameters have `grad_req="null"` are not `trainable`
+    in Keras; a batch norm among them uses its moving statistics in training. Gluon's LSTM and SimpleRNN have two
+    biases; Keras's single one is their sum, and a step of training changes it half as much. In tf.keras 2, batch norms
+    of images update the variance with n / (n - 1) times the batch's. If a network of Keras has to be written by its
+    operators, its layers of noise are left out, as by :func:`mxsame.export`.
 
     Examples
     --------

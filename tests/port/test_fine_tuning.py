@@ -92,6 +92,17 @@ def test_a_layer_may_have_the_name_of_an_attribute():
     assert net(nd.ones((3, 4))).shape == (3, 2) and net["outputs"].class_name == "Dense"
 
 
+def test_a_network_is_frozen_as_in_keras():
+    net = mxsame.from_keras(DIGITS)
+    assert net.trainable and all(layer.trainable for layer in net), "without weights, too"
+    net.trainable = False
+    assert not net.trainable and not any(layer.trainable for layer in net)
+    assert {parameter.grad_req for parameter in net.collect_params().values()} == {"null"}
+    net["dense"].trainable = True
+    assert net.trainable and [layer.trainable for layer in net] == [False, False, False, True]
+    assert mxsame.hybridize(net)(nd.array(PICTURES)).shape == (6, 10) and "trainable" not in vars(net)
+
+
 def test_a_summary_has_the_names_of_keras(capsys):
     net = mxsame.hybridize(mxsame.from_keras(DIGITS))
     net["conv2d"].trainable = False
@@ -223,7 +234,7 @@ def test_fine_tune_and_write_back(tmp_path):
     written = mxsame.to_keras(net, tmp_path / file.name.replace("model", "tuned"))
     loaded = keras.models.load_model(written.path, compile=False)
     np.testing.assert_allclose(np.asarray(loaded(data)), want, atol=1e-5)
-    assert [layer.name for layer in loaded.layers if layer.trainable and layer.weights] == [net[-1].blocks[0].name]
+    assert [layer.name for layer in loaded.layers if layer.trainable_weights] == ["predictions"]
 
     net["base"].trainable = True
     with autograd.record():
