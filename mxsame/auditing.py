@@ -109,11 +109,13 @@ class Audit:
         >>> audit(net, (1, 3, 32, 32)).fix(net)(nd.ones((1, 3, 32, 32))).shape
         (1, 8, 16, 16)
         """
-        tracing.check_ready(net)
+        tracing.check_ready(net, may_be_deferred=True)
         symbol, parameters = self.fixed_symbol(), net.collect_params()
         inputs = [tracing.variable(name) for name in self.shapes if name in symbol.list_inputs()]
         missing = sorted({*symbol.list_inputs()} - {*self.shapes} - {*parameters})
         validation.check(not missing, "net must be the block that was audited", missing=missing)
+        used = {name: parameters[name] for name in symbol.list_inputs() if name in parameters}
+        tracing.initialize_deferred(self.symbol, used, self.shapes)
         return mx.gluon.SymbolBlock(tracing.in_mode(symbol), inputs, params=parameters)
 
     def fixed_symbol(self) -> Symbol:

@@ -202,8 +202,9 @@ def test_a_layer_on_a_later_part_of_the_data_is_fixed_for_its_own_size():
 
 
 def test_a_layer_that_is_called_twice_is_fixed_where_it_is_wrong():
-    layer = gluon.nn.Conv2D(2, 3, 2, 1, in_channels=2)
-    net = initialized(sequential(layer, layer), 1)
+    layer = gluon.nn.Conv2D(2, 3, 2, 1)  # whose weight the audited shape completes
+    net = sequential(layer, layer)
+    net.initialize()
     report = audit(net, (1, 2, 10, 10))
     assert [(layer.status, layer.axes[0].size) for layer in report.layers] == [("shifted", 10), ("same", 5)]
     data = mx.nd.random.normal(shape=(1, 2, 10, 10))

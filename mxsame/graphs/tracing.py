@@ -44,19 +44,20 @@ BYTES = 4  # of an element, mostly
 SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
 
-def check_ready(net: Any) -> None:
-    """Raises unless a file or a graph for inference can be made of a net."""
+def check_ready(net: Any, may_be_deferred: bool = False) -> None:
+    """Raises unless a file or a graph for inference can be made of a net; its parameters may be deferred, or not."""
     if not isinstance(net, mx.gluon.HybridBlock):
         raise validation.InvalidType(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
         raise validation.InvalidType(f"net must not override forward; received net of type {type(net).__name__}")
-    unready = [name for name, parameter in net.collect_params().items() if not _gluon.is_initialized(parameter)]
+    parameters = {name: each for name, each in net.collect_params().items() if not _gluon.is_initialized(each)}
+    unready = [name for name, each in parameters.items() if not (may_be_deferred and _gluon.is_deferred(each))]
     rule = "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their"
     validation.check(not unready, f"{rule} input channels yet", uninitialized=unready)
 
 
 def check_initialized(net: Any) -> None:
-    """Raises Gluon's error for a net that is called before `initialize`: a trace would give its parameters shapes."""
+    """Raises an error for a net that is called before `initialize`: a trace would give its parameters shapes."""
     parameters = _gluon.parameters(net).values()
     if not any(_gluon.is_initialized(each) or _gluon.is_deferred(each) for each in parameters):
         for parameter in parameters:
@@ -529,7 +530,7 @@ class NetGraph(Runner):
         if self.memory > most or has_loop(symbol):
             self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
         super().__init__(outputs, shapes, parameters, flags)
-        self._initialize(shapes)
+        initialize_deferred(symbol, self.parameters, shapes)
         self._check = ShapeCheck(symbol, parameters)
 
     def check(self, shapes: Sequence[tuple]) -> None:
@@ -540,23 +541,25 @@ class NetGraph(Runner):
         """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
         return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
-    def _initialize(self, shapes: Mapping[str, tuple]) -> None:
-        """Gives deferred parameters the shapes that follow from those of the inputs; all others must be initialized."""
-        deferred = {name: each for name, each in self.parameters.items() if not _gluon.is_initialized(each)}
-        if not deferred:
-            return
-        for parameter in deferred.values():
-            _gluon.check_initialized(parameter)
-        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
-        given = {name: shape for name, shape in shapes.items() if name in names}
-        with explain_errors(shapes=list(given.values())):
-            arguments, _, auxiliary = self.symbol.infer_shape_partial(**given)
-        all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
-        unknown = [name for name in deferred if not all_shapes[name] or min(all_shapes[name]) <= 0]
-        rule = "the shapes of all parameters must follow from those of the data: give in_channels or in_units"
-        validation.check(not unknown, rule, unknown=unknown, **given)
-        for name, parameter in deferred.items():
-            _gluon.initialize_deferred(parameter, all_shapes[name])
+
+def initialize_deferred(symbol: Any, parameters: Mapping[str, Any], shapes: Mapping[str, tuple]) -> None:
+    """Gives deferred parameters of a graph the shapes that follow from those of its inputs; all others must be
+    initialized."""
+    deferred = {name: each for name, each in parameters.items() if not _gluon.is_initialized(each)}
+    if not deferred:
+        return
+    for parameter in deferred.values():
+        _gluon.check_initialized(parameter)
+    names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
+    given = {name: shape for name, shape in shapes.items() if name in names}
+    with explain_errors(shapes=list(given.values())):
+        arguments, _, auxiliary = symbol.infer_shape_partial(**given)
+    all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
+    unknown = [name for name in deferred if not all_shapes.get(name) or min(all_shapes[name]) <= 0]
+    rule = "the shapes of all parameters must follow from those of the data: give in_channels or in_units"
+    validation.check(not unknown, rule, unknown=unknown, **given)
+    for name, parameter in deferred.items():
+        _gluon.initialize_deferred(parameter, all_shapes[name])
 
 
 def _kept_memory(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
