@@ -53,9 +53,9 @@ def is_on_cpu(parameter: Any) -> bool:
 
 
 def check_initialized(parameter: Any) -> None:
-    """Raises Gluon's error for a parameter that `initialize` was not called for."""
+    """Raises Gluon's `RuntimeError` for a parameter that `initialize` was not called for."""
     if not is_initialized(parameter) and not is_deferred(parameter):
-        parameter.list_data()
+        raise RuntimeError(f"parameter {parameter.name!r} has not been initialized; call net.initialize() first")
 
 
 def initialize_deferred(parameter: Any, shape: tuple) -> None:

@@ -435,6 +435,14 @@ def test_call_of_a_layer(name, mode):
     refused(lambda: layer(data), match)
 
 
+@pytest.mark.parametrize("mode", running.LAYER_MODES)
+def test_call_before_initialize(mode):
+    layer = nn.Conv2D(6, 3)
+    running.LAYER_MODES[mode](layer)
+    with pytest.raises(RuntimeError, match=r"conv.*_weight' has not been initialized; call net.initialize\(\) first"):
+        layer(D)
+
+
 def test_sparse_data_in_a_hybridized_net():
     """A layer refuses it, as without a graph; another operator takes it."""
     net = nn.HybridSequential()

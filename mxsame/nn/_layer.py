@@ -152,6 +152,7 @@ class Layer(Checked, HybridBlock):
         _, outputs = lengths(self._call.windows(shape[1:-1] if self._channels_last else shape[2:]))
         validation.check_element_count("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
         for parameter in _gluon.own_parameters(self).values():
+            _gluon.check_initialized(parameter)
             operands.check_convolvable("data", x)
             dtype = x.dtype if operands.are_cast(parameter, x) else parameter.dtype
             operands.check_fits("data", x, "the parameters", [dtype], parameter.list_ctx())
