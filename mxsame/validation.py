@@ -277,7 +277,8 @@ def layout(value: Any, num_spatial_dims: int) -> Layout:
         return allowed[0]
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
-    check(value in allowed, f'layout must be "{allowed[0]}" or "{allowed[1]}" for {axes}', layout=value)
+    names = f'"{allowed[0]}" (channels_first) or "{allowed[1]}" (channels_last)'
+    check(value in allowed, f"layout must be {names}, in capitals, for {axes}", layout=value)
     return cast(Layout, value)
 
 
@@ -290,7 +291,8 @@ def rank_of_layout(value: Any) -> int:
     """Returns the number of spatial axes of a layout string."""
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
-    check(value in ranks, f"layout must be one of {', '.join(ranks)}", layout=value)
+    rule = f'layout must be one of {", ".join(ranks)}, where "channels_first" is "NCHW" for images'
+    check(value in ranks, rule, layout=value)
     return ranks[value]
 
 
@@ -317,9 +319,20 @@ def check_equal(name: str, given: Any, source: str, actual: Any) -> None:
 
 def check_shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """Raises unless a shape fits the expected one, where both are known."""
-    fits = all(None in pair or pair[0] == pair[1] for pair in zip(value, expected)) and len(value) == len(expected)
     rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
-    check(fits, rule, **{f"{name}.shape": tuple(value)})
+    check(_fits(value, expected), rule, **{f"{name}.shape": tuple(value)})
+
+
+def _fits(value: Sequence[int | None], expected: Sequence[int | None]) -> bool:
+    return len(value) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in zip(value, expected))
+
+
+def layout_of(value: Sequence[int | None], expected: Sequence[int | None]) -> Optional[Layout]:
+    """Returns the layout that a shape seems to have that does not fit, and would with channels last or first."""
+    if _fits(value, expected):
+        return None
+    layouts, turned = LAYOUTS.get(len(value) - 2, ()), ((*value[2:], value[1]), (value[-1], *value[1:-1]))
+    return next((name for name, rest in zip(layouts, turned) if _fits((value[0], *rest), expected)), None)
 
 
 def _lengths(value: Sequence[int | None]) -> str:
@@ -339,4 +352,6 @@ def check_not_empty(name: str, value: Sequence[int]) -> None:
 
 def check_float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """Raises unless a type is a floating one that MXNet supports for this operator."""
-    check_type(dtype in allowed, f"{name} must be {' or '.join(allowed)}{why}", **{f"{name}.dtype": dtype})
+    rule = f"{name} must be {' or '.join(allowed)}{why}" if "float" in dtype else f"{name} must be floats"
+    rule += "" if "float" in dtype else f', as {name}.astype("float32") is'
+    check_type(dtype in allowed, rule, **{f"{name}.dtype": dtype})

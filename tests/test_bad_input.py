@@ -412,10 +412,11 @@ def test_layer(kind):
 CALLS = {
     "group": (lambda: nn.Conv2D(6, 3), sym.Group([S, V]), "one output"),
     "channels": (lambda: nn.Conv2D(6, 3, in_channels=3), D, "data must have in_channels=3 channels"),
+    "order": (lambda: nn.Conv2D(6, 3, in_channels=7), D, "channels on the axis C of NCHW, or the layer another layout"),
     "channels-last": (lambda: nn.Conv2D(6, 3, in_channels=4, layout="NHWC"), D, "in_channels=4"),
     "groups": (lambda: nn.Conv2D(6, 3, groups=3), D, "data channels must be a multiple of groups"),
     "float64": (lambda: nn.Conv2D(6, 3), D.astype("float64"), "type of the parameters, float32"),
-    "bool-pool": (lambda: nn.AvgPool2D(), D.astype("bool"), "data must be float16 or"),
+    "bool-pool": (lambda: nn.AvgPool2D(), D.astype("bool"), r'data must be floats, as data.astype\("float32"\) is'),
     "sparse": (lambda: nn.Conv2D(6, 3), D.tostype("row_sparse"), "data must be a dense array"),
     "offset": (lambda: nn.Conv2D(6, 3), D.as_in_context(mx.cpu(1)), r"on the device of the parameters, \[cpu\(0\)\]"),
     "mx.np": (lambda: nn.Conv2D(6, 3), D.as_np_ndarray(), "same kind"),

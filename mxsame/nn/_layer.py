@@ -167,7 +167,9 @@ class Layer(Checked, HybridBlock):
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
-        validation.check(known in (None, in_channels), f"data must have in_channels={known} channels", **given)
+        other = shape[1] if self._channels_last else shape[-1]
+        hint = f" on the axis C of {layout}, or the layer another layout" if other == known else ""
+        validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
         validation.check_divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
 
 

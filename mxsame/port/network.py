@@ -33,7 +33,7 @@ from mxsame.port.steps import Step
 from mxsame.port.values import Value
 from mxsame.scope import deferred_in_trace, record_call, scope
 from mxsame.tensors import operands
-from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type
+from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, layout_of
 
 
 class Built(NamedTuple):
@@ -344,7 +344,9 @@ def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
     if shape is not None:
-        check_shape("data", shape, wanted, "that the Keras model was built for")
+        layout = layout_of(shape, wanted)
+        hint = f' (from_keras(.., layout="{layout}") takes {layout})' if layout else ""
+        check_shape("data", shape, wanted, f"that the Keras model was built for{hint}")
         check_not_empty("data", shape)
         if all(want is None or have is not None for have, want in zip(shape[1:], wanted[1:])):
             return array
