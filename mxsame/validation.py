@@ -336,7 +336,7 @@ def layout_of(value: Sequence[int | None], expected: Sequence[int | None]) -> Op
 
 
 def _lengths(value: Sequence[int | None]) -> str:
-    return ", ".join("?" if length is None else str(length) for length in value) + "," * (len(value) == 1)
+    return ", ".join(map(str, value)) + "," * (len(value) == 1)
 
 
 def check_element_count(name: str, value: Sequence[int | None]) -> None:

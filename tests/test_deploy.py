@@ -682,7 +682,7 @@ def test_shapes_and_branches_that_depend_on_values(name):
 def test_a_deployed_net_is_returned():
     deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
     assert mxsame.deploy(deployed, (5, 3, 11, 12), mx.cpu()) is deployed
-    with pytest.raises(ValueError, match=r"\(N, 3, 11, 12\); received input_shape=\[\(1, 3, 12, 12\)\]"):
+    with pytest.raises(ValueError, match=r"\(None, 3, 11, 12\); received input_shape=\[\(1, 3, 12, 12\)\]"):
         mxsame.deploy(deployed, (1, 3, 12, 12))
     with pytest.raises(ValueError, match=r"ctx must be what the net was deployed for, \[cpu\(0\)\]"):
         mxsame.deploy(deployed, (1, 3, 11, 12), mx.cpu(1))
@@ -785,7 +785,7 @@ def test_wrong_arguments(net, shape, error, message):
     [
         ([normal(1, 3, 11, 12)] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
         ([np.zeros((1, 3, 11, 12))], TypeError, "data must be an NDArray; received data of type numpy.ndarray"),
-        ([normal(1, 3, 12, 12)], ValueError, r"deployed for, \(N, 3, 11, 12\); received data.shape=\(1, 3, 12, 12\)"),
+        ([normal(1, 3, 12, 12)], ValueError, r"deployed for, \(None, 3, 11, 12\); received data.shape=\(1, 3, 12, 12"),
         ([normal(1, 3, 11, 12, dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
         ([normal(1, 3, 11, 12).as_in_context(mx.cpu(3))], ValueError, r"on the device of the parameters, \[cpu\(0\)\]"),
         ([normal(1, 3, 11, 12).tostype("row_sparse")], TypeError, "data must be an NDArray; .*RowSparse"),
@@ -830,7 +830,7 @@ def test_copies(copied):
     deployed = mxsame.deploy(trained(make(), shape), shape)
     data = normal(3, *shape[1:])
     again = copied(deployed)
-    assert repr(again) == repr(deployed) == f"Deployed(data (N, 3, 32, 34){', fused' if FUSES else ''})"
+    assert repr(again) == repr(deployed) == f"Deployed(data (None, 3, 32, 34){', fused' if FUSES else ''})"
     assert bool(again._fused) == bool(deployed._fused)
     assert np.array_equal(again(data).asnumpy(), deployed(data).asnumpy())
     parameters = (each.collect_params().values() for each in (again, deployed))
@@ -857,7 +857,7 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
     callers = {**parents(deployed), "loaded": running.from_files(deployed, tmp_path)}
     for name, caller in callers.items():
         assert running.difference(caller(right).asnumpy(), want) < 1e-5, name
-        refused = r"data_must_be_N_3_9_9|takes data of the shape \(N, 3, 9, 9\) only|deployed for"
+        refused = r"data_must_be_N_3_9_9|takes data of the shape \(None, 3, 9, 9\) only|deployed for"
         with pytest.raises((ValueError, mx.base.MXNetError), match=refused):
             caller(wrong).wait_to_read()
     parent = parents(deployed)["hybridized"]

@@ -372,4 +372,4 @@ def _is_cpu(context: Any) -> bool:
 
 
 def _describe(shape: Sequence[int]) -> str:
-    return f"({', '.join(['N', *map(str, shape[1:])])})"
+    return str((None, *shape[1:]))

@@ -36,7 +36,8 @@ def reason(error: Exception) -> str:
     text = str(error)
     fixed = re.search(rf"{tensors.FIXED}(\w+)", text)
     if fixed:
-        return f"a part of it takes data of the shape ({', '.join(fixed[1].split('_'))}) only"
+        shape = ", ".join(re.sub("N|any", "None", fixed[1]).split("_"))
+        return f"a part of it takes data of the shape ({shape}) only"
     axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", text)
     if axes:
         return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
@@ -46,7 +47,7 @@ def reason(error: Exception) -> str:
     for needed, got, sentence in SHAPES:
         shapes = [re.search(pattern, text) for pattern in (needed, got)]
         if names and all(shapes):
-            needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "?") for each in shapes if each)
+            needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "None") for each in shapes if each)
             return sentence.format(names[-1], needs, gets)
     return f"MXNet refuses the operator {names[-1]}" if names else "MXNet refuses it"
 

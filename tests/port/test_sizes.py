@@ -71,7 +71,7 @@ def test_static_lengths_are_the_only_ones(layers, how, tmp_path):
     "how", [how for how in HOW if how not in ("in a parent", "parent of mxsame.hybridize", "file")]
 )
 def test_arrays_are_refused_with_both_shapes(how, tmp_path):
-    message = r"must have the shape .* here \(\?, 3, 4, 6\); received data.shape=\(2, 3, 5, 6\)"
+    message = r"must have the shape .* here \(None, 3, 4, 6\); received data.shape=\(2, 3, 5, 6\)"
     net = HOW[how](read(POOLED, (4, 6, 3), layout="NCHW"), tmp_path)
     for _ in range(2):
         with pytest.raises(ValueError, match=message):
@@ -81,7 +81,7 @@ def test_arrays_are_refused_with_both_shapes(how, tmp_path):
 
 def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
     net, given = read(RESHAPED, (4, 6, 3)), data(1, 5, 7, 3)
-    message = r"must have the shape .* here \(\?, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
+    message = r"must have the shape .* here \(None, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
     for use in (
         lambda: list(net.layers(given)),
         lambda: report.lines(net, [given]),
@@ -114,7 +114,7 @@ def test_each_of_several_inputs():
     assert net(data(2, 4, 6, 3), data(2, 4, 6, 3)).shape == (2, 12, 6)
     for hybridize in (lambda net: None, gluon_hybridize, mxsame.hybridize):
         hybridize(net)
-        with pytest.raises(ValueError, match=r"\(\?, 4, 6, 3\); received data.shape=\(2, 6, 4, 3\)"):
+        with pytest.raises(ValueError, match=r"\(None, 4, 6, 3\); received data.shape=\(2, 6, 4, 3\)"):
             net(data(2, 4, 6, 3), data(2, 6, 4, 3))
         with pytest.raises(TypeError, match="must be called with 2 inputs; received 1"):
             net(data(2, 4, 6, 3))
