@@ -116,7 +116,7 @@ class Audit:
         validation.check(not missing, "net must be the block that was audited", missing=missing)
         used = {name: parameters[name] for name in symbol.list_inputs() if name in parameters}
         tracing.initialize_deferred(self.symbol, used, self.shapes)
-        return mx.gluon.SymbolBlock(tracing.in_mode(symbol), inputs, params=parameters)
+        return FixedBlock(tracing.in_mode(symbol), inputs, params=parameters)
 
     def fixed_symbol(self) -> Symbol:
         """Returns the network of :meth:`fix` as a Symbol, for an audited Symbol or file.
@@ -144,6 +144,14 @@ class Audit:
 
     def __str__(self) -> str:
         return "\n".join(_table(self))
+
+
+class FixedBlock(mx.gluon.SymbolBlock):
+    """A network for the size that was audited."""
+
+    def forward(self, x: Any, *others: Any) -> Any:
+        with errors.explain_errors(inputs=[x, *others]):
+            return super().forward(x, *others)
 
 
 @validation.check_arguments

@@ -90,7 +90,7 @@ def _short(value: Any) -> str:
         is_long = getattr(value, "size", 0) > MOST_SHOWN  # to write an array down can take longer than to compute it
         text = f"{type(value).__name__} of shape {value.shape}" if is_long else repr(value)
         if hasattr(value, "collect_params") or " at 0x" in text:  # a net, or an object without a text of its own
-            text = getattr(value, "__name__", None) or f"a {type(value).__name__}"
+            text = getattr(value, "__name__", None) or f"<{type(value).__name__}>"
     except Exception:
         text = f"<{type(value).__name__}>"
     text = " ".join(text.split())

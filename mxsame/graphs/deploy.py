@@ -298,6 +298,11 @@ class Deployed(mx.gluon.SymbolBlock):
         dtype = self.fused_dtype if self._fused else None
         return _rebuild, (self.graph.tojson(), arrays, self.signature, devices, dtype)
 
+    def cast(self, dtype: Any) -> None:
+        """Raises `TypeError`: a deployed net has one type."""
+        rule = "a deployed net must keep its type: cast the net that it was made of, and deploy it again"
+        raise validation.InvalidType(f"{rule}; {validation.received(dtype=dtype)}")
+
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {_describe(shape)}" for name, shape in self.signature.shapes.items())
         how = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_narrow() else ''}"
@@ -353,7 +358,8 @@ def _check_contexts(ctx: Any) -> list:
     validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of such", ctx=ctx)
     for context in itertools.filterfalse(_is_cpu, contexts):
         count = mx.context.num_gpus()
-        validation.check(context.device_id < count, "ctx must be a device that there is", ctx=context, GPUs=count)
+        rule = "ctx must be a device that there is, and that this MXNet is built for, as `mxsame doctor` shows"
+        validation.check(context.device_id < count, rule, ctx=context, GPUs=count)
     return contexts
 
 

@@ -49,7 +49,9 @@ def reason(error: Exception) -> str:
         if names and all(shapes):
             needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "None") for each in shapes if each)
             return sentence.format(names[-1], needs, gets)
-    return f"MXNet refuses the operator {names[-1]}" if names else "MXNet refuses it"
+    failed = re.search(r"Check failed: .*: (\S[^\n]*)", text)
+    why = f": {failed[1][:200]}" if names and failed else ""
+    return f"MXNet refuses the operator {names[-1]}{why}" if names else "MXNet refuses it"
 
 
 @contextlib.contextmanager

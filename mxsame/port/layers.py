@@ -29,6 +29,10 @@ SHORTEST = 32  # in place of dynamic lengths, where a block is called once
 MOST_SHOWN = 12  # names in a message
 
 
+class InvalidPosition(InvalidValue, IndexError, shown=IndexError):
+    """The `ValueError` of a position, which is an `IndexError`, too."""
+
+
 class NetworkLayer:
     """A layer of a Keras model in a network, or an operator, or a nested model: what `net[name]` returns.
 
@@ -154,7 +158,9 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     check_type(isinstance(name, (str, int)) and not isinstance(name, bool), rule, name=name)
     if isinstance(name, int):
         outer = [path for path in paths if len(path) == 1]
-        check(-len(outer) <= name < len(outer), f"the position must be one of {len(outer)} layers", position=name)
+        if not -len(outer) <= name < len(outer):
+            rule = f"the position must be one of {len(outer)} layers, from 0 to {len(outer) - 1}"
+            raise InvalidPosition(f"{rule}; {validation.received(position=name)}")
         return outer[name]
     named = {"/".join(path): path for path in paths}
     if name in named:

@@ -208,8 +208,9 @@ class Network(HybridBlock):
         except Exception as error:
             model.layers[position] = before
             if isinstance(error, Refused):
-                rule = f"the network must run with the new layer {'/'.join(path)!r}"
-                raise InvalidValue(f"{rule}: {'; '.join(error.reasons)}") from None
+                name, reasons = "/".join(path), "; ".join(error.reasons)
+                rule = f"the network must run with the new layer {name!r}: "
+                raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
             raise
         place_weights(known.layer, block)
         self._take(built)

@@ -101,7 +101,7 @@ def compare(
     """
     check_network(net)
     recorded: Any = reference if isinstance(reference, Mapping) else None
-    rule = "reference must be a model of Keras, or a mapping of the names of layers to arrays"
+    rule = "reference must be a model of Keras, as keras.models.load_model(file), or a mapping of names to arrays"
     check_type(recorded is not None or hasattr(reference, "layers"), rule, reference=reference)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
     check_type(recorded is None or inputs is not None, rule, inputs=inputs)

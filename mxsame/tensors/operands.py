@@ -108,7 +108,9 @@ def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
     """Raises unless an array's kind, type and device are the data's."""
     kind = _kind(data)
     if _kind(array) != kind:
-        raise validation.InvalidType(f"{name} must be of the same kind as {data_name}, {kind}; {received(name, array)}")
+        hint = f"; {data_name}.as_nd_ndarray() is an NDArray" if kind == "an mx.np.ndarray" else ""
+        rule = f"{name} must be of the same kind as {data_name}, {kind}"
+        raise validation.InvalidType(f"{rule}; {received(name, array)}{hint}")
     if isinstance(data, mx.nd.NDArray):
         dtype = array.dtype if are_cast(array, data) else data.dtype
         check_fits(name, array, data_name, [dtype], [data.ctx])
