@@ -90,8 +90,8 @@ setup(
             "ipykernel>=6.29",
             "scikit-learn>=1.3",
             "scipy<2",
-            "matplotlib>=3.7",
             "h5py>=3",
+            *CLI,
         ],
         # Pinned, since a warning fails the build of the site; they need Python 3.11.
         "docs": on(

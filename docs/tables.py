@@ -235,9 +235,10 @@ def speed_line() -> str:
     ours, explicit = (ratios(inference, variant) for variant in ("mxsame", "explicit pad"))
     count = len({row["network"] for row in inference})
     return (
-        f"Inference of {count} networks takes {figure(geometric_mean(ours))} times as long as with symmetric padding, "
-        "which computes other values.\nExplicit padding, MXNet's pad operator before a layer, takes "
-        f"{figure(geometric_mean(explicit))} times as long (geometric means, [details](docs/results/speed.md))."
+        f"On average (geometric mean of {count} networks, batches of 1 and 8), inference takes "
+        f"{figure(geometric_mean(ours))} times as long as with symmetric\npadding, which computes other values. "
+        f"With explicit padding, MXNet's pad operator before a layer, it takes {figure(geometric_mean(explicit))} "
+        "times as long\n([details](docs/results/speed.md)). The chart shows batch 1."
     )
 
 

@@ -36,7 +36,7 @@ sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this
 from mxsame.doctor import report
 report()
 """
-FOR_NUMPY_2 = ". MXNet's metadata asks for NumPy 1: give `pip install mxnet` --no-deps, or pip replaces NumPy"
+FOR_NUMPY_2 = ". MXNet's metadata asks for NumPy 1: use `pip install --no-deps mxnet`, or pip replaces NumPy"
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
 
 
