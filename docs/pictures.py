@@ -47,10 +47,10 @@ def problem() -> None:
     figure = Figure(figsize=(10.9, 5.3), facecolor="white")
     for left, top, size, text, colour in (
         (0.022, 0.95, 19, "Same weights, same shapes, different values", INK),
-        (0.022, 0.893, 12.5, 'Keras\'s padding="same" and the symmetric padding of MXNet', GREY),
+        (0.022, 0.893, 12.5, "Keras's padding=\"same\" and MXNet's symmetric padding", GREY),
         (0.022, 0.815, 12.5, "8 elements, kernel 3, stride 2", INK),
         (0.022, 0.77, 10.5, "Keras puts the extra padding element at the end", GREY),
-        (0.56, 0.815, 12.5, "An autoencoder of Keras, run in MXNet", INK),
+        (0.56, 0.815, 12.5, "A Keras autoencoder, run in MXNet", INK),
         (0.56, 0.77, 10.5, "28 -> 14 -> 7 -> 4 and back, trained in Keras", GREY),
     ):
         figure.text(left, top, text, size=size, weight="bold" if colour == INK else None, color=colour, va="center")

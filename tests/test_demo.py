@@ -40,6 +40,8 @@ def test_the_command_prints_a_table():
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 0, result.output
     assert "24 of 24 layers equal TensorFlow 2.13.1's" in result.output and "14 of 24" in result.output
+    rows = result.output[result.output.index("Stem") :]
+    assert rows.count(" *\n") == rows.count("*") == 24 - 14, "wrong layers are marked"
     assert "(2, 3) (2, 3)" in result.output and max(map(len, result.output.splitlines()[:-1])) <= 80
     assert result.output.index("largest difference") < result.output.index("Stem"), "columns are explained first"
 

@@ -8,10 +8,13 @@ LEGEND = """\
 Each table has the layers of a Keras network:
   window             kernel size and stride
   output             channels, height, width
-  pads               (low, high) along each axis
+  pads               (low, high) of the height, then of the width
   mxsame, symmetric  largest difference from TensorFlow's outputs, with mxsame
-                     and with symmetric padding; up to 1e-4 is rounding, times
-                     the largest output if that is above 1
+                     and with symmetric padding. Differences up to 1e-4
+                     (relative, for outputs above 1) are rounding; * marks
+                     larger ones.
+In the Sequential network, low and high are equal in every layer, and so both
+kinds of padding give the same outputs.
 """
 
 
@@ -37,8 +40,8 @@ def command(context: click.Context) -> None:
             results = row.is_right(row.mxsame), row.is_right(row.symmetric)
             layers, exact, shifted = layers + 1, exact + results[0], shifted + results[1]
             height, width, channels = row.mxsame.shape
-            outputs = zip((row.mxsame, row.symmetric), ("green" if right else "red" for right in results))
-            differences = (click.style(f"{row.difference(output):.1e}", fg=color) for output, color in outputs)
+            outputs = zip((row.mxsame, row.symmetric), (("green", "") if right else ("red", " *") for right in results))
+            differences = (click.style(f"{row.difference(out):.1e}{mark}", fg=color) for out, (color, mark) in outputs)
             pads = f"{row.pads} {row.pads}" if row.pads else ""
             lines.append((row.layer.name, row.layer.window, f"{channels}, {height}, {width}", pads, *differences))
         click.secho(network.title, bold=True)

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """A file that was written: its name, how many layers (operators, of ONNX) and elements of parameters it has, and
-    what computed its outputs to compare them with the net's; None if they were not compared."""
+    """A file that was written, and how many layers and elements of parameters it has.
+
+    `layers` counts the Keras layers of a model from `to_keras`, only those with weights for `to_keras_weights`, and the
+    nodes of an ONNX file. `compared_by` names what computed the file's outputs to compare them with the net's; it is
+    None if they were not compared.
+    """
 
     path: str
     layers: int
