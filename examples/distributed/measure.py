@@ -1,9 +1,9 @@
-"""Measures what more actors gain in scoring: the pictures per second of 1, 2, 4 actors, as ratios to one.
+"""Measures what more actors gain in scoring: the images per second of 1, 2, 4 actors, as ratios to one.
 
     python examples/distributed/measure.py --model mobilenet_v2.h5 --shape 3 224 224 --actors 1 2 4
 
-Each round scores pictures with every number of actors in turn. Measure on a machine that does nothing else, with a
-core for each actor. The pictures are zeros, which take as long as any.
+Each round scores images with every number of actors in turn. Measure on a machine that does nothing else, with a
+core for each actor. The images are zeros, which take as long as any.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import cluster
 import score
 
 
-def rates(network: Path, pictures: Path, out: Path, actors: int, batch_size: int) -> tuple[float, float]:
-    """Seconds until the first part of a run is done, and pictures per second after it."""
+def rates(network: Path, images: Path, out: Path, actors: int, batch_size: int) -> tuple[float, float]:
+    """Seconds until the first part of a run is done, and images per second after it."""
     began, ends = time.perf_counter(), []
 
     def progress(line: str) -> None:
         ends.append(time.perf_counter())
 
-    result = score.score(network, pictures, out, actors, batch_size, progress=progress)
+    result = score.score(network, images, out, actors, batch_size, progress=progress)
     part = score.BATCHES * batch_size
     return ends[0] - began, (result.count - part) / (ends[-1] - ends[0])
 
@@ -36,9 +36,7 @@ def rates(network: Path, pictures: Path, out: Path, actors: int, batch_size: int
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", required=True, help="a Keras model file")
-    parser.add_argument(
-        "--shape", type=int, nargs=3, default=[3, 224, 224], help="channels, height, width of a picture"
-    )
+    parser.add_argument("--shape", type=int, nargs=3, default=[3, 224, 224], help="channels, height, width of an image")
     parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--parts", type=int, default=16, help=f"of {score.BATCHES} batches each, for each actor")
@@ -62,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         ratios = [rate / reference for (_, rate), (_, reference) in zip(runs, first)]
         start, rate = (statistics.median(column) for column in zip(*runs))
         print(
-            f"{actors} actors: {rate:.0f} pictures/s, {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+            f"{actors} actors: {rate:.0f} images/s, {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
             f"{max(ratios):.2f}) of {options.actors[0]}; first part after {start:.1f} s"
         )
 

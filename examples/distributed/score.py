@@ -1,7 +1,7 @@
-"""Scores a collection of pictures with a deployed network, on any number of machines, into Parquet files.
+"""Scores a collection of images with a deployed network, on any number of machines, into Parquet files.
 
-    python examples/distributed/score.py --network run/network --pictures folder --out scores --actors 2
-    python examples/distributed/score.py --network run/network --pictures pictures.npy --out scores --actors 2
+    python examples/distributed/score.py --network run/network --images folder --out scores --actors 2
+    python examples/distributed/score.py --network run/network --images images.npy --out scores --actors 2
 
 `--network` is what `mxsame.deploy(net, shape).export(path)` wrote, as train.py does. Each actor of Ray is a process
 with a network of its own; one that dies is replaced. An interrupted run continues when the same command is run again.
@@ -26,7 +26,7 @@ import pyarrow.parquet
 
 import checkpoints
 import cluster
-from pictures import in_channels_first
+from images import in_channels_first
 
 KEY, LABEL, SCORES, ERROR = "key", "label", "scores", "error"
 ENDINGS = ["png", "jpg", "jpeg", "bmp"]
@@ -39,20 +39,20 @@ TRIES = 4  # of a part, if the actors that score it die
 class Scorer:
     """An actor: a deployed network, called with batches of one size, so that it is one graph."""
 
-    def __init__(self, network: str, batch_size: int, pictures: Path, shape: tuple[int, ...], skip_broken: bool):
+    def __init__(self, network: str, batch_size: int, images: Path, shape: tuple[int, ...], skip_broken: bool):
         import mxsame  # noqa: F401  (first: it prepares the import of MXNet, here and not in the process that starts)
         from mxnet import gluon, nd
 
         cluster.end_with_ray()
         self.as_input, self.batch_size, self.optimized = nd.array, batch_size, False
         self.shape, self.skip_broken = shape, skip_broken
-        self.read = of_file if pictures.is_dir() else array_of(pictures).__getitem__
+        self.read = of_file if images.is_dir() else array_of(images).__getitem__
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about types, of every file
             self.net = gluon.SymbolBlock.imports(f"{network}-symbol.json", ["data"], f"{network}-0000.params")
 
     def write(self, part: Path, keys: np.ndarray) -> int:
-        """Scores the pictures of these keys into a file, which is complete or absent; returns their number."""
+        """Scores the images of these keys into a file, which is complete or absent; returns their number."""
         batches = [keys[start : start + self.batch_size] for start in range(0, len(keys), self.batch_size)]
         draft = part.with_name(part.name + checkpoints.WRITING)
         pyarrow.parquet.write_table(pyarrow.concat_tables(map(self.scored, batches)), draft)
@@ -61,7 +61,7 @@ class Scorer:
         return len(keys)
 
     def scored(self, keys: np.ndarray) -> pyarrow.Table:
-        """Returns a row for each key: label and scores, or the reason why the picture cannot be read."""
+        """Returns a row for each key: label and scores, or the reason why the image cannot be read."""
         data = np.zeros((self.batch_size, *self.shape), np.float32)
         errors = [self.error(key, place) for key, place in zip(keys, data)]
         is_broken = np.array([error is not None for error in errors])
@@ -77,18 +77,18 @@ class Scorer:
         return pyarrow.table(columns)
 
     def error(self, key: Any, place: np.ndarray) -> str | None:
-        """Copies a picture into a row of the batch; returns the reason if it cannot be read."""
+        """Copies an image into a row of the batch; returns the reason if it cannot be read."""
         try:
-            picture = self.read(key)
-            if picture.shape != self.shape:
-                raise ValueError(f"its shape is {picture.shape}, and that of the first picture {self.shape}")
+            image = self.read(key)
+            if image.shape != self.shape:
+                raise ValueError(f"its shape is {image.shape}, and that of the first image {self.shape}")
         except Exception as error:  # Pillow's decoders raise errors of many types
             reason = f"{type(error).__name__}: {error}"
             if not self.skip_broken:
-                rule = f"pictures must be readable; received {str(key)!r}, {reason}"
-                raise ValueError(f"{rule}; --skip-broken leaves such pictures out") from None
+                rule = f"images must be readable; received {str(key)!r}, {reason}"
+                raise ValueError(f"{rule}; --skip-broken leaves such images out") from None
             return reason
-        place[:] = picture
+        place[:] = image
         return None
 
     def outputs(self, data: np.ndarray) -> np.ndarray:
@@ -99,11 +99,11 @@ class Scorer:
         return self.net(inputs).asnumpy()
 
 
-# -- the pictures
+# -- the images
 
 
 def of_file(path: str) -> np.ndarray:
-    """Returns the picture of a file, (3, H, W) in 0..1."""
+    """Returns the image of a file, (3, H, W) in 0..1."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -111,42 +111,42 @@ def of_file(path: str) -> np.ndarray:
 
 
 def array_of(path: Path) -> np.ndarray:
-    """Returns the pictures of an .npy file, which are read when they are used."""
+    """Returns the images of an .npy file, which are read when they are used."""
     try:
         return np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise ValueError(f"pictures must be a complete .npy file; received {str(path)!r}: {error}") from None
+        raise ValueError(f"images must be a complete .npy file; received {str(path)!r}: {error}") from None
 
 
-def keys_of(pictures: Path) -> np.ndarray:
-    """Returns the indices of the pictures of an array, or the sorted paths of those of a folder."""
-    if pictures.is_dir():
-        paths = sorted(str(path) for path in pictures.rglob("*") if path.suffix[1:].lower() in ENDINGS)
+def keys_of(images: Path) -> np.ndarray:
+    """Returns the indices of the images of an array, or the sorted paths of those of a folder."""
+    if images.is_dir():
+        paths = sorted(str(path) for path in images.rglob("*") if path.suffix[1:].lower() in ENDINGS)
         if not paths:
-            raise ValueError(f"pictures must be a folder with {', '.join(ENDINGS)}; received {str(pictures)!r}")
+            raise ValueError(f"images must be a folder with {', '.join(ENDINGS)}; received {str(images)!r}")
         return np.array(paths)
-    if pictures.suffix != ".npy":
-        raise ValueError(f"pictures must be an .npy file or a folder; received {str(pictures)!r}")
-    return np.arange(len(array_of(pictures)))
+    if images.suffix != ".npy":
+        raise ValueError(f"images must be an .npy file or a folder; received {str(images)!r}")
+    return np.arange(len(array_of(images)))
 
 
-def shape_of(pictures: Path, keys: np.ndarray) -> tuple[int, ...]:
-    """Returns the shape that each picture must have: that of the first one whose header can be read."""
+def shape_of(images: Path, keys: np.ndarray) -> tuple[int, ...]:
+    """Returns the shape that each image must have: that of the first one whose header can be read."""
     from PIL import Image
 
-    if not pictures.is_dir():
-        return array_of(pictures).shape[1:]
+    if not images.is_dir():
+        return array_of(images).shape[1:]
     for path in keys:
         try:
             width, height = Image.open(path).size
             return 3, height, width
         except Exception:  # an actor says why, if nobody asks to skip it
             continue
-    raise ValueError(f"pictures must be readable; received {str(pictures)!r} with none that is")
+    raise ValueError(f"images must be readable; received {str(images)!r} with none that is")
 
 
 def check_shape(network: Path, shape: tuple[int, ...]) -> None:
-    """Raises an error unless the network takes pictures of this shape."""
+    """Raises an error unless the network takes images of this shape."""
     import mxsame  # noqa: F401  (first: it prepares the import of MXNet)
     from mxnet import base, symbol
 
@@ -154,20 +154,20 @@ def check_shape(network: Path, shape: tuple[int, ...]) -> None:
         symbol.load(f"{network}-symbol.json").infer_shape(data=(1, *shape))
     except base.MXNetError as error:
         reason = str(error).split(": [")[0]
-        raise ValueError(f"pictures must have the shape that {network} takes; received {shape}: {reason}") from None
+        raise ValueError(f"images must have the shape that {network} takes; received {shape}: {reason}") from None
 
 
 # -- the run
 
 
 class Result(NamedTuple):
-    count: int  # of pictures with scores
+    count: int  # of images with scores
     broken: dict[Any, str]  # those without, and why
 
 
 def score(
     network: Path,
-    pictures: Path,
+    images: Path,
     out: Path,
     actors: int = 2,
     batch_size: int = 64,
@@ -175,40 +175,40 @@ def score(
     progress: Callable[[str], object] = lambda line: None,
     scorer: type = Scorer,
 ) -> Result:
-    """Writes the scores of all pictures, or of those that an interrupted call has left.
+    """Writes the scores of all images, or of those that an interrupted call has left.
 
     Parameters
     ----------
     network : path
         Of the files of a deployed network, without "-symbol.json"; (batch_size, \\*shape) to (batch_size, classes).
-    pictures : path
-        An .npy file, (N, \\*shape), or a folder of pictures of one size, which the network gets as (3, H, W) in 0..1.
+    images : path
+        An .npy file, (N, \\*shape), or a folder of images of one size, which the network gets as (3, H, W) in 0..1.
     out : path
         A folder of Parquet files, whose names in order have the rows in order of their keys.
     actors, batch_size : int
     skip_broken : bool
-        A picture that cannot be read has a row with a null label, null scores, and the reason as its error.
+        An image that cannot be read has a row with a null label, null scores, and the reason as its error.
     progress : callable
         Called with a line for each part that is done.
 
     Raises
     ------
     ValueError
-        If an argument is wrong, before Ray starts; or if a picture cannot be read, unless `skip_broken`.
+        If an argument is wrong, before Ray starts; or if an image cannot be read, unless `skip_broken`.
     cluster.Failed
         If the actors that score a part die again and again.
     """
     if out.exists():
         raise ValueError(f"out must not exist yet; received out={str(out)!r}")
-    network, pictures, out = (path.absolute() for path in (network, pictures, out))
+    network, images, out = (path.absolute() for path in (network, images, out))
     missing = [name for name in (f"{network}-symbol.json", f"{network}-0000.params") if not Path(name).is_file()]
     if missing:
         raise ValueError(f"network must be the path of a deployed network's files; there is no {missing[0]}")
-    keys = keys_of(pictures)
-    shape = shape_of(pictures, keys)
+    keys = keys_of(images)
+    shape = shape_of(images, keys)
     check_shape(network, shape)
     draft = out.with_name(out.name + checkpoints.WRITING)
-    begin(draft, facts(network, pictures, keys, batch_size))
+    begin(draft, facts(network, images, keys, batch_size))
     size = BATCHES * batch_size
     parts = {
         draft / PART.format(number): keys[start : start + size]
@@ -216,8 +216,8 @@ def score(
     }
     left = {part: its for part, its in parts.items() if not part.exists()}
     if len(left) < len(parts):
-        progress(f"continues: {len(keys) - sum(map(len, left.values()))} of {len(keys)} pictures are done")
-    run(scorer, (str(network), batch_size, pictures, shape, skip_broken), actors, left, len(keys), progress)
+        progress(f"continues: {len(keys) - sum(map(len, left.values()))} of {len(keys)} images are done")
+    run(scorer, (str(network), batch_size, images, shape, skip_broken), actors, left, len(keys), progress)
     written = [(table[KEY].to_pylist(), table[ERROR].to_pylist()) for table in tables(draft, [KEY, ERROR])]
     if [key for part, _ in written for key in part] != keys.tolist():
         found = sum(len(part) for part, _ in written)
@@ -227,15 +227,15 @@ def score(
     return Result(len(keys) - len(broken), broken)
 
 
-def facts(network: Path, pictures: Path, keys: np.ndarray, batch_size: int) -> dict[str, Any]:
+def facts(network: Path, images: Path, keys: np.ndarray, batch_size: int) -> dict[str, Any]:
     """Returns what a run must have in common with the one that it continues."""
     digest = hashlib.sha256()
     for name in (f"{network}-symbol.json", f"{network}-0000.params"):
         digest.update(Path(name).read_bytes())
-    changed = None if pictures.is_dir() else pictures.stat().st_mtime_ns
+    changed = None if images.is_dir() else images.stat().st_mtime_ns
     return {
         "network": digest.hexdigest(),
-        "pictures": [str(pictures), changed, hashlib.sha256("\n".join(map(str, keys)).encode()).hexdigest()],
+        "images": [str(images), changed, hashlib.sha256("\n".join(map(str, keys)).encode()).hexdigest()],
         "batch_size": batch_size,
     }
 
@@ -276,7 +276,7 @@ def run(
             (ready, *_), _ = ray.wait(list(running))
             actor, part = running.pop(ready)
             done += written(ready, parts[part])
-            progress(f"{done}/{total} pictures, {(done - before) / (time.perf_counter() - began):.0f} pictures/s")
+            progress(f"{done}/{total} images, {(done - before) / (time.perf_counter() - began):.0f} images/s")
             for following in waiting:
                 running[actor.write.remote(following, parts[following])] = actor, following
                 break
@@ -286,7 +286,7 @@ def run(
 
 
 def written(part: Any, keys: np.ndarray) -> int:
-    """Returns the number of pictures that an actor has written to a part; raises the error that it has raised."""
+    """Returns the number of images that an actor has written to a part; raises the error that it has raised."""
     import ray
 
     try:
@@ -307,11 +307,11 @@ def tables(folder: Path, columns: list[str] | None = None) -> list[pyarrow.Table
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--network", type=Path, required=True, help="PATH of PATH-symbol.json and PATH-0000.params")
-    parser.add_argument("--pictures", type=Path, required=True, help="an .npy file, or a folder of pictures")
+    parser.add_argument("--images", type=Path, required=True, help="an .npy file, or a folder of images")
     parser.add_argument("--out", type=Path, required=True, help="a new folder, for Parquet files")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--skip-broken", action="store_true", help="list pictures that cannot be read, and go on")
+    parser.add_argument("--skip-broken", action="store_true", help="list images that cannot be read, and go on")
     options = parser.parse_args(arguments)
     for name in ("actors", "batch_size"):
         if getattr(options, name) < 1:
@@ -326,7 +326,7 @@ def main(arguments: list[str] | None = None) -> None:
         cluster.stop()
     for key, reason in result.broken.items():
         print(f"left out: {key}: {reason}")
-    print(f"{result.count} pictures scored: {options.out}")
+    print(f"{result.count} images scored: {options.out}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from mxnet.gluon import nn
 
 import checkpoints
 import server
-from pictures import in_channels_first, stripes
+from images import in_channels_first, stripes
 
 UNUSED_KEY = 100_000  # of no parameter; MXNet multiplies it by 9973 in 32 bits
 EPSILON = 1e-7  # Keras's: probabilities are at least that before the logarithm
@@ -27,7 +27,7 @@ ENDINGS = (".h5", ".hdf5", ".keras", ".json")
 # -- the network
 
 
-def network(source: str, pictures: np.ndarray) -> gluon.HybridBlock:
+def network(source: str, images: np.ndarray) -> gluon.HybridBlock:
     """Returns the network of a Keras model file or of MODULE:FUNCTION; (N, C, H, W) to probabilities of classes."""
     if source.endswith(ENDINGS):
         net = mxsame.from_keras(source, layout="NCHW")
@@ -39,7 +39,7 @@ def network(source: str, pictures: np.ndarray) -> gluon.HybridBlock:
     # Parameters get their shapes. As in training: inference leaves weights in an order of oneDNN's, which MXNet's
     # store cannot send. Statistics of a batch norm only move with gradients.
     with autograd.train_mode():
-        net(nd.array(pictures[:1]))
+        net(nd.array(images[:1]))
     return mxsame.hybridize(net, static_alloc=True, static_shape=True)
 
 
@@ -62,7 +62,7 @@ def losses_of(probabilities: nd.NDArray, labels: nd.NDArray) -> nd.NDArray:
 
 
 class Data(NamedTuple):
-    pictures: np.ndarray  # (N, C, H, W), float32
+    images: np.ndarray  # (N, C, H, W), float32
     labels: np.ndarray  # (N,)
 
 
@@ -78,7 +78,7 @@ def read(path: str | None, seed: int) -> tuple[Data, Data]:
 
 
 def part(size: int, step: int, batch_size: int, seed: int, rank: int, workers: int) -> np.ndarray:
-    """Returns which of `size` pictures a worker takes in a step; all workers together take the batch of one process.
+    """Returns which of `size` images a worker takes in a step; all workers together take the batch of one process.
 
     >>> whole = part(100, 7, batch_size=6, seed=0, rank=0, workers=1)
     >>> list(whole) == [*part(100, 7, 6, 0, 0, workers=2), *part(100, 7, 6, 0, 1, workers=2)]
@@ -146,16 +146,16 @@ class Run:
                 f"batch_size must be a multiple of the {self.workers} workers; received batch_size={options.batch_size}"
             )
         self.train, self.test = read(options.data, options.seed)
-        if len(self.train.pictures) < options.batch_size:
+        if len(self.train.images) < options.batch_size:
             raise ValueError(
-                f"batch_size must be at most the {len(self.train.pictures)} pictures for training; "
+                f"batch_size must be at most the {len(self.train.images)} images for training; "
                 f"received batch_size={options.batch_size}"
             )
-        self.steps_per_epoch = len(self.train.pictures) // options.batch_size
+        self.steps_per_epoch = len(self.train.images) // options.batch_size
         self.steps = options.epochs * self.steps_per_epoch
         self.schedule = lr_scheduler.CosineScheduler(self.steps + 1, base_lr=options.learning_rate)
         random.seed(options.seed)
-        self.net = network(options.network, self.train.pictures)
+        self.net = network(options.network, self.train.images)
         self.trainer = Trainer(
             self.net.collect_params(),
             options.optimizer,
@@ -212,24 +212,24 @@ class Run:
     # -- steps
 
     def advance(self) -> float:
-        """Runs one step; returns the mean loss of the pictures of this worker."""
+        """Runs one step; returns the mean loss of the images of this worker."""
         seed, batch_size = self.options.seed, self.options.batch_size
-        mine = part(len(self.train.pictures), self.step, batch_size, seed, self.rank, self.workers)
+        mine = part(len(self.train.images), self.step, batch_size, seed, self.rank, self.workers)
         # MXNet's random numbers cannot be saved, so each step starts them anew: a run that resumes draws the same.
         random.seed(int(np.random.RandomState([seed, self.step, self.rank]).randint(2**31)))
         labels = nd.array(self.train.labels[mine])
         with autograd.record():
-            losses = losses_of(self.net(nd.array(self.train.pictures[mine])), labels)
+            losses = losses_of(self.net(nd.array(self.train.images[mine])), labels)
         losses.backward()
         self.trainer.step(1)  # 1 / batch_size is in rescale_grad
         self.step += 1
         return float(losses.mean().asscalar())
 
     def evaluate(self) -> tuple[float, float]:
-        """Returns the mean loss and the accuracy over the pictures for evaluation."""
+        """Returns the mean loss and the accuracy over the images for evaluation."""
         loss = right = 0.0
-        for pictures, labels in batches(self.test, self.options.batch_size):
-            probabilities = self.net(nd.array(pictures))
+        for images, labels in batches(self.test, self.options.batch_size):
+            probabilities = self.net(nd.array(images))
             loss += float(losses_of(probabilities, nd.array(labels)).sum().asscalar())
             right += int((probabilities.asnumpy().argmax(axis=1) == labels).sum())
         return loss / len(self.test.labels), right / len(self.test.labels)
@@ -237,7 +237,7 @@ class Run:
 
 def batches(data: Data, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for start in range(0, len(data.labels), size):
-        yield data.pictures[start : start + size], data.labels[start : start + size]
+        yield data.images[start : start + size], data.labels[start : start + size]
 
 
 def train(options: Any) -> Iterator[str]:
@@ -257,7 +257,7 @@ def train(options: Any) -> Iterator[str]:
             rate = (run.step - first) * options.batch_size / (time.perf_counter() - began)
             yield (
                 f"epoch {epoch + 1}/{options.epochs} step {run.step}/{run.steps} loss {loss:.7g} "
-                f"learning rate {run.schedule(run.step):.3g}, {rate:.0f} pictures/s"
+                f"learning rate {run.schedule(run.step):.3g}, {rate:.0f} images/s"
             )
             if run.step % options.checkpoint_every == 0 or run.step == run.steps:
                 run.save()
@@ -265,6 +265,6 @@ def train(options: Any) -> Iterator[str]:
                 yield "epoch {}: loss {:.5f}, accuracy {:.4f}".format(epoch + 1, *run.evaluate())
     nd.waitall()  # MXNet would drop what is queued when a process ends, and the others would wait for it
     if is_first:
-        shape = (1, *run.test.pictures.shape[1:])
+        shape = (1, *run.test.images.shape[1:])
         files = mxsame.deploy(run.net, shape).export(str(Path(options.out, "network")))
-        yield " ".join(["written:", *files, "for pictures of", " x ".join(map(str, shape[1:]))])
+        yield " ".join(["written:", *files, "for images of", " x ".join(map(str, shape[1:]))])

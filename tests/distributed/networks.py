@@ -7,7 +7,7 @@ import numpy as np
 from mxnet import nd
 from mxnet.gluon import nn
 
-SHAPE = (3, 11, 9)  # of a picture
+SHAPE = (3, 11, 9)  # of an image
 CLASSES = 4
 
 

@@ -39,4 +39,4 @@ def raising(options):
     training.joined()
     if options.signal == signal.SIGKILL:
         os._exit(3)
-    raise ArithmeticError("no more pictures")
+    raise ArithmeticError("no more images")

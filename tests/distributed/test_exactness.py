@@ -20,14 +20,14 @@ DIFFERENT = 50 * CLOSE  # what a mistake must at least change
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The path of a data set of three batches, and its pictures (N, C, H, W) and labels."""
+    """The path of a data set of three batches, and its images (N, C, H, W) and labels."""
     numbers = np.random.RandomState(5)
     channels, height, width = networks.SHAPE
-    pictures = numbers.standard_normal((BATCH * STEPS, height, width, channels)).astype(np.float32)
+    images = numbers.standard_normal((BATCH * STEPS, height, width, channels)).astype(np.float32)
     labels = numbers.randint(0, networks.CLASSES, BATCH * STEPS)
     path = tmp_path_factory.mktemp("data") / "data.npz"
-    np.savez(path, x_train=pictures, y_train=labels[:, None], x_test=pictures[:2], y_test=labels[:2, None])
-    return path, pictures.transpose(0, 3, 1, 2), labels
+    np.savez(path, x_train=images, y_train=labels[:, None], x_test=images[:2], y_test=labels[:2, None])
+    return path, images.transpose(0, 3, 1, 2), labels
 
 
 def trained(data, folder, network, *more):
@@ -48,7 +48,7 @@ def reference(data, network, optimizer, parts=1, scale=1.0, momentum=0.9, learni
     Each of `parts` copies of the network computes the gradients of its part of a batch; all are updated by the sum.
     One part is the joined batch. The other arguments make mistakes.
     """
-    _, pictures, labels = data
+    _, images, labels = data
     order = np.random.RandomState([0, 0]).permutation(len(labels))
     nets = [network() for _ in range(parts)]
     trainers = []
@@ -60,7 +60,7 @@ def reference(data, network, optimizer, parts=1, scale=1.0, momentum=0.9, learni
         batch = order[step * BATCH : (step + 1) * BATCH]
         for net, mine in zip(nets, np.split(batch, parts)):
             with autograd.record():
-                probabilities = net(nd.array(pictures[mine]))
+                probabilities = net(nd.array(images[mine]))
                 loss = -nd.log(nd.pick(probabilities, nd.array(labels[mine]))).sum()
             loss.backward()
         for parameters in zip(*(net.collect_params().values() for net in nets)):

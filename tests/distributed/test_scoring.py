@@ -30,14 +30,14 @@ COUNT, BATCH, LIMIT = 10_000, 64, 120.0
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The paths of a deployed network and of pictures; the scores of all pictures in one process."""
+    """The paths of a deployed network and of images; the scores of all images in one process."""
     folder = tmp_path_factory.mktemp("scoring")
-    pictures = np.random.RandomState(7).standard_normal((COUNT, *networks.SHAPE)).astype(np.float32)
-    np.save(folder / "pictures.npy", pictures)
+    images = np.random.RandomState(7).standard_normal((COUNT, *networks.SHAPE)).astype(np.float32)
+    np.save(folder / "images.npy", images)
     net = networks.frozen()
     mxsame.deploy(net, (1, *networks.SHAPE)).export(str(folder / "network"))
-    scores = np.concatenate([net(nd.array(part)).asnumpy() for part in np.array_split(pictures, 10)])
-    return folder / "network", folder / "pictures.npy", scores
+    scores = np.concatenate([net(nd.array(part)).asnumpy() for part in np.array_split(images, 10)])
+    return folder / "network", folder / "images.npy", scores
 
 
 def rows(out):
@@ -86,10 +86,10 @@ def marked(folder, fatal):
 
 
 def test_an_actor_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(files, tmp_path):
-    network, pictures, expected = files
+    network, images, expected = files
     actors = marked(tmp_path / "actors", fatal=COUNT // 2)
     settings = {"actors": 2, "batch_size": BATCH, "scorer": actors}
-    assert score.score(network, pictures, tmp_path / "out", **settings) == (COUNT, {})
+    assert score.score(network, images, tmp_path / "out", **settings) == (COUNT, {})
     check(tmp_path / "out", expected)
     names = {path.name for path in (tmp_path / "actors").iterdir()}
     assert (tmp_path / "actors" / "killed").read_text() in names
@@ -132,9 +132,9 @@ def test_what_is_wrong_gets_no_name(files, tmp_path, scorer, error, message):
 
 
 def test_an_interrupted_run_continues(files, tmp_path):
-    network, pictures, expected = files
-    own = tmp_path / "pictures.npy"
-    shutil.copy(pictures, own)
+    network, images, expected = files
+    own = tmp_path / "images.npy"
+    shutil.copy(images, own)
     lines, out = [], tmp_path / "out"
 
     def interrupt(line):
@@ -144,33 +144,33 @@ def test_an_interrupted_run_continues(files, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         score.score(network, own, out, actors=1, batch_size=BATCH, progress=interrupt)
-    assert re.fullmatch(r"3072/10000 pictures, \d+ pictures/s", lines[-1])
+    assert re.fullmatch(r"3072/10000 images, \d+ images/s", lines[-1])
     first, *_ = parts = sorted(tmp_path.glob("out.writing/*.parquet"))
     done, inode = min(COUNT, len(parts) * score.BATCHES * BATCH), first.stat().st_ino
 
     mxsame.deploy(networks.plain(), (1, *networks.SHAPE)).export(str(tmp_path / "other"))
     for name, arguments in (
         ("network", (tmp_path / "other", own, out, 1, BATCH)),
-        ("pictures", (network, pictures, out, 1, BATCH)),
+        ("images", (network, images, out, 1, BATCH)),
         ("batch_size", (network, own, out, 1, 8)),
     ):
         with pytest.raises(ValueError, match=f"^{name} must be as in the interrupted run.*Remove that folder"):
             score.score(*arguments)
 
     assert score.score(network, own, out, actors=1, batch_size=BATCH, progress=lines.append) == (COUNT, {})
-    assert lines[3] == f"continues: {done} of {COUNT} pictures are done"
+    assert lines[3] == f"continues: {done} of {COUNT} images are done"
     assert next(iter(sorted(out.glob("*.parquet")))).stat().st_ino == inode, "what was done is not done again"
     check(out, expected)
 
 
 def test_wrong_arguments_are_named(files, tmp_path):
-    network, pictures, _ = files
+    network, images, _ = files
     (tmp_path / "empty").mkdir()
     np.save(tmp_path / "wide.npy", np.zeros((5, 3, 11, 10), np.float32))
     for arguments, message in (
-        ((network, pictures, tmp_path), "out must not exist yet; received out="),
-        ((tmp_path / "none", pictures, tmp_path / "out"), "there is no .*none-symbol.json"),
-        ((network, tmp_path / "pictures.txt", tmp_path / "out"), r"must be an \.npy file or a folder; received"),
+        ((network, images, tmp_path), "out must not exist yet; received out="),
+        ((tmp_path / "none", images, tmp_path / "out"), "there is no .*none-symbol.json"),
+        ((network, tmp_path / "images.txt", tmp_path / "out"), r"must be an \.npy file or a folder; received"),
         ((network, tmp_path / "wide.npy", tmp_path / "out"), r"the shape that .*network takes; received \(3, 11, 10\)"),
         ((network, tmp_path / "empty", tmp_path / "out"), "must be a folder with png, .*; received"),
     ):
@@ -182,19 +182,19 @@ def test_ray_does_not_report_its_use():
     assert not usage_lib.usage_stats_enabled()
 
 
-def test_the_command_scores_a_folder_of_pictures_and_leaves_out_broken_ones(files, tmp_path):
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install pillow")
+def test_the_command_scores_a_folder_of_images_and_leaves_out_broken_ones(files, tmp_path):
+    pil = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install pillow")
     _, height, width = networks.SHAPE
-    pictures = np.random.RandomState(8).randint(0, 256, (12, height, width, 3), dtype=np.uint8)
-    paths = [tmp_path / "pictures" / f"{number:02}.png" for number in range(12)]
+    images = np.random.RandomState(8).randint(0, 256, (12, height, width, 3), dtype=np.uint8)
+    paths = [tmp_path / "images" / f"{number:02}.png" for number in range(12)]
     paths[0].parent.mkdir()
-    for path, picture in zip(paths, pictures):
-        image.fromarray(picture).save(path)
+    for path, image in zip(paths, images):
+        pil.fromarray(image).save(path)
     paths[7].write_bytes(paths[7].read_bytes()[:200])  # truncated, with a whole header
-    paths[9].write_bytes(b"no picture")
-    image.fromarray(pictures[11][1:]).save(paths[11])
+    paths[9].write_bytes(b"no image")
+    pil.fromarray(images[11][1:]).save(paths[11])
     command = [sys.executable, EXAMPLES / "score.py", "--network", files[0]]
-    command += ["--pictures", tmp_path / "pictures", "--out", tmp_path / "out", "--batch-size", "5", "--actors", "1"]
+    command += ["--images", tmp_path / "images", "--out", tmp_path / "out", "--batch-size", "5", "--actors", "1"]
     mark = f"MARK={tmp_path}"  # of all processes of a run
 
     def run(*more):
@@ -204,26 +204,26 @@ def test_the_command_scores_a_folder_of_pictures_and_leaves_out_broken_ones(file
 
     done = run()
     assert (done.returncode, done.stdout) == (1, "")
-    rule = "score: pictures must be readable; received"
+    rule = "score: images must be readable; received"
     assert done.stderr == (
-        f"{rule} {str(paths[7])!r}, OSError: image file is truncated; --skip-broken leaves such pictures out\n"
+        f"{rule} {str(paths[7])!r}, OSError: image file is truncated; --skip-broken leaves such images out\n"
     )
     done = run("--skip-broken")
     assert (done.returncode, done.stderr) == (0, "")
     progress, *listed, last = done.stdout.splitlines()
-    assert re.fullmatch(r"12/12 pictures, \d+ pictures/s", progress)
+    assert re.fullmatch(r"12/12 images, \d+ images/s", progress)
     assert listed == [
         f"left out: {paths[7]}: OSError: image file is truncated",
         f"left out: {paths[9]}: UnidentifiedImageError: cannot identify image file {str(paths[9])!r}",
-        f"left out: {paths[11]}: ValueError: its shape is (3, 10, 9), and that of the first picture (3, 11, 9)",
+        f"left out: {paths[11]}: ValueError: its shape is (3, 10, 9), and that of the first image (3, 11, 9)",
     ]
-    assert last == f"9 pictures scored: {tmp_path / 'out'}"
+    assert last == f"9 images scored: {tmp_path / 'out'}"
 
     (table,) = score.tables(tmp_path / "out")
     assert table[score.KEY].to_pylist() == list(map(str, paths))
     broken = [index for index, error in enumerate(table[score.ERROR].to_pylist()) if error is not None]
     assert broken == [7, 9, 11]
-    expected = networks.frozen()(nd.array(pictures.transpose(0, 3, 1, 2) / 255)).asnumpy()
+    expected = networks.frozen()(nd.array(images.transpose(0, 3, 1, 2) / 255)).asnumpy()
     for index, (label, scores) in enumerate(zip(*(table[name].to_pylist() for name in (score.LABEL, score.SCORES)))):
         if index in broken:
             assert label is scores is None
@@ -241,7 +241,7 @@ def test_what_more_actors_gain_is_measured(tmp_path, capsys):
     settings = ("--shape", 1, 8, 8, "--actors", 1, 2, "--rounds", 1, "--parts", 2, "--batch-size", 2)
     measure.main(["--model", str(mxsame.sample("digits")), *map(str, settings)])
     one, two = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"1 actors: \d+ pictures/s, 1\.00 \(1\.00 to 1\.00\) of 1; first part after \S+ s", one)
+    assert re.fullmatch(r"1 actors: \d+ images/s, 1\.00 \(1\.00 to 1\.00\) of 1; first part after \S+ s", one)
     assert two.startswith("2 actors: ")
 
 
