@@ -28,6 +28,7 @@ LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may 
 MOST_ARRAYS = 10**6  # in a file of weights
 WEIGHTS = "model.weights.h5"  # in a .keras archive
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
+NDARRAYS = b"\x12\x01\x00\x00"  # what MXNet's files of arrays start with
 
 
 class Contents(NamedTuple):
@@ -71,7 +72,9 @@ def _other_format(path: str, start: bytes) -> Optional[str]:
         return f"a checkpoint: load it into its model, then model.save('model.h5') makes a file; {path!r}"
     if start[4:] == b"TFL3":
         return f"a TFLite file: model.save('model.h5') of the model that was converted makes a file; {path!r}"
-    return None
+    if start[:4] == NDARRAYS:
+        return f"parameters of MXNet, which net.load_parameters reads; {path!r}"
+    return f"{path!r}, which starts with {start!r}" if start else None
 
 
 def _json(content: bytes, where: str) -> Contents:
@@ -100,7 +103,8 @@ def _archive(path: str) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            check("config.json" in names, f"{path} must hold config.json, as a .keras file does")
+            other = "; it is a file of PyTorch" if any(name.endswith("data.pkl") for name in names) else ""
+            check("config.json" in names, f"{path} must hold config.json, as a .keras file does{other}")
             config, metadata = (
                 parsed(_entry(archive, name, path), f"{name} of {path}") if name in names else {}
                 for name in ("config.json", "metadata.json")

@@ -222,6 +222,8 @@ def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
         ("net/checkpoint", b"", "a checkpoint: .*model.save"),
         ("net.index", b"", "a checkpoint: .*model.save"),
         ("net", b"\x1c\0\0\0TFL3", "a TFLite file: model.save"),
+        ("net", b"\x12\x01" + bytes(6), "parameters of MXNet, which net.load_parameters reads"),
+        ("net", b"Dear all", "which starts with b'Dear all'"),
         ("net", mx.sym.var("data").tojson().encode(), "a graph of MXNet, which gluon.SymbolBlock.imports reads"),
     ],
 )
