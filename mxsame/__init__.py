@@ -74,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *_PUBLIC, *_MODULES})
+    return sorted([*__all__, *_MODULES])

@@ -261,6 +261,7 @@ CONTRADICTIONS = [
         lambda: mxsame.deploy(nn.MaxPool2D(), D, dtype=np.ones(2)),
         "dtype must be None or a string; received dtype=array",
     ),
+    (lambda: mxsame.export_onnx(nn.MaxPool2D(), "a", (1, 1, 8, 8)), "path must end in .onnx"),
     (lambda: mxsame.export_onnx(nn.MaxPool2D(), "a.onnx", None), "input_shape must be .*; received input_shape=None"),
     # arithmetic and plans
     (lambda: mxsame.from_keras("model.h5", custom_objects={}), "custom_objects must be given as custom: a dict"),

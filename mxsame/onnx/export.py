@@ -130,6 +130,7 @@ def export_onnx(
         raise ImportError(f"mxsame.export_onnx needs the package onnx ({error}); {fix}") from error
     source = Source.of(net, input_shape, EXAMPLE)
     path, inputs = files.check_path(path), source.inputs
+    validation.check(path.endswith(".onnx"), "path must end in .onnx", path=path)
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     serves = _serves(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
     way_out = ": give " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, serves))

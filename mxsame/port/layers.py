@@ -255,13 +255,13 @@ def summary(net: Any, *inputs: Any) -> Iterator[str]:
         layer = NetworkLayer(net, path)
         shape = shapes.get(path, layer.output_shape)
         count = 0 if known.layer.model is not None else _count(layer.parameters)
-        mark = "no" if count and not layer.trainable else ""
+        mark = ("yes" if layer.trainable else "no") if count else ""
         rows.append((layer.name, layer.class_name, str(shape), f"{count:,}", mark))
     yield from aligned(rows)
     parameters = dict.fromkeys(parameter for known in net._known.values() for parameter in known.parameters)
     trained = _count(parameter for parameter in parameters if parameter.grad_req != "null")
     total = _count(parameters)
-    yield f"{total:,} parameters: {trained:,} trained, {total - trained:,} not"
+    yield f"{total:,} parameters: {trained:,} trainable, {total - trained:,} non-trainable"
 
 
 def _count(parameters: Iterable[Any]) -> int:

@@ -137,6 +137,11 @@ class Network(HybridBlock):
     # -- layers by their names
 
     @property
+    def input_shape(self) -> Any:
+        """The shape of the input, in the network's order of axes; None for dynamic lengths. A list for several."""
+        return self.declared_shapes if len(self.inputs) > 1 else self.declared_shapes[0]
+
+    @property
     def trainable(self) -> bool:
         return is_trained([*self._known.values()])
 
@@ -149,12 +154,12 @@ class Network(HybridBlock):
         """The names of all layers, each after those of the models that it is in."""
         return list(self._known)
 
-    def get_layer(self, name: Union[str, int]) -> NetworkLayer:
-        """Returns a layer, by Keras's name or by its position; "base/conv", or "conv" if only one layer has that name,
-        is one of a nested model.
+    def get_layer(self, name: Union[str, int, None] = None, index: Optional[int] = None) -> NetworkLayer:
+        """Returns a layer, by Keras's name or by its position, which may be given as `index`, too; "base/conv", or
+        "conv" if only one layer has that name, is one of a nested model.
 
         Raises `ValueError` for a name that no layer has."""
-        return NetworkLayer(self, path_of(name, self.paths))
+        return NetworkLayer(self, path_of(name if index is None else index, self.paths))
 
     __getitem__ = get_layer
 
@@ -169,6 +174,9 @@ class Network(HybridBlock):
 
     def __iter__(self) -> Iterator[NetworkLayer]:
         return (NetworkLayer(self, path) for path in self._known if len(path) == 1)
+
+    def __len__(self) -> int:
+        return sum(len(path) == 1 for path in self._known)
 
     def replace(self, name: Union[str, int], block: Any) -> None:
         """Put a block in place of a layer, in all of its calls.

@@ -48,6 +48,7 @@ def test_a_block_in_place_of_a_layer(way, tmp_path):
 def test_layers_have_names():
     net = mxsame.from_keras(DIGITS, layout="NCHW")
     assert [layer.name for layer in net] == ["conv2d", "conv2d_1", "flatten", "dense"]
+    assert len(net) == 4 and net.input_shape == (None, 1, 8, 8) and net.get_layer(index=-1).name == "dense"
     assert net["dense"].config["units"] == net[-1].config["units"] == net.dense.config["units"] == 10
     assert net.conv2d.output_shape == (None, 16, 4, 4) and net.flatten.blocks and not net.flatten.parameters
     assert sorted(net["conv2d"].collect_params()) == ["conv2d_bias", "conv2d_weight"]
@@ -110,7 +111,8 @@ def test_a_summary_has_the_names_of_keras(capsys):
     net.summary()
     with_batch, without = np.array_split(capsys.readouterr().out.splitlines(), 2)
     assert with_batch[1].split() == ["conv2d", "Conv2D", "(6,", "4,", "4,", "16)", "160", "no"]
-    assert without[1].split()[2] == "(None," and without[-1] == "6,090 parameters: 5,930 trained, 160 not"
+    assert with_batch[2].split()[-1] == "yes"
+    assert without[1].split()[2] == "(None," and without[-1] == "6,090 parameters: 5,930 trainable, 160 non-trainable"
 
 
 def pyramid():
