@@ -81,7 +81,7 @@ def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
         arguments = [sys.executable, "-m", "mxsame", *["pads", "--size", "8", "--kernel", "3"]]
         done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (1, "mxsame: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
 
 
 def test_a_closed_output_is_no_error():
@@ -105,7 +105,7 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(package
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     fix = f"fix it with: {sys.executable} -m pip"
-    assert line.startswith(f"mxsame: {what} needs {package}, which is not installed; {fix}")
+    assert line.startswith(f"Error: {what} needs {package}, which is not installed; {fix}")
     assert line.endswith(f" install {installed}")
 
 

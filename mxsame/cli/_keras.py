@@ -51,7 +51,9 @@ def imported_keras() -> Any:
                 return importlib.import_module(package)
         except Exception as error:  # a package with other versions of its dependencies may raise anything
             reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
-    raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}. {FIX}")
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    hint = f" KERAS_BACKEND is {backend}: without it, Keras needs TensorFlow only." * (backend != "tensorflow")
+    raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}.{hint} {FIX}")
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ class Result:
         print_table(lines)
         total, count = sum(row.parameters for row in self.rows), self.net.transpositions
         times = f"{count} transposition{'' if count == 1 else 's'}"
-        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} of data")
+        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} of data (channels first or last)")
         if len(self.net.inputs) > 1:
             click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in self.inputs().items())}")
         if self.differing:

@@ -18,7 +18,7 @@ def need(package: str, what: str) -> None:
     """Ends the program, unless the package is installed, with one line that has the command to install it."""
     if find_spec(package) is None:
         command = requirements.install(*(requirements.ONNX if package == "onnx" else (package,)))
-        sys.exit(f"mxsame: {what} needs {package}, which is not installed; fix it with: {command}")
+        sys.exit(f"Error: {what} needs {package}, which is not installed; fix it with: {command}")
 
 
 need("click", "the command line")
@@ -41,7 +41,7 @@ def flushed_output() -> Iterator[None]:
     except OSError as error:
         with contextlib.suppress(OSError):  # the rest of the buffer cannot be written at exit either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(f"mxsame: {error}")
+        sys.exit(f"Error: {error}")
 
 
 @contextlib.contextmanager

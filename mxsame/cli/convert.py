@@ -106,7 +106,7 @@ def check_suffix(output: Path | None) -> None:
     """Refuses the name of a file of another format; digits after a point are a version."""
     suffix = output.suffix[1:] if output and not output.is_dir() else ""
     if suffix and suffix != "onnx" and not suffix.isdigit():
-        rule = "-o must be a name without a suffix, for MXNet's files, a folder, or end in .onnx"
+        rule = "-o must be a name without a suffix, for MXNet's files, an existing folder, or NAME.onnx"
         raise click.UsageError(f"{rule}; received {output}.")
 
 
@@ -178,6 +178,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
     result = Result(asked.file)
     with refusals("layout"), stages() as stage, warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        warnings.filterwarnings("ignore", "Do not pass an `input_shape`")  # Keras 3, of each Keras 2 file that it loads
         warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
         given = {"layout": asked.layout, "padding": asked.padding, "custom": custom, "progress": stage}
         try:

@@ -142,7 +142,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "-o", ""), 2, "'' must end in the name of a file."),
         (("unet.h5", "-o", ".onnx"), 2, "'.onnx' must end in the name of a file."),
         (("unet.h5", "--dynamic-size"), 2, "are for an ONNX file"),
-        (("unet.h5", "-o", "net.tflite"), 2, "a folder, or end in .onnx; received net.tflite."),
+        (("unet.h5", "-o", "net.tflite"), 2, "an existing folder, or NAME.onnx; received net.tflite."),
         (("unet.h5", "--custom", "mxsame"), 2, "--custom must be MODULE:NAME, as in .*; received 'mxsame'."),
         (("unet.h5", "--custom", "mxsame:none"), 2, "--custom must name a dict of a module that Python finds: module"),
         (("unet.h5", "--custom", "json:loads"), 2, "--custom must name a dict; json:loads is a function."),
@@ -311,9 +311,11 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
         raise TypeError("another NumPy")
 
     monkeypatch.setattr(_keras.importlib, "import_module", broken)
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output
+    assert "KERAS_BACKEND is numpy: without it, Keras needs TensorFlow only. Fix it with: " in result.output
     assert re.search(r"Fix it with: .* -m pip install (tensorflow==|--upgrade keras )", result.output)
     assert not list(tmp_path.iterdir())
 
