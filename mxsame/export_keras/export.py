@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -13,6 +14,7 @@ from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register
 from mxsame.export_keras.composites import fitted_model, place
 from mxsame.export_keras.draft import Draft, Made, Order, Value, batch_first, channels_last, lengths_of
 from mxsame.export_keras.files import save
+from mxsame.export_keras.versions import is_thawed
 from mxsame.export_keras.writer import Writer, clean
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import Length, Serves, Shapes
@@ -86,10 +88,11 @@ def to_keras(
     A network of :func:`mxsame.from_keras`, in the net or the net itself, is written as the layers that it was; what was
     put in their place or after them, by its operators, and under the name of the layer if that is one layer of Keras.
     Other layers have the names of their parameters. Layers whose parameters have `grad_req="null"` are not `trainable`
-    in Keras; a batch norm among them uses its moving statistics in training. Gluon's LSTM and SimpleRNN have two
-    biases; Keras's single one is their sum, and a step of training changes it half as much. In tf.keras 2, batch norms
-    of images update the variance with n / (n - 1) times the batch's. If a network of Keras has to be written by its
-    operators, its layers of noise are left out, as by :func:`mxsame.export`.
+    in Keras; a batch norm among them uses its moving statistics in training. Keras 3 trains the parameters of attention
+    with several heads and of ConvLSTM after loading, whatever the file has; a warning names them. Gluon's LSTM and
+    SimpleRNN have two biases; Keras's single one is their sum, and a step of training changes it half as much. In
+    tf.keras 2, batch norms of images update the variance with n / (n - 1) times the batch's. If a network of Keras has
+    to be written by its operators, its layers of noise are left out, as by :func:`mxsame.export`.
 
     Examples
     --------
@@ -121,6 +124,9 @@ def to_keras(
         except ValueError as error:
             errors_of_ways.append(error)
         else:
+            for layer in filter(is_thawed, made.model.walk() if path.endswith(".keras") else ()):
+                message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
+                warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
             sizes = (array.size for layer in made.model.walk() for array in arrays_of(layer).values())
             return Written(path, len(made.model.layers), sum(sizes), compared_by)
     raise errors_of_ways[-2:][0]  # that of the layers, which says why their operators do not help, too

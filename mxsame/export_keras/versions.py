@@ -53,6 +53,7 @@ ACTIVATIONS = (  # that are one function in both: hard_sigmoid is not
     *("elu", "exponential", "gelu", "linear", "mish", "relu", "selu", "sigmoid", "softmax", "softplus", "softsign"),
     *("tanh", *SWISH),
 )
+THAWED = "MultiHeadAttention|Group(ed)?QueryAttention|ConvLSTM.D"  # that Keras 3 loads with trained parameters, always
 PARTS = ("layer", "backward_layer", "cell", "cells")  # keys that have layers
 PACKAGES = {"initializer": "initializers", "regularizer": "regularizers", "constraint": "constraints"}
 FURTHER = ("query", "value", "key")  # arguments of a call, of which a file of tf.keras 2 has all but the first by name
@@ -153,6 +154,14 @@ def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCa
         (args[0], *states) = args[0]
         kwargs.update({"initial_state": states} if states else {})
     return LayerCall(tuple(args), kwargs)
+
+
+def is_thawed(layer: Layer) -> bool:
+    """Whether a layer that is not trained, or one that it wraps, has parameters that Keras 3 trains once it is loaded:
+    those of layers that are made without the flag."""
+    wrapped = layer.config.get("layer")
+    names = (layer.class_name, str(wrapped.get("class_name")) if isinstance(wrapped, dict) else "")
+    return not layer.trainable and any(re.fullmatch(THAWED, name) for name in names)
 
 
 def with_trainable(entry: Dict[str, Any], value: bool) -> Dict[str, Any]:
