@@ -98,10 +98,10 @@ def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> D
     if class_name == "MultiHeadAttention":  # which tf.keras 2 does without no more than Keras 3 does with them
         shapes = {name: config.pop(name, None) for name in ("query_shape", "key_shape", "value_shape")}
         config.update(shapes if is_h5 else {})
-    if class_name == "BatchNormalization" and isinstance(config.get("axis"), list):
-        axes = config["axis"]
+    axes = config.get("axis")
+    if class_name == "BatchNormalization" and isinstance(axes, (list, tuple)):
         check(is_h5 or len(axes) == 1, "axis must be one axis in Keras 3", axis=axes)
-        config["axis"] = axes if len(axes) > 1 else axes[0]
+        config["axis"] = axes[0] if len(axes) == 1 else axes
     fits = is_h5 or class_name != "SeparableConv1D" or config.get("padding") != "causal"
     check(fits, "padding must not be causal in Keras 3", padding=config.get("padding"))
     if class_name == "LeakyReLU":
