@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import traceback
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -141,13 +140,6 @@ def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
     graph.replace(replaced)
 
 
-def _is_refusal(error: Exception) -> bool:
-    """Whether an error is a rule that was checked, and not one of Python, NumPy or MXNet."""
-    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
-    module = frame.f_globals.get("__name__", "")
-    return isinstance(error, ValueError) and module.startswith(("mxsame.validation", "mxsame.plan", "mxsame.padding"))
-
-
 class Row(NamedTuple):
     """The function that writes a node, and a pattern of the attributes that mean nothing to it."""
 
@@ -252,7 +244,7 @@ class Walk:
             result = row.write(self, node, *inputs)
             attributes.check_all_read(node, row.unread)
         except Exception as error:
-            is_refusal = _is_refusal(error)
+            is_refusal = isinstance(error, validation.Refusal)
             self._cause = self._cause or (None if is_refusal else error)
             reason = str(error) if is_refusal else "an operator must have arguments that its conversion reads"
             self.refuse(node, f"{reason}; in {self.path_to(node)}")
