@@ -94,7 +94,7 @@ MISTAKES = {  # one of a function, one about kernels of channels first, one of a
     "padding": (lambda x, k: backend.conv2d(x, k, padding="full", **FIRST), "received padding='full'"),
     "kernel of another format": (
         lambda x, k: backend.depthwise_conv2d(x, backend.variable(np.zeros((3, 3, 2, 3))), **FIRST),
-        r"\(input channels, depth multiplier, kernel size, kernel size\), here \(2, \?, \?, \?\); received",
+        r"\(input channels, depth multiplier, kernel size, kernel size\), here \(2, None, None, None\); received",
     ),
     "output padding": (
         lambda x, k: layers.Conv2DTranspose(3, 2, strides=2, padding="same", output_padding=0, **FIRST)(
