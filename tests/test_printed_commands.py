@@ -21,7 +21,7 @@ def environment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     source = folder / "source"  # setuptools leaves a folder in what it builds
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".git", "build", "dist", "__pycache__"))
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "__pycache__"))
     python = folder / "venv" / "bin" / "python"
     for what in ([str(source)], ["--no-deps", "mxnet==1.9.1"]):
         subprocess.run([python, "-m", "pip", "install", "-q", *what], check=True)
