@@ -4,6 +4,8 @@ from mxsame.plan.choice import PlannedOperator, candidates, estimate, fastest_pl
 from mxsame.plan.costs import COSTS, Costs, Workload
 from mxsame.plan.gpu_costs import GPU_COSTS, GpuCosts
 
+choose, Decision = fastest_plan, PlannedOperator  # their names before, for scripts that measure older checkouts, too
+
 __all__ = [
     "COSTS",
     "GPU_COSTS",
