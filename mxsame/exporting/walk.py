@@ -96,11 +96,12 @@ def graph_of(
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
     note_windows(graph, any_size)
-    ends = iter(graph.outputs[len(tracing.flatten(structure)) :])
+    count = len(tracing.flatten(structure))
+    ends = iter(graph.outputs[count:])
     for block, inputs, outputs in calls or ():
         each = [list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs)]
         composites.append(Composite(block, *each))  # type: ignore[union-attr]
-    del graph.outputs[len(tracing.flatten(structure)) :]
+    del graph.outputs[count:]
     return graph, batches
 
 
