@@ -106,9 +106,10 @@ def test_imports_point_one_way():
     assert {path: wrong for path in FILES if (wrong := violations(path))} == {}
 
 
-def test_files_of_rows_import_no_others():
-    rows = [path for path in (PACKAGE / "port" / "rows").glob("*.py") if path.stem not in ("__init__", "_shared")]
-    others = {name[3] for path in rows for name in imported(path) if name[:3] == ("mxsame", "port", "rows")}
+def test_files_of_converters_import_no_others():
+    folder = ("mxsame", "port", "converters")
+    files = [path for path in PACKAGE.parent.joinpath(*folder).glob("*.py") if path.stem not in ("__init__", "_shared")]
+    others = {name[3] for path in files for name in imported(path) if name[:3] == folder}
     assert others == {"_shared"}
 
 

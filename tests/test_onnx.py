@@ -21,7 +21,7 @@ from onnx_running import NEWEST, exported, operators, run  # noqa: E402
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
 from mxsame.exporting import comparing  # noqa: E402
-from mxsame.exporting.walk import Row  # noqa: E402
+from mxsame.exporting.walk import Emitter  # noqa: E402
 from mxsame.onnx import NotCompared, checking  # noqa: E402
 from mxsame.onnx.writer import OPERATORS  # noqa: E402
 
@@ -377,7 +377,7 @@ def test_unknown_operators_are_named_with_the_way_to_them(path):
 
 
 def test_an_error_of_a_row_is_a_refusal_with_the_path(path, monkeypatch):
-    monkeypatch.setitem(OPERATORS, "sin", Row(lambda w, node, x: {}["config"]))
+    monkeypatch.setitem(OPERATORS, "sin", Emitter(lambda w, node, x: {}["config"]))
     with pytest.raises(ValueError, match=r"arguments that its conversion reads; in the operator sin, .*relu0 -> "):
         mxsame.export_onnx(Own(lambda F, x: F.sin(F.relu(x))), path, (2, 8))
 

@@ -12,7 +12,7 @@ from operator_cases import CASES, SHAPE, TABLE, block_of, inputs_of
 
 from mxsame._mxnet import mx
 from mxsame.exporting.lowering import RULES
-from mxsame.onnx import rows  # noqa: F401
+from mxsame.onnx import emitters  # noqa: F401
 from mxsame.onnx.writer import OPERATORS, writes
 from mxsame.rewriting.graph import Graph
 
@@ -24,8 +24,8 @@ def test_every_row_has_a_case():
     assert (OPERATORS.keys() | RULES.keys()) - notes == CASES.keys()
 
 
-def test_a_kind_has_one_row():
-    with pytest.raises(ValueError, match=r"one row; received 'Concat' again"):
+def test_a_kind_has_one_emitter():
+    with pytest.raises(ValueError, match=r"one emitter; received 'Concat' again"):
         writes("Concat")(lambda w, node, x: x)
 
 

@@ -26,8 +26,8 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.cli import main
 from mxsame.export_keras import checking
-from mxsame.export_keras.rows import axes, elements
-from mxsame.export_keras.writer import ROWS
+from mxsame.export_keras.emitters import axes, elementwise
+from mxsame.export_keras.writer import EMITTERS
 from mxsame.port.network import Network
 from mxsame.port.reading import read
 from mxsame.port.table import OPERATORS
@@ -149,7 +149,7 @@ def ported(F, x, conv, padded, sliced):
 
 
 IMAGE = (1, 3, 15, 12)
-FUNCTIONS = [kind for kind in operator_cases.CASES if kind in elements.OPERATORS]
+FUNCTIONS = [kind for kind in operator_cases.CASES if kind in elementwise.OPERATORS]
 CASES = {
     "flattened": (chain(same.Conv2D(8, 3, strides=2), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(3, 2, 1),
                         nn.Flatten(), nn.Dropout(0.5), nn.Dense(7, activation="tanh"), nn.Dense(3)), [IMAGE], True),
@@ -617,9 +617,9 @@ def test_a_file_that_differs_gets_no_name(tmp_path, monkeypatch):
 
 
 def test_ones_are_compared_for_all_indices(tmp_path, monkeypatch):
-    row, net = ROWS["one_hot"], ready(Own(lambda F, x: F.one_hot(x, depth=3)), (2, 9))
-    without_last = row._replace(write=lambda w, node, x: axes.affine(w, row.write(w, node, x), [1.0, 1.0, 0.0]))
-    monkeypatch.setitem(ROWS, "one_hot", without_last)
+    emitter, net = EMITTERS["one_hot"], ready(Own(lambda F, x: F.one_hot(x, depth=3)), (2, 9))
+    without_last = emitter._replace(write=lambda w, node, x: axes.affine(w, emitter.write(w, node, x), [1.0, 1.0, 0.0]))
+    monkeypatch.setitem(EMITTERS, "one_hot", without_last)
     with pytest.raises(ValueError, match="must equal those of the net"):
         mxsame.to_keras(net, tmp_path / "net.keras", (2, 9))
 

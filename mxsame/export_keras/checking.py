@@ -12,7 +12,7 @@ from typing import Iterable, List, Optional, Tuple
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.export_keras.draft import Made
+from mxsame.export_keras.model_builder import KerasFile
 from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Arrays, Sampled
 from mxsame.exporting.walk import Source
@@ -40,7 +40,7 @@ print("Keras", keras.__version__)
 """
 
 
-def compare(file: str, made: Made, source: Source) -> str:
+def compare(file: str, made: KerasFile, source: Source) -> str:
     """What the file was compared by; a `ValueError` if an output is not the net's."""
     by = "mxsame.from_keras"
 

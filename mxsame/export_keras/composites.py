@@ -6,27 +6,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxsame.export_keras.draft import Draft, Value, lengths_of
+from mxsame.export_keras.model_builder import KerasTensor, ModelBuilder, lengths_of
 from mxsame.export_keras.versions import call_of, entry_of, with_trainable
 from mxsame.export_keras.writer import Writer
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.exporting.walk import Composite
-from mxsame.port import values, weights
+from mxsame.port import tensors, weights
 from mxsame.port.builder import sorted_calls
-from mxsame.port.description import Layer, LayerCall, Model, Tensor, mapped
+from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
 from mxsame.port.network import Network, Part
-from mxsame.port.parameters import Placed
+from mxsame.port.parameters import LoadedWeight
 from mxsame.rewriting.graph import Graph, Node, Output, unused
 from mxsame.tensors import dtype_attribute
 from mxsame.validation import check
 
 Path = Tuple[str, ...]
-WriteBlock = Callable[[Draft, Part, Sequence[Value]], List[Value]]
+WriteBlock = Callable[[ModelBuilder, Part, Sequence[KerasTensor]], List[KerasTensor]]
 
 
 def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite], write: WriteBlock) -> None:
     """Let what follows a composite take variables that the writer writes by the composite; `write` writes a block into
-    a draft by its operators."""
+    a builder by its operators."""
     dtypes, new = graph.dtypes(), {}
     for composite in composites:
         spliced = _Spliced(composite.block, [shapes[output] for output in composite.outputs], write)
@@ -47,10 +47,10 @@ class _Spliced:
 
     def __init__(self, network: Network, shapes: Sequence[Shape], write: WriteBlock):
         self._network, self._shapes, self._write = network, shapes, write
-        self._written: Tuple[Optional[Writer], List[Value]] = (None, [])
+        self._written: Tuple[Optional[Writer], List[KerasTensor]] = (None, [])
 
-    def output(self, number: int) -> Callable[..., Value]:
-        def value(w: Writer, *inputs: Any) -> Value:
+    def output(self, number: int) -> Callable[..., KerasTensor]:
+        def value(w: Writer, *inputs: Any) -> KerasTensor:
             if self._written[0] is not w:
                 self._written = w, Splicer(w, self._network, self._write).outputs(inputs, self._shapes)
             return self._written[1][number]
@@ -59,34 +59,34 @@ class _Spliced:
 
 
 class Splicer:
-    """Writes the layers of a network into the draft of a writer."""
+    """Writes the layers of a network into the builder of a writer."""
 
     def __init__(self, w: Writer, network: Network, write: WriteBlock):
         self._w, self._network, self._write = w, network, write
-        self._values: Dict[int, Value] = {}  # what was written first for the values of the network, by their keys
-        self._keys: Dict[Tensor, Tuple[int, Value]] = {}  # the values that tensors of the file are
-        self._tensors: Dict[Tuple[Path, Tensor], Tensor] = {}
+        self._values: Dict[int, KerasTensor] = {}  # what was written first for the values of the network, by their keys
+        self._keys: Dict[TensorId, Tuple[int, KerasTensor]] = {}  # the values that tensors of the file are
+        self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}
         self._reasons: List[str] = []
 
-    def outputs(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[Value]:
+    def outputs(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
         """The values of the network's outputs, of these shapes."""
         network, model = self._network, self._network.description
-        check(all(isinstance(x, Value) for x in inputs), "inputs of a network must depend on the net's inputs")
+        check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
             self._note((), tensor, value, self._w.arranged(x, value.keras_order).tensor)
         self._model(model, ())
         check(not self._reasons, "; ".join(self._reasons))
         tensors = [self._tensors[(), tensor] for tensor in model.outputs]
         ends = zip(tensors, network.outputs, shapes)
-        return [Value(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
+        return [KerasTensor(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
 
-    def _note(self, path: Path, tensor: Tensor, value: Any, written: Tensor) -> None:
+    def _note(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
         """Note what was written for a tensor of a model."""
         self._tensors[path, tensor] = written
-        if isinstance(value, values.Value):
-            self._w.draft.shapes.setdefault(written, value.shape)
+        if isinstance(value, tensors.Tensor):
+            self._w.builder.shapes.setdefault(written, value.shape)
             if value.pads is None:
-                self._keys[written] = value.key, Value(written, value.shape, value.keras_order)
+                self._keys[written] = value.key, KerasTensor(written, value.shape, value.keras_order)
                 self._values.setdefault(*self._keys[written])
 
     def _model(self, model: Model, path: Path) -> None:
@@ -95,60 +95,60 @@ class Splicer:
             if layer.class_name == "InputLayer" or not layer.calls:
                 continue
             full = (*path, layer.name)
-            call = LayerCall(*mapped([list(call.args), call.kwargs], Tensor, lambda x: self._tensors[path, x]))
-            found = self._network._known[full].calls[number]
+            call = LayerCall(*mapped([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
+            found = self._network._states[full].calls[number]
             try:
                 written = self._call(layer, full, call, found)
             except ValueError as error:
                 self._reasons.append(f"layer {'/'.join(full)!r} ({layer.operator or layer.class_name}): {error}")
-                written = [Tensor(layer.name, number, index) for index in range(len(found))]
+                written = [TensorId(layer.name, number, index) for index in range(len(found))]
             for index, (value, tensor) in enumerate(zip(found, written)):
-                self._note(path, Tensor(layer.name, number, index), value, tensor)
+                self._note(path, TensorId(layer.name, number, index), value, tensor)
 
-    def _call(self, layer: Layer, path: Path, call: LayerCall, found: Sequence[Any]) -> List[Tensor]:
+    def _call(self, layer: Layer, path: Path, call: LayerCall, found: Sequence[Any]) -> List[TensorId]:
         """The outputs of a call: of the layer itself, of the layers in it, or of its operators."""
         try:
             copied = self._copied(layer, path)
         except ValueError as error:
-            is_users = self._network._known[path].is_users
+            is_users = self._network._states[path].is_users
             if layer.model is not None and layer.wrapped is None and not is_users:
                 return self._flat(layer.model, path, call)
             return self._by_operators(path, call, found, error)
         call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.is_h5)
-        first = self._w.draft.call(copied, tuple(call.args), call.kwargs, getattr(found[0], "shape", ()))
+        first = self._w.builder.call(copied, tuple(call.args), call.kwargs, getattr(found[0], "shape", ()))
         return [first._replace(output=index) for index in range(len(found))]
 
     def _copied(self, layer: Layer, path: Path) -> Layer:
-        """The layer in the draft, which is there once for all calls."""
-        draft, key = self._w.draft, (id(self._network), path)
-        if key not in draft.layers:
+        """The layer in the builder, which is there once for all calls."""
+        builder, key = self._w.builder, (id(self._network), path)
+        if key not in builder.layers:
             copied = fitted(self._network, layer, self._w.is_h5)
             self._w.own(_trained_names(layer), layer)
-            draft.layers[key] = draft.add(replace(copied, name=draft.unique(layer.name)))
-        return draft.layers[key]
+            builder.layers[key] = builder.add(replace(copied, name=builder.unique(layer.name)))
+        return builder.layers[key]
 
-    def _flat(self, model: Model, path: Path, call: LayerCall) -> List[Tensor]:
+    def _flat(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
         """The outputs of a nested model, whose layers become those of the file."""
         call = _without_keys(Layer("Functional", model.name, {}, model=model), call)
-        check(len(self._network._known[path].calls) == 1, "models in which layers are replaced must be called once")
+        check(len(self._network._states[path].calls) == 1, "models in which layers are replaced must be called once")
         for tensor, given in zip(model.inputs, call.tensors()):
             self._tensors[path, tensor] = given
         self._model(model, path)
         return [self._tensors[path, tensor] for tensor in model.outputs]
 
-    def _by_operators(self, path: Path, call: LayerCall, found: Sequence[Any], reason: ValueError) -> List[Tensor]:
+    def _by_operators(self, path: Path, call: LayerCall, found: Sequence[Any], reason: ValueError) -> List[TensorId]:
         """The outputs of a layer that is written by its operators."""
-        is_plain = all(isinstance(x, values.Value) and x.mask is None and x.pads is None for x in found)
+        is_plain = all(isinstance(x, tensors.Tensor) and x.mask is None and x.pads is None for x in found)
         if not is_plain or not all(x.dtype == "float32" for x in found):
             raise reason
         given = {**self._values, **dict(self._keys[tensor] for tensor in call.tensors() if tensor in self._keys)}
         if found[0].key not in given:
-            draft, part = self._w.draft, self._network.part(given.keys(), [x.key for x in found])
-            count = len(draft.model.layers)
-            written = self._write(draft, part, [given[key] for key in part.inputs])
-            new = draft.model.layers[count:]
+            builder, part = self._w.builder, self._network.part(given.keys(), [x.key for x in found])
+            count = len(builder.model.layers)
+            written = self._write(builder, part, [given[key] for key in part.inputs])
+            new = builder.model.layers[count:]
             if len(new) == 1 and len(new[0].calls) == 1:
-                written = draft.renamed(written, new[0], path[-1])
+                written = builder.renamed(written, new[0], path[-1])
         else:  # nothing is computed
             written = [given[x.key] for x in found]
         return [self._w.arranged(x, value.keras_order).tensor for x, value in zip(written, found)]
@@ -191,7 +191,7 @@ def fitted(network: Network, layer: Layer, is_h5: bool) -> Layer:
         model = fitted_model(network, layer.model, is_h5)
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
         new = replace(layer, config=config, model=model, calls=[], entry={})
-        orders = [[(id(owner), role.name) for owner, role in weights.ordered(new, version)] for version in (2, 3)]
+        orders = [[(id(owner), spec.name) for owner, spec in weights.ordered(new, version)] for version in (2, 3)]
         check(not is_h5 or orders[0] == orders[1], "weights of nested models have another order in each Keras")
         return new
     entry, trained = entry_of(layer, network.description.version, is_h5), _is_trained(layer)
@@ -206,8 +206,8 @@ def _parameters(layer: Layer) -> List[Tuple[Any, bool]]:
     return [
         (stored.parameter, layer.trainable and inner.trainable)
         for inner in layer.walk()
-        for role, stored in zip(inner.roles or (), inner.weights)
-        if role.trained and isinstance(stored, Placed) and stored.parameter is not None
+        for spec, stored in zip(inner.weight_specs or (), inner.weights)
+        if spec.trained and isinstance(stored, LoadedWeight) and stored.parameter is not None
     ]
 
 

@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Seque
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.export_keras import checking, rows  # noqa: F401 - the rows register themselves
+from mxsame.export_keras import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.export_keras.composites import fitted_model, place
-from mxsame.export_keras.draft import Draft, Made, Order, Value, batch_first, channels_last, lengths_of
 from mxsame.export_keras.files import save
+from mxsame.export_keras.model_builder import (
+    KerasFile,
+    KerasTensor,
+    ModelBuilder,
+    Order,
+    batch_first,
+    channels_last,
+    lengths_of,
+)
 from mxsame.export_keras.versions import is_thawed
 from mxsame.export_keras.writer import Writer, clean
 from mxsame.exporting.lowering import lower, without_losses
-from mxsame.exporting.shapes import Length, Serves, Shapes
+from mxsame.exporting.shapes import DynamicAxes, Length, Shapes
 from mxsame.exporting.walk import Composite, Source, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
@@ -132,7 +140,7 @@ def to_keras(
     raise errors_of_ways[-2:][0]  # that of the layers, which says why their operators do not help, too
 
 
-def _ways(source: Source, is_h5: bool, is_first: bool) -> Iterator[Callable[[], Made]]:
+def _ways(source: Source, is_h5: bool, is_first: bool) -> Iterator[Callable[[], KerasFile]]:
     """What may become a file, the best first: a network of `from_keras` as the model that it is; the layers of such
     networks, and others; and layers for operators."""
     if isinstance(source.net, Network) and source.net.has_layers and not source.net.custom:
@@ -143,19 +151,19 @@ def _ways(source: Source, is_h5: bool, is_first: bool) -> Iterator[Callable[[], 
         yield partial(_from_graph, source, is_h5, is_first, None)
 
 
-def _whole(source: Source, is_h5: bool) -> Made:
+def _whole(source: Source, is_h5: bool) -> KerasFile:
     """A network of `from_keras`, with the inputs that its model declares."""
     mx.nd.waitall()
     net, inputs = source.net, source.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
-    return Made(fitted_model(net, net.description, is_h5), {}, shapes, orders, output_orders)
+    return KerasFile(fitted_model(net, net.description, is_h5), {}, shapes, orders, output_orders)
 
 
 # -- any other network
 
 
-def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optional[List[Composite]]) -> Made:
+def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optional[List[Composite]]) -> KerasFile:
     """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
     types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
@@ -168,14 +176,14 @@ def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optiona
         for output, value in zip(composite.inputs, composite.block.inputs)
     }
 
-    def written() -> Tuple[List[Value], Writer]:
-        draft = Draft(trained, is_h5)
+    def written() -> Tuple[List[KerasTensor], Writer]:
+        builder = ModelBuilder(trained, is_h5)
         inputs = {}
         for name, order in orders.items():
             shape = lengths_of(shapes.inputs[name], order)
-            tensor = draft.input(draft.unique(clean(name)), shape, declared.get(name, "float32"))
-            inputs[name] = Value(tensor, shape, order, source=name)
-        return _written(source, Writer(graph, shapes, draft, inputs))
+            tensor = builder.input(builder.unique(clean(name)), shape, declared.get(name, "float32"))
+            inputs[name] = KerasTensor(tensor, shape, order, source=name)
+        return _written(source, Writer(graph, shapes, builder, inputs))
 
     if composites:
         place(graph, shapes, composites, _block)
@@ -185,21 +193,21 @@ def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optiona
         orders.update(last)
         values, writer = written()
     outputs = [writer.arranged(x, _order(x, bool(last))) for x in values]
-    draft = writer.draft
-    draft.finish([x.tensor for x in outputs])
-    used = {layer.name for layer in draft.model.layers}
-    unused = [name for name, tensor in zip(shapes.inputs, draft.model.inputs) if tensor.layer not in used]
+    builder = writer.builder
+    builder.finish([x.tensor for x in outputs])
+    used = {layer.name for layer in builder.model.layers}
+    unused = [name for name, tensor in zip(shapes.inputs, builder.model.inputs) if tensor.layer not in used]
     check(not unused, "net must use the values of all of its inputs", unused=unused)
     output_orders = [x.order for x in outputs]
-    return Made(draft.model, draft.shapes, shapes.inputs, [*orders.values()], output_orders)
+    return KerasFile(builder.model, builder.shapes, shapes.inputs, [*orders.values()], output_orders)
 
 
 def _graph_of(source: Source, composites: Optional[List[Composite]]) -> Tuple[Graph, Shapes]:
     graph, batches = graph_of(source, trained=True, composites=composites)
-    return graph, Shapes(graph, Serves(batch=True, size=False, batches=batches))
+    return graph, Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
 
 
-def _block(draft: Draft, block: Any, given: Sequence[Value]) -> List[Value]:
+def _block(builder: ModelBuilder, block: Any, given: Sequence[KerasTensor]) -> List[KerasTensor]:
     """The values of the outputs of a block that is called on values of the file."""
     shapes: List[List[int]] = [[1] * x.rank for x in given]
     for shape, x in zip(shapes, given):
@@ -210,21 +218,21 @@ def _block(draft: Draft, block: Any, given: Sequence[Value]) -> List[Value]:
     source, composites = Source.of(block, shapes), []  # type: ignore[var-annotated]
     graph, shapes_of = _graph_of(source, composites)
     place(graph, shapes_of, composites, _block)
-    writer = Writer(graph, shapes_of, draft, dict(zip(source.inputs.shapes, given)))
+    writer = Writer(graph, shapes_of, builder, dict(zip(source.inputs.shapes, given)))
     return _written(source, writer)[0]
 
 
-def _written(source: Source, writer: Writer) -> Tuple[List[Value], Writer]:
+def _written(source: Source, writer: Writer) -> Tuple[List[KerasTensor], Writer]:
     """The values of the outputs, all nodes written."""
     writer.advice = advice_for(source.net)
     lower(writer)
     values = writer.write_all()
     rule = "net must have outputs that depend on its inputs; received one of constants"
-    check(all(isinstance(x, Value) for x in values), rule)
+    check(all(isinstance(x, KerasTensor) for x in values), rule)
     return values, writer
 
 
-def _order(x: Value, is_last: bool) -> Order:
+def _order(x: KerasTensor, is_last: bool) -> Order:
     """The axes of an output in the file: channels last, if inputs have them so and a sequence has them so already."""
     order, as_it_is = channels_last(x.rank), tuple(range(x.rank))
     order = order if is_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else as_it_is

@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, List, Mapping
 
 import numpy as np
 
-from mxsame.export_keras.draft import Made
+from mxsame.export_keras.model_builder import KerasFile
 from mxsame.port import files, weights
-from mxsame.port.description import Layer, LayerCall, Model, Tensor, mapped
+from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
 from mxsame.port.parameters import arrays_of
 
 VERSIONS = {".keras": "3.0.0", ".h5": "2.13.1"}  # of Keras, whose format it is
@@ -20,7 +20,7 @@ ELLIPSIS = {"class_name": "__ellipsis__", "config": {}}
 OPERATORS = "keras.src.ops."  # the modules of operators in Keras 3
 
 
-def save(path: str, made: Made) -> None:
+def save(path: str, made: KerasFile) -> None:
     """Write a model. An .h5 file is what tf.keras 2 and Keras 3 load, a .keras archive what Keras 3 does."""
     model = made.model
     h5py, is_older = files.h5py_module(), path.endswith(".h5")
@@ -41,17 +41,17 @@ def save(path: str, made: Made) -> None:
         archive.writestr(files.WEIGHTS, stored.getvalue())
 
 
-def _newer(model: Model, name: str, shapes: Mapping[Tensor, tuple], trainable: bool = True) -> Dict[str, Any]:
+def _newer(model: Model, name: str, shapes: Mapping[TensorId, tuple], trainable: bool = True) -> Dict[str, Any]:
     """Keras 3's configuration of a model, in which every object has a module. Only in `output_layers` calls of nested
     models count from 1."""
 
-    def reference(tensor: Tensor) -> Dict[str, Any]:
+    def reference(tensor: TensorId) -> Dict[str, Any]:
         config = {"shape": list(shapes.get(tensor, ())), "dtype": "float32", "keras_history": list(tensor)}
         return {"class_name": "__keras_tensor__", "config": config}
 
     def node(call: LayerCall) -> Dict[str, Any]:
         args, kwargs = _constants([list(call.args), call.kwargs])
-        return {"args": mapped(args, Tensor, reference), "kwargs": mapped(kwargs, Tensor, reference)}
+        return {"args": mapped(args, TensorId, reference), "kwargs": mapped(kwargs, TensorId, reference)}
 
     layers = []
     for layer in model.layers:
@@ -86,15 +86,15 @@ def _constants(nested: Any) -> Any:
     return ELLIPSIS if nested == "..." else nested
 
 
-def _older(model: Model, name: str, shapes: Mapping[Tensor, tuple], trainable: bool = True) -> Dict[str, Any]:
+def _older(model: Model, name: str, shapes: Mapping[TensorId, tuple], trainable: bool = True) -> Dict[str, Any]:
     """Keras 2's configuration of a model. Calls of nested models count from 1."""
     models = {layer.name for layer in model.layers if _is_model(layer)}
 
-    def reference(tensor: Tensor) -> List[Any]:
+    def reference(tensor: TensorId) -> List[Any]:
         return [tensor.layer, tensor.call + (tensor.layer in models), tensor.output]
 
     def node(layer: Layer, call: LayerCall) -> List[Any]:
-        kwargs = mapped(mapped(call.kwargs, Tensor, reference), str, lambda x: ELLIPSIS if x == "..." else x)
+        kwargs = mapped(mapped(call.kwargs, TensorId, reference), str, lambda x: ELLIPSIS if x == "..." else x)
         given = call.args[0]
         if isinstance(given, list):
             return [[*_reference(each, reference), kwargs] for each in given]
@@ -119,9 +119,9 @@ def _older(model: Model, name: str, shapes: Mapping[Tensor, tuple], trainable: b
     return {"class_name": "Functional", "config": _config(model, name, layers, _is_model, trainable)}
 
 
-def _reference(value: Any, reference: Callable[[Tensor], List[Any]]) -> List[Any]:
+def _reference(value: Any, reference: Callable[[TensorId], List[Any]]) -> List[Any]:
     """An argument of a call in Keras 2: a tensor or a constant."""
-    return reference(value) if isinstance(value, Tensor) else ["_CONSTANT_VALUE", -1, value]
+    return reference(value) if isinstance(value, TensorId) else ["_CONSTANT_VALUE", -1, value]
 
 
 def _is_model(layer: Layer) -> bool:

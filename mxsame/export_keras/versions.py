@@ -7,9 +7,9 @@ import re
 from typing import Any, Dict, List, NamedTuple
 
 from mxsame.padding import KERAS_MXNET
+from mxsame.port.converters import converter_of
+from mxsame.port.converters._shared import is_layer
 from mxsame.port.description import Layer, LayerCall, function_name, type_name
-from mxsame.port.rows import row_of
-from mxsame.port.rows._shared import is_layer
 from mxsame.validation import check
 
 ANY = object()  # of a key that means nothing, whatever its value
@@ -69,7 +69,7 @@ def entry_of(layer: Layer, version: int, is_h5: bool) -> Dict[str, Any]:
     is_own = version == (2 if is_h5 else 3) and (is_h5 or "module" in entry)
     if layer.class_name == "InputLayer":
         return entry if is_own else _translated(entry, version, is_h5, "")
-    is_known = row_of(layer) is not None and layer.config.get("padding") != KERAS_MXNET and not layer.after
+    is_known = converter_of(layer) is not None and layer.config.get("padding") != KERAS_MXNET and not layer.after
     is_there = is_own or (layer.operator is None and not re.fullmatch(MISSING[is_h5], str(entry["class_name"])))
     check(is_known and is_there, f"a file of Keras {2 if is_h5 else 3} has no such layer")
     return entry if is_own and not (is_h5 and layer.operator is None) else _translated(entry, version, is_h5, "")

@@ -1,7 +1,7 @@
-"""Writes a graph as a Keras model, node by node, with a table of rows.
+"""Writes a graph as a Keras model, node by node, with a table of emitters.
 
-Keras's arrays have their batch first and mostly their channels last. A `Value` says which axis of MXNet's array each
-axis is, so a transposition is only written where a layer needs another order.
+Keras's arrays have their batch first and mostly their channels last. A `KerasTensor` says which axis of MXNet's array
+each axis is, so a transposition is only written where a layer needs another order.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, S
 
 import numpy as np
 
-from mxsame.export_keras.draft import Draft, Lengths, Order, Value, channels_last, count_of, groups_of, lengths_of
+from mxsame.export_keras.model_builder import (
+    KerasTensor,
+    Lengths,
+    ModelBuilder,
+    Order,
+    channels_last,
+    count_of,
+    groups_of,
+    lengths_of,
+)
 from mxsame.exporting.shapes import Shape, Shapes
-from mxsame.exporting.walk import MOVES, Rows, Walk
-from mxsame.port.description import Layer, Tensor, Weight
-from mxsame.port.rows import roles_of
+from mxsame.exporting.walk import MOVES, Emitters, Walk
+from mxsame.port.converters import weight_specs_of
+from mxsame.port.description import Layer, TensorId, WeightSpec
 from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.validation import check
 
-ROWS = Rows()
-writes = ROWS.writes
+EMITTERS = Emitters()
+writes = EMITTERS.writes
 
 # in place of their data
 TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take")
@@ -40,48 +49,48 @@ class Weighted(NamedTuple):
 
 
 class Writer(Walk):
-    """The layers of a graph as a `Draft`.
+    """The layers of a graph as a `ModelBuilder`.
 
     Parameters
     ----------
     graph, shapes
-    draft : Draft
+    builder : ModelBuilder
         The model that it writes to.
-    inputs : mapping of str to Value
+    inputs : mapping of str to KerasTensor
         For each input of the graph a tensor of the model.
     """
 
     function, format = "to_keras", "Keras"
 
-    def __init__(self, graph: Graph, shapes: Shapes, draft: Draft, inputs: Mapping[str, Value]):
-        super().__init__(graph, shapes, ROWS)
-        self.draft, self.is_h5, self._trained = draft, draft.is_h5, draft.trained
-        self._arranged: Dict[Tuple[Tensor, Order], Value] = {}
+    def __init__(self, graph: Graph, shapes: Shapes, builder: ModelBuilder, inputs: Mapping[str, KerasTensor]):
+        super().__init__(graph, shapes, EMITTERS)
+        self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
+        self._arranged: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = inputs
 
     # -- what Walk asks for
 
     def variable(self, node: Node) -> Any:
-        """The value of an input, or of an output of a composite; a parameter is its own output, whose array a row looks
-        up."""
+        """The value of an input, or of an output of a composite; a parameter is its own output, whose array an emitter
+        looks up."""
         if node.spec is not None:
             self.node = node
             return node.spec(self, *map(self.written, node.inputs))
         return self._inputs.get(node.name, Output(node))
 
-    def stand_in(self, output: Output) -> Value:
+    def placeholder(self, output: Output) -> KerasTensor:
         """A value of the right shape."""
         order = tuple(range(len(self.shape(output))))
-        return Value(Tensor(output.node.name), self.lengths(output, order), order)
+        return KerasTensor(TensorId(output.node.name), self.lengths(output, order), order)
 
     def _write(self, node: Node) -> None:
-        """What depends on parameters only is computed when a row asks for it."""
+        """What depends on parameters only is computed when an emitter asks for it."""
         pure = not any(word in node.op for word in constants.IMPURE) and not node.more.get("subgraphs")
         types = [self._dtypes.get(output) for output in self.outputs_of(node)]
         allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # which is 0 and 1
         others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
-        shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, Value)]
+        shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, KerasTensor)]
         if pure and all(isinstance(self.written(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
@@ -93,7 +102,7 @@ class Writer(Walk):
         if others and not isinstance(self._written[Output(node)], Output):
             self.refusals.append(f"arrays must be float32; received {', '.join(others)} of {self.path_to(node)}")
 
-    # -- for rows, to read
+    # -- for emitters, to read
 
     def lengths(self, output: Output, order: Sequence[int]) -> Lengths:
         """The lengths of an output of the graph, with its axes in this order."""
@@ -101,10 +110,10 @@ class Writer(Walk):
 
     def weight(self, output: Any) -> Weighted:
         """The array of a layer: a parameter, or the elements of parameters in another order."""
-        check(not isinstance(output, Value), "weights must depend on parameters only")
+        check(not isinstance(output, KerasTensor), "weights must depend on parameters only")
         return Weighted(self.computed(output), output)
 
-    def constant(self, output: Output, x: Value) -> Any:
+    def constant(self, output: Output, x: KerasTensor) -> Any:
         """A number, or an array to which x broadcasts, with the axes of x."""
         trained = sorted(self._parameters(output) & self._trained)
         check(not trained, f"a trained parameter must be one of a layer of Keras; received {', '.join(trained)}")
@@ -128,19 +137,19 @@ class Writer(Walk):
     def _parameters(self, output: Output) -> Set[str]:
         return {node.name for node in self.graph.nodes([output]) if node.op == "null"}
 
-    # -- for rows, to write
+    # -- for emitters, to write
 
     def layer(
         self,
         class_name: str,
         config: Dict[str, Any],
-        *inputs: Value,
+        *inputs: KerasTensor,
         shape: Optional[Lengths] = None,
         order: Optional[Order] = None,
         weights: Mapping[str, Weighted] = {},
         part: str = "",
         call: Mapping[str, Any] = {},
-    ) -> Value:
+    ) -> KerasTensor:
         """Call a layer with values. Its output has the shape and order of the first of them unless given.
 
         `weights` are by Keras's names; `part` is what a layer is for its node, unless it is the node itself; `call` has
@@ -148,56 +157,56 @@ class Writer(Walk):
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
         features = None if inputs[0].features is None else inputs[0].features.tobytes()
         key = (class_name, json.dumps(config), sources, part, features)
-        if not weights or key not in self.draft.layers:
-            self.draft.layers[key] = self._new(class_name, config, weights, part)
+        if not weights or key not in self.builder.layers:
+            self.builder.layers[key] = self._new(class_name, config, weights, part)
         tensors = [x.tensor for x in inputs]
         out = self._called(
-            self.draft.layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape
+            self.builder.layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape
         )
-        return out if order is None else Value(out.tensor, out.shape, order)
+        return out if order is None else KerasTensor(out.tensor, out.shape, order)
 
     def operator(
         self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Mapping[str, Any] = {}, **config: Any
-    ) -> Value:
+    ) -> KerasTensor:
         """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
         `class_name` has its module before it, if that is not numpy's."""
         check(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
-        name = self.draft.unique(clean(self.node.name))
+        name = self.builder.unique(clean(self.node.name))
         module, _, class_name = class_name.rpartition(".")
         operator = f"{module or 'numpy'}.{class_name}"
-        layer = self.draft.add(Layer(class_name, name, {"name": name, **config}, operator=operator, roles=[]))
-        tensors = tuple(x.tensor if isinstance(x, Value) else x for x in args)
-        return self._called(layer, tensors, call, next(x for x in args if isinstance(x, Value)), shape)
+        layer = self.builder.add(Layer(class_name, name, {"name": name, **config}, operator=operator, weight_specs=[]))
+        tensors = tuple(x.tensor if isinstance(x, KerasTensor) else x for x in args)
+        return self._called(layer, tensors, call, next(x for x in args if isinstance(x, KerasTensor)), shape)
 
     def _called(
-        self, layer: Layer, args: tuple, call: Mapping[str, Any], like: Value, shape: Optional[Lengths]
-    ) -> Value:
+        self, layer: Layer, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[Lengths]
+    ) -> KerasTensor:
         """The output of a call, with the axes of another value, and its shape unless given."""
         shape = like.shape if shape is None else shape
-        return like._replace(tensor=self.draft.call(layer, args, call, shape), shape=shape)
+        return like._replace(tensor=self.builder.call(layer, args, call, shape), shape=shape)
 
-    def output(self, x: Value, number: int, shape: Lengths, order: Order) -> Value:
+    def output(self, x: KerasTensor, number: int, shape: Lengths, order: Order) -> KerasTensor:
         """Another output of the call that gave a value."""
         tensor = x.tensor._replace(output=number)
-        self.draft.shapes[tensor] = shape
-        return Value(tensor, shape, order)
+        self.builder.shapes[tensor] = shape
+        return KerasTensor(tensor, shape, order)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
         named = next(map(self.name_of, weights.values()), clean(self.node.name))
-        name = self.draft.unique(f"{named}_{part}" if part else named)
+        name = self.builder.unique(f"{named}_{part}" if part else named)
         layout = {"data_format": "channels_last"} if LAYOUT.fullmatch(class_name) else {}
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
-        layer.roles = roles = roles_of(layer) or []
-        is_complete = {role.name for role in roles} == weights.keys()
-        check(is_complete, f"a {class_name} must have the weights of its row", got=weights)
-        layer.config["trainable"] = self._is_trained(roles, weights)
-        layer.weights = [np.ascontiguousarray(weights[role.name].array, "float32") for role in roles]
-        return self.draft.add(layer)
+        layer.weight_specs = weight_specs = weight_specs_of(layer) or []
+        is_complete = {spec.name for spec in weight_specs} == weights.keys()
+        check(is_complete, f"a {class_name} must have the weights of its class", got=weights)
+        layer.config["trainable"] = self._is_trained(weight_specs, weights)
+        layer.weights = [np.ascontiguousarray(weights[spec.name].array, "float32") for spec in weight_specs]
+        return self.builder.add(layer)
 
-    def _is_trained(self, roles: Sequence[Weight], weights: Mapping[str, Weighted]) -> bool:
+    def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weighted]) -> bool:
         """Whether the layer's parameters are trained, which must be so for all or for none."""
-        sources = {role.name: weights[role.name].source for role in roles}
-        names = {name for role in roles if role.trained for name in self._parameters(sources[role.name])}
+        sources = {spec.name: weights[spec.name].source for spec in weight_specs}
+        names = {name for spec in weight_specs if spec.trained for name in self._parameters(sources[spec.name])}
         trained = names & self._trained
         rule = "a layer's parameters must be trained all or none"
         check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
@@ -210,12 +219,12 @@ class Writer(Walk):
     def own(self, trained: Collection[str], owner: Any) -> None:
         """Note what trains parameters. Raises `ValueError` if something else does, too."""
         for name in trained:
-            other = self.draft.owners.setdefault(name, owner)
+            other = self.builder.owners.setdefault(name, owner)
             check(other is owner, f"a trained parameter must be one layer's; {name} is also {other.name}'s")
 
     # -- orders of axes, and shapes
 
-    def arranged(self, x: Value, order: Sequence[int]) -> Value:
+    def arranged(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
         """Bring the axes of a value into this order."""
         order = tuple(order)
         if order == x.order:
@@ -230,17 +239,19 @@ class Writer(Walk):
             self._arranged[x.tensor, order] = made
         return self._arranged[x.tensor, order]
 
-    def last(self, x: Value) -> Value:
+    def last(self, x: KerasTensor) -> KerasTensor:
         """Bring the channels to the end."""
         return self.arranged(x, channels_last(x.rank))
 
-    def in_one_order(self, *inputs: Value) -> List[Value]:
+    def in_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
         """Bring all into the order of axes of the first."""
-        fits = all(isinstance(x, Value) and x.rank == inputs[0].rank for x in inputs)
+        fits = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
         check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.arranged(x, inputs[0].order) for x in inputs]
 
-    def in_shape(self, x: Value, shape: Sequence[Optional[int]], order: Sequence[int], part: str = "reshape") -> Value:
+    def in_shape(
+        self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], part: str = "reshape"
+    ) -> KerasTensor:
         """Reshape to another shape with the same elements, in the order here."""
         shape, order = tuple(shape), tuple(order)
         if x.shape == shape:
@@ -253,7 +264,7 @@ class Writer(Walk):
         part = "" if self.node.kind in ("Flatten", "Reshape") else part
         return self.layer(name, config, x, shape=shape, order=order, part=part)
 
-    def reshaped(self, x: Value, source: Shape, target: Shape, lazy: bool = False) -> Value:
+    def reshaped(self, x: KerasTensor, source: Shape, target: Shape, lazy: bool = False) -> KerasTensor:
         """Reshape as MXNet does, from one shape to another; a `lazy` one leaves the order of features to dense layers.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""

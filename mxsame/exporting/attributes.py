@@ -1,4 +1,4 @@
-"""A record of the attributes of a node that a row has read."""
+"""A record of the attributes of a node that an emitter has read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Attributes(Dict[str, str]):
         self._read.add(name)
         return super().get(name, default)
 
-    def check_all_read(self, node: Node, unread: str) -> None:
-        """Raise `ValueError` if an attribute was not read, unless its name matches `unread` or it has its default."""
+    def check_all_read(self, node: Node, ignored: str) -> None:
+        """Raise `ValueError` if an attribute was not read, unless its name matches `ignored` or it has its default."""
         for name in self:
-            if name in self._read or re.fullmatch(f"{MEANINGLESS}|{unread}", name):
+            if name in self._read or re.fullmatch(f"{MEANINGLESS}|{ignored}", name):
                 continue
             value, default = node.attr(name), value_of(node.op, name, None)
             validation.check(_plain(value) == _plain(default), f"{name} must be {default}", **{name: value})

@@ -1,4 +1,4 @@
-"""Operators that are others, or a few of them: rewritten for a format that has no row of them.
+"""Operators that are others, or a few of them: rewritten for a format that has no emitter of them.
 
 A rule is a function of the walk, the node, and a Symbol for each of its inputs; it returns a Symbol for its output, or
 a list of such.
@@ -11,21 +11,21 @@ from typing import Any, Callable, Dict, List
 
 from mxsame._mxnet import mx
 from mxsame.exporting.elementwise import forms, of_two
-from mxsame.exporting.walk import Rows, Walk, axes_of, axis_of, ndim_of
+from mxsame.exporting.walk import Emitters, Walk, axes_of, axis_of, ndim_of
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.validation import check
 
-RULES = Rows()
+RULES = Emitters()
 rewrites = RULES.writes
 F = mx.sym
 
 
 def lower(w: Walk) -> None:
-    """Rewrite the graph of a walk, as far as its format has no rows."""
+    """Rewrite the graph of a walk, as far as its format has no emitters."""
     users = w.graph.users()
     for node in users:
-        if node.kind in RULES and node.kind not in w.rows:
-            formulas = w.by(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))
+        if node.kind in RULES and node.kind not in w.emitters:
+            formulas = w.emit(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))
             outputs = _spliced(node, F.Group(formulas)) if formulas else []
             for user in users[node]:
                 old = w.graph.used_by(user.node)[user.position]
@@ -292,7 +292,7 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
 }
 
 
-@rewrites(*FORMULAS, unread="dtype")
+@rewrites(*FORMULAS, ignored="dtype")
 def _formula(w: Walk, node: Node, *xs: Any) -> Any:
     if node.op == "SoftmaxOutput" and ndim_of(w, node) == 2:
         node.attrs["preserve_shape"] = "True"  # which is the same then

@@ -28,7 +28,7 @@ Shape = Tuple[Length, ...]
 MOST_INPUTS = 6  # of which each may have its batch on another axis
 
 
-class Serves(NamedTuple):
+class DynamicAxes(NamedTuple):
     """What a file serves: any batch or not, any size or not. `declared` are shapes of the inputs, with None for lengths
     that may differ, of a net that has such; `batches` are the axes of inputs whose batch is not the first; `way_out` is
     what a message adds."""
@@ -46,7 +46,7 @@ class Shapes:
     The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic.
     """
 
-    def __init__(self, graph: Graph, serves: Serves):
+    def __init__(self, graph: Graph, serves: DynamicAxes):
         self.others = _others(graph, serves)
         self.batches = serves.batches
         self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
@@ -100,11 +100,11 @@ def _longer(shape: tuple, axis: int) -> tuple:
     return tuple(length + (number == axis) for number, length in enumerate(shape))
 
 
-def _others(graph: Graph, serves: Serves) -> Dict[str, tuple]:
+def _others(graph: Graph, serves: DynamicAxes) -> Dict[str, tuple]:
     """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
     axis by a different amount, since axes that have one length here may differ in another call; the axes of inputs that
     must agree, as in a sum, change alike."""
-    added, reasons = _reach(graph) if serves.size else 0, {}
+    added, reasons = _total_stride(graph) if serves.size else 0, {}
     dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in serves.declared]
     orders: Dict[str, Callable] = {
         "with channels first": lambda position, rank: range(2, rank),
@@ -156,7 +156,7 @@ def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
     return None
 
 
-def _reach(graph: Graph) -> int:
+def _total_stride(graph: Graph) -> int:
     """The largest product of strides along any path from an input."""
     reach: Dict[Node, int] = {}
     for node in graph.nodes():

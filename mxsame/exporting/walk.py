@@ -1,6 +1,6 @@
-"""A net's graph, node by node: every node is written by the row of its kind.
+"""A net's graph, node by node: every node is written by the emitter of its kind.
 
-A row is a function of the walk, the node, and what was written for the node's inputs; it returns what represents
+An emitter is a function of the walk, the node, and what was written for the node's inputs; it returns what represents
 the node's output, or a list of such. An attribute that it does not read must have MXNet's default.
 """
 
@@ -141,61 +141,61 @@ def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
     graph.replace(replaced)
 
 
-class Row(NamedTuple):
+class Emitter(NamedTuple):
     """The function that writes a node, and a pattern of the attributes that mean nothing to it."""
 
     write: Callable[..., Any]
-    unread: str = ""
+    ignored: str = ""
 
 
-class Rows(Dict[str, Row]):
-    """A row for each kind of node."""
+class Emitters(Dict[str, Emitter]):
+    """An emitter for each kind of node."""
 
-    def writes(self, *kinds: str, unread: str = "") -> Callable[[Callable], Callable]:
+    def writes(self, *kinds: str, ignored: str = "") -> Callable[[Callable], Callable]:
         """A decorator: the function writes nodes of these kinds.
 
-        Raises `ValueError` if one of them has a row already."""
+        Raises `ValueError` if one of them has an emitter already."""
 
         def register(write: Callable) -> Callable:
             for kind in kinds:
-                check(kind not in self, f"a kind of node must have one row; received {kind!r} again")
-                self[kind] = Row(write, unread)
+                check(kind not in self, f"a kind of node must have one emitter; received {kind!r} again")
+                self[kind] = Emitter(write, ignored)
             return write
 
         return register
 
 
 class Walk:
-    """Writes a graph. A format has a class with its name, and its ways to write a `variable` and a `stand_in`.
+    """Writes a graph. A format has a class with its name, and its ways to write a `variable` and a `placeholder`.
 
     `advice` is what helps with operators of some kinds, and with lengths that are dynamic, in messages."""
 
     function, format = "", ""  # in messages
-    nothing: Any = None  # what represents an input that is not given
+    absent: Any = None  # what represents an input that is not given
 
-    def __init__(self, graph: Graph, shapes: Shapes, rows: Rows):
-        self.graph, self.shapes, self.rows = graph, shapes, rows
+    def __init__(self, graph: Graph, shapes: Shapes, emitters: Emitters):
+        self.graph, self.shapes, self.emitters = graph, shapes, emitters
         self._written: Dict[Output, Any] = {}
         self._dtypes: Dict[Output, Any] = {}
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # that is being written
         self.advice: Dict[str, str] = {}
         self.refusals: List[str] = []
-        self._missing: Dict[str, None] = {}  # operators without a row
+        self._missing: Dict[str, None] = {}  # operators without an emitter
         self._cause: Optional[Exception] = None
 
     def variable(self, node: Node) -> Any:
         """What represents an input of the graph, or a parameter."""
         raise NotImplementedError
 
-    def stand_in(self, output: Output) -> Any:
+    def placeholder(self, output: Output) -> Any:
         """What represents an output of a node that cannot be written, so that what follows can be checked as well."""
         raise NotImplementedError
 
     def refuse(self, node: Node, reason: str) -> None:
         """Collect why a node cannot be written, so that one error lists all reasons."""
         self.refusals.append(reason)
-        self._written.update({output: self.stand_in(output) for output in self.outputs_of(node)})
+        self._written.update({output: self.placeholder(output) for output in self.outputs_of(node)})
 
     def write_all(self) -> List[Any]:
         """Write every node; returns what represents the graph's outputs.
@@ -209,7 +209,7 @@ class Walk:
             if node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and _are_states(self.users[node]):
-                self._written[Output(node)] = self.nothing  # states that are not given are 0
+                self._written[Output(node)] = self.absent  # states that are not given are 0
             elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
             else:
@@ -220,7 +220,7 @@ class Walk:
         return outputs
 
     def _message(self) -> str:
-        """All reasons; those that follow from operators without a row come after these."""
+        """All reasons; those that follow from operators without an emitter come after these."""
         shown, more = self.refusals[:MOST_SHOWN], len(self.refusals) - MOST_SHOWN
         count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
         rule = f"net must have operators that {self.format} has exactly: "
@@ -229,21 +229,21 @@ class Walk:
         return rule + "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
 
     def _write(self, node: Node) -> None:
-        if node.kind not in self.rows:
+        if node.kind not in self.emitters:
             self._missing[node.op] = None
             self.refuse(node, f"received {self.path_to(node)}{self.advice.get(node.op, '')}")
             return
         self.node = node
-        for index, each in enumerate(self.by(self.rows[node.kind], node, *map(self.written, node.inputs))):
+        for index, each in enumerate(self.emit(self.emitters[node.kind], node, *map(self.written, node.inputs))):
             self._written[Output(node, index)] = each
 
-    def by(self, row: Row, node: Node, *inputs: Any) -> List[Any]:
-        """What a row gives for the outputs of a node; nothing if it is refused. An error that is no refusal is one of
-        arguments that nobody has thought of."""
+    def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
+        """What an emitter gives for the outputs of a node; nothing if it is refused. An error that is no refusal is one
+        of arguments that nobody has thought of."""
         node.attrs = attributes = Attributes(node)
         try:
-            result = row.write(self, node, *inputs)
-            attributes.check_all_read(node, row.unread)
+            result = emitter.write(self, node, *inputs)
+            attributes.check_all_read(node, emitter.ignored)
         except Exception as error:
             is_refusal = isinstance(error, validation.Refusal)
             self._cause = self._cause or (None if is_refusal else error)
@@ -262,13 +262,13 @@ class Walk:
         shown = path if len(path) <= LONGEST else [*path[: LONGEST - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
-    # -- for rows, to read
+    # -- for emitters, to read
 
     def written(self, output: Output) -> Any:
         """What represents an output of the graph."""
         if output not in self._written:
             self.refusals.append(f"received output {output.index} of {self.path_to(output.node)}")
-            self._written[output] = self.stand_in(output)
+            self._written[output] = self.placeholder(output)
         return self._written[output]
 
     def outputs_of(self, node: Node) -> List[Output]:
@@ -373,7 +373,7 @@ def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
     return rows % length if wraps(node) else np.clip(rows, 0, length - 1)
 
 
-# -- attributes that mean nothing to a row, as patterns
+# -- attributes that mean nothing to an emitter, as patterns
 
 SHOWN = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
 IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"  # if anywhere

@@ -10,12 +10,12 @@ import numpy as np
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.comparing import Sampled
-from mxsame.exporting.shapes import Serves, Shapes
+from mxsame.exporting.shapes import DynamicAxes, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
-from mxsame.onnx import checking, rows  # noqa: F401 - the rows register themselves
+from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
 from mxsame.rewriting import simplify
@@ -159,14 +159,14 @@ def export_onnx(
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
 
-def _serves(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> Serves:
+def _serves(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> DynamicAxes:
     """What the file serves: every size if that is asked for, or of the axes that have None in the shapes."""
     declared, given = getattr(net, "declared_shapes", ()), list(inputs.given.values())
     asked = any(None in shape[1:] for shape in given)
     size = validation.flag("dynamic_size", dynamic_size) or asked
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
     validation.check(not (size and has_fixed_size(declared)), rule, dynamic_size=True, shapes=list(declared))
-    return Serves(batch, size, given if asked else declared)
+    return DynamicAxes(batch, size, given if asked else declared)
 
 
 def has_fixed_size(declared: Sequence[tuple]) -> bool:

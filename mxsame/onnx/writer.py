@@ -8,11 +8,11 @@ import numpy as np
 
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
-from mxsame.exporting.walk import Rows, Walk
+from mxsame.exporting.walk import Emitters, Walk
 from mxsame.rewriting.graph import Graph, Node, Output, unused
 from mxsame.validation import check
 
-OPERATORS = Rows()
+OPERATORS = Emitters()
 writes = OPERATORS.writes
 
 
@@ -112,11 +112,11 @@ class Writer(Walk):
         """The name of an input or a parameter."""
         return self._inputs.get(node.name) or self._parameters[node.name]
 
-    def stand_in(self, output: Output) -> str:
+    def placeholder(self, output: Output) -> str:
         """A name that no node computes."""
         return self._unique(output.node.name)
 
-    # -- for rows, to write
+    # -- for emitters, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
         """Add a node, named after the graph's; returns the name of its output, or a list of names."""

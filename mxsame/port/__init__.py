@@ -1,9 +1,9 @@
 """Keras models in.
 
-`files`, `config` and `reading` read a source as a `Model` (`description`). `builder` calls the row of each layer at its
-`site`, and collects what is refused; the rows are in `rows`, and register themselves in `table`. `steps` has the blocks
-that they make, in order, and `network` is the Gluon block of them. `parameters` fills blocks with weights; `weights`
-finds these in files, and writes them back.
+`files`, `config` and `reading` read a source as a `Model` (`description`). `builder` calls the converter of each layer
+with its `CallContext`, and collects what is refused; the converters are in `converters`, and register themselves in
+`table`. `steps` has the blocks that they make, in order, and `network` is the Gluon block of them. `parameters` fills
+blocks with weights; `weights` finds these in files, and writes them back.
 """
 
 from mxsame.port.convert import from_keras, to_keras_weights

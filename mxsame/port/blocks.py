@@ -139,8 +139,8 @@ def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
 
 
 def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
-    """Resize images to a size. For one row or column MXNet takes the first, and not the centre, which is the middle one
-    of three."""
+    """Resize images to a size. For one row or column MXNet takes the first, and not the centre, which is the
+    middle one of three."""
     height, width = (3 if length == 1 else length for length in size)
     x = F.contrib.BilinearResize2D(x, height=height, width=width, align_corners=False)
     for axis, length in enumerate(size, 2):

@@ -1,4 +1,4 @@
-"""From a `Model` to steps: its calls in order, each by the row of its layer; every refusal is collected."""
+"""From a `Model` to steps: its calls in order, each by the converter of its layer; every refusal is collected."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import types
+from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.cutting import calls_in_order
-from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, Tensor, leaves, mapped
-from mxsame.port.site import Known, Site
+from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, mapped
 from mxsame.port.steps import Steps
-from mxsame.port.values import Value, with_mask
+from mxsame.port.tensors import Tensor, with_mask
 from mxsame.validation import InvalidValue, Refusal, check, received
 
 MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
@@ -31,7 +31,7 @@ class Refused(InvalidValue, shown=ValueError):
 
 
 @contextlib.contextmanager
-def refusing(layer: Layer, path: Sequence[str], inputs: Callable[[], List[Value]] = list, before: Callable = str,
+def refusing(layer: Layer, path: Sequence[str], inputs: Callable[[], List[Tensor]] = list, before: Callable = str,
              is_replaceable: Callable = lambda: True) -> Iterator[None]:  # fmt: skip
     """Make any error a refusal of a layer, except those in the user's code."""
     try:
@@ -53,20 +53,24 @@ def users_code() -> Iterator[None]:
 
 
 class Builder:
-    """Collects steps. `row_of` finds the row of a layer or operator; `total` is how many calls of layers there are;
-    `custom` are the user's functions. `known` is what is known of each layer, by its path; at the start, what is known
-    from another time, when the blocks were made."""
+    """Collects steps. `converter_of` finds the converter of a layer or operator; `total` is how many calls of layers
+    there are; `custom` are the user's functions. `states` is what is known of each layer, by its path; at the start,
+    what is known from another time, when the blocks were made."""
 
     def __init__(
-        self, row_of: Callable, total: int, custom: Mapping[str, Any], known: Mapping[Tuple[str, ...], Known] = {}
+        self,
+        converter_of: Callable,
+        total: int,
+        custom: Mapping[str, Any],
+        states: Mapping[Tuple[str, ...], LayerState] = {},
     ):
-        self.row_of, self.total, self.custom = row_of, total, custom
+        self.converter_of, self.total, self.custom = converter_of, total, custom
         self.steps, self.calls = Steps(), itertools.count(1)
-        self.known: Dict[Tuple[str, ...], Known] = {}
-        self._before = known
+        self.states: Dict[Tuple[str, ...], LayerState] = {}
+        self._before = states
 
-    def model(self, model: Model, path: Tuple[str, ...], inputs: List[Value], training: Optional[bool] = None,
-              once: bool = True) -> List[Value]:  # fmt: skip
+    def model(self, model: Model, path: Tuple[str, ...], inputs: List[Tensor], training: Optional[bool] = None,
+              once: bool = True) -> List[Tensor]:  # fmt: skip
         """Returns the outputs of a model, layer by layer, in an order in which every input is there. A layer that is
         refused has no outputs unless it is for a key that nothing reads, nor has one that takes them: all that are
         refused are in the error.
@@ -77,93 +81,97 @@ class Builder:
         check(len(inputs) == len(model.inputs), rule)
         declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
-        values: Dict[Tensor, Value] = dict(zip(model.inputs, inputs))
+        values: Dict[TensorId, Tensor] = dict(zip(model.inputs, inputs))
         check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
         refused: Dict[Tuple[str, int], List[str]] = {}  # the reasons, by the call
-        for layer, number, call in sorted_calls(model):
-            if Tensor(layer.name, number) in values:
+        for layer, number, layer_call in sorted_calls(model):
+            if TensorId(layer.name, number) in values:
                 continue
             rule = f"input layer {layer.name!r} must be one of the inputs of model {model.name!r}"
             check(layer.class_name != "InputLayer", rule)
-            if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in call.tensors()):
+            if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in layer_call.tensors()):
                 refused[layer.name, number] = []
                 continue
             full_path = (*path, layer.name)
-            if full_path not in self.known:
+            if full_path not in self.states:
                 before = self._before.get(full_path)
-                self.known[full_path] = before.again() if before is not None else Known(layer)
-            known, start = self.known[full_path], len(self.steps)
-            wanted = call.kwargs.get("training")
+                self.states[full_path] = before.again() if before is not None else LayerState(layer)
+            state, start = self.states[full_path], len(self.steps)
+            wanted = layer_call.kwargs.get("training")
             asked, alone = training if wanted is None else bool(wanted), once and len(layer.calls) == 1
-            site = Site(self.steps, layer, full_path, call, known, model.version, asked, alone, self.custom, self.model)
+            call = CallContext(
+                self.steps, layer, full_path, layer_call, state, model.version, asked, alone, self.custom, self.model
+            )
             try:
-                outputs = self._outputs(site, values)
+                outputs = self._outputs(call, values)
             except Refused as error:
                 refused[layer.name, number] = error.reasons
                 continue
-            if site.refusals:
-                refused[layer.name, number] = [reason(layer, full_path, error) for error in site.refusals]
-            if number == 0 and isinstance(outputs[0], Value) and not known.outputs:
-                known.training = asked
-            known.calls.setdefault(number, outputs)
-            own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == site.name)
-            known.blocks.update(dict.fromkeys(own))
-            values.update({Tensor(layer.name, number, output): value for output, value in enumerate(outputs)})
+            if call.refusals:
+                refused[layer.name, number] = [reason(layer, full_path, error) for error in call.refusals]
+            if number == 0 and isinstance(outputs[0], Tensor) and not state.outputs:
+                state.training = asked
+            state.calls.setdefault(number, outputs)
+            own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == call.name)
+            state.blocks.update(dict.fromkeys(own))
+            values.update({TensorId(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
             raise Refused([reason for reasons in refused.values() for reason in reasons])
         for tensor in model.outputs:
             check(tensor in values, f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}")
         return [values[tensor] for tensor in model.outputs]
 
-    def leave_out_after(self, outputs: Sequence[Value]) -> None:
+    def leave_out_after(self, outputs: Sequence[Tensor]) -> None:
         """Leave out the steps that these outputs do not need, and the layers that then compute nothing."""
         needed = {value.key for value in outputs}
         for step in reversed(self.steps):
             if needed.intersection(step.outputs):
                 needed.update(step.inputs)
         self.steps[:] = (step for step in self.steps if needed.intersection(step.outputs))
-        kept = {path for path, known in self.known.items() if any(x.key in needed for x in known.outputs)}
+        kept = {path for path, state in self.states.items() if any(x.key in needed for x in state.outputs)}
         kept.update(path[:end] for path in list(kept) for end in range(1, len(path)))
-        self.known = {path: known for path, known in self.known.items() if path in kept}
+        self.states = {path: state for path, state in self.states.items() if path in kept}
 
-    def _declared(self, x: Value, dtype: Any) -> Value:
+    def _declared(self, x: Tensor, dtype: Any) -> Tensor:
         """Returns an input of a model in the type that the model declares, if it does."""
         if not isinstance(dtype, str):
             dtype = "float32" if x.dtype == types.GIVEN else x.dtype
         return self.steps.cast(x, types.known(dtype))
 
-    def _outputs(self, site: Site, values: Dict[Tensor, Value]) -> List[Value]:
-        """Returns the outputs of a call. Errors of its row name the layer."""
-        layer = site.layer
+    def _outputs(self, call: CallContext, values: Dict[TensorId, Tensor]) -> List[Tensor]:
+        """Returns the outputs of a call. Errors of its converter name the layer."""
+        layer = call.layer
 
-        def inputs() -> List[Value]:
-            return leaves([values.get(tensor) for tensor in site.call.tensors()], Value)
+        def inputs() -> List[Tensor]:
+            return leaves([values.get(tensor) for tensor in call.layer_call.tensors()], Tensor)
 
         def before() -> str:
             return self._custom_before(inputs())
 
-        with refusing(layer, site.path, inputs, before, lambda: not site.known.is_users and not site.known.kept):
-            args, kwargs = mapped([list(site.call.args), site.call.kwargs], Tensor, lambda x: self._now(values[x]))
+        with refusing(layer, call.path, inputs, before, lambda: not call.state.is_users and not call.state.kept):
+            args, kwargs = mapped(
+                [list(call.layer_call.args), call.layer_call.kwargs], TensorId, lambda x: self._now(values[x])
+            )
             if layer.model is not None and layer.wrapped is None:
-                given, _ = with_mask(args, kwargs, site.version)
-                self.steps.unmasked.difference_update(x.tensor for x in leaves(given, Value) if x.mask is not None)
-                return self.model(layer.model, site.path, _of_model(layer.model, given), site.training, site.once)
-            row = site.known.row or self.row_of(layer)
-            if row is None:  # which is listed with all others
+                given, _ = with_mask(args, kwargs, call.version)
+                self.steps.unmasked.difference_update(x.tensor for x in leaves(given, Tensor) if x.mask is not None)
+                return self.model(layer.model, call.path, _of_model(layer.model, given), call.training, call.once)
+            converter = call.state.converter or self.converter_of(layer)
+            if converter is None:  # which is listed with all others
                 raise Refused([])
-            out = row(site, args, kwargs)
+            out = converter(call, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
 
     def _now(self, x: Any) -> Any:
         """Returns a value with the mask that it still has."""
-        is_unmasked = isinstance(x, Value) and x.tensor in self.steps.unmasked
+        is_unmasked = isinstance(x, Tensor) and x.tensor in self.steps.unmasked
         return x._replace(mask=None) if is_unmasked else x
 
-    def _custom_before(self, values: List[Value]) -> str:
+    def _custom_before(self, values: List[Tensor]) -> str:
         """Returns, for an error, what the user's blocks return from which these values are computed."""
         wanted, found = {value.key for value in values}, []
-        users = {known.block: (path, known.output) for path, known in self.known.items() if known.is_users}
+        users = {state.block: (path, state.output) for path, state in self.states.items() if state.is_users}
         for step in reversed(self.steps):
             if wanted.intersection(step.outputs):
                 wanted.update(step.inputs)
@@ -173,10 +181,10 @@ class Builder:
         return "".join(f"; the block given for {layer!r} returns {shape}" for layer, shape in shapes)
 
 
-def _of_model(model: Model, given: List[Any]) -> List[Value]:
+def _of_model(model: Model, given: List[Any]) -> List[Tensor]:
     """Returns the inputs of a nested model among the arguments of a call, which may be a dict of them."""
     if len(given) != 1 or not isinstance(given[0], dict):
-        return leaves(given, Value)
+        return leaves(given, Tensor)
     inputs = [given[0][key] for key in model.keys]
     fits = model.version == 2 or list(model.keys) == sorted(model.keys) or not any(x.mask for x in inputs)
     rule = "inputs with masks, which Keras 3 gives in the order of their keys, must be in that order"
@@ -184,7 +192,7 @@ def _of_model(model: Model, given: List[Any]) -> List[Value]:
     return inputs
 
 
-def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Value] = (), before: str = "",
+def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Tensor] = (), before: str = "",
            is_replaceable: bool = True) -> str:  # fmt: skip
     """Returns why a layer is refused, by its name, and what helps: another block, if it is not the user's already."""
     is_own = isinstance(error, Refusal)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 import numpy as np
 
 from mxsame.port import types
-from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, Tensor, class_and_config, leaves, mapped
+from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, TensorId, class_and_config, leaves, mapped
 from mxsame.validation import InvalidValue, check, received
 
 MODELS = ("Sequential", "Functional", "Model")
@@ -60,9 +60,9 @@ def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
         layers.insert(0, Layer("InputLayer", name, {"batch_input_shape": shape}))
     layers[0].calls = [LayerCall(())]
     for before, layer in zip(layers, layers[1:]):
-        layer.calls = [LayerCall((Tensor(before.name),))]
+        layer.calls = [LayerCall((TensorId(before.name),))]
     name, ends = str(config.get("name", "sequential")), (layers[0].name, layers[-1].name)
-    return Model(name, layers, [Tensor(ends[0])], [Tensor(ends[1])], version, sequential=True)
+    return Model(name, layers, [TensorId(ends[0])], [TensorId(ends[1])], version, sequential=True)
 
 
 def _input_shape(layer: Layer) -> Any:
@@ -84,7 +84,7 @@ def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
     return Model(str(config.get("name", "model")), layers, inputs, outputs, version, keys=keys)
 
 
-def _counted_from_zero(layers: List[Layer], outputs: List[Tensor], version: int) -> List[Tensor]:
+def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: int) -> List[TensorId]:
     """Count the calls of nested models from 0, as those of layers: changes the calls, and returns the outputs.
 
     Keras has a first call of a model with inputs that no file has. Keras 2 counts it wherever the model is called:
@@ -99,15 +99,18 @@ def _counted_from_zero(layers: List[Layer], outputs: List[Tensor], version: int)
     else:
         calls, first = [], {name for name, layer in models.items() if "output_layers" in layer.config}
 
-    def counted(tensor: Tensor) -> Tensor:
+    def counted(tensor: TensorId) -> TensorId:
         return tensor._replace(call=tensor.call - 1) if tensor.layer in first else tensor
 
     for call in calls if first else ():
-        call.args, call.kwargs = tuple(mapped(list(call.args), Tensor, counted)), mapped(call.kwargs, Tensor, counted)
+        call.args, call.kwargs = (
+            tuple(mapped(list(call.args), TensorId, counted)),
+            mapped(call.kwargs, TensorId, counted),
+        )
     return [counted(tensor) for tensor in outputs]
 
 
-def _leave_out_losses(layers: List[Layer], outputs: List[Tensor]) -> None:
+def _leave_out_losses(layers: List[Layer], outputs: List[TensorId]) -> None:
     """Forget the calls of `add_loss` and `add_metric`, and of layers that only feed them."""
     left_out = {layer.name for layer in layers if layer.class_name in ("AddLoss", "AddMetric")}
     takers: Dict[str, Set[str]] = {layer.name: set() for layer in layers}
@@ -164,15 +167,15 @@ def _wrapped(entry: Any, version: int, depth: int) -> Model:
     """Returns a layer as a model, between an input and an output."""
     layer = _layer(entry, version, depth)
     start = Layer("InputLayer", f"{layer.name}_input", {}, [LayerCall(())])
-    layer.calls = [LayerCall((Tensor(start.name),))]
-    return Model(layer.name, [start, layer], [Tensor(start.name)], [Tensor(layer.name)], version)
+    layer.calls = [LayerCall((TensorId(start.name),))]
+    return Model(layer.name, [start, layer], [TensorId(start.name)], [TensorId(layer.name)], version)
 
 
 def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], version: int) -> Optional[str]:
     """Returns the function of an operator node; None for a layer."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
-    if class_name == "TensorFlowOpLayer":  # of TensorFlow 2.0 to 2.3, whose operators have no rows
+    if class_name == "TensorFlowOpLayer":  # of TensorFlow 2.0 to 2.3, whose operators have no converters
         node = config["node_def"]
         return f"{class_name}.{node['op']}" if isinstance(node, dict) else class_name
     if "module" in entry or version == 2:
@@ -193,18 +196,18 @@ def _call(call: Any) -> LayerCall:
 
 
 def _argument(value: Any) -> Any:
-    """Returns an argument with a `Tensor` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them.
+    """Returns an argument with a `TensorId` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them.
     Arrays keep the type that Keras computes with."""
     if isinstance(value, list):
         if len(value) in (3, 4) and value[0] == "_CONSTANT_VALUE":
             return value[2]
         if len(value) in (3, 4) and isinstance(value[0], str) and all(type(entry) is int for entry in value[1:3]):
-            return Tensor(*value[:3])
+            return TensorId(*value[:3])
         return [_argument(entry) for entry in value]
     if isinstance(value, dict):
         kind, inner = value.get("class_name"), value.get("config")
         if kind == "__keras_tensor__":
-            return Tensor(*inner["keras_history"])
+            return TensorId(*inner["keras_history"])
         if kind in ("__tensor__", "__numpy__"):
             return np.asarray(inner["value"], types.known(inner["dtype"]))
         if kind in ("__slice__", "__ellipsis__"):
@@ -213,8 +216,8 @@ def _argument(value: Any) -> Any:
     return value
 
 
-def _references(value: Any) -> List[Tensor]:
+def _references(value: Any) -> List[TensorId]:
     """Returns the tensors of `input_layers` and `output_layers`: one reference, a list of them, or an object."""
-    tensors = leaves(_argument(value), Tensor)
+    tensors = leaves(_argument(value), TensorId)
     check(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
     return tensors

@@ -15,14 +15,14 @@ from mxsame.graphs.files import Written
 from mxsame.port import keras_mxnet, types, weights as weighing
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
-from mxsame.port.custom import CustomRows, names_of
+from mxsame.port.call_context import LayerState
+from mxsame.port.custom import CustomConverters, names_of
 from mxsame.port.cutting import Path, cut, paths_of
 from mxsame.port.description import Layer, Model, listed
 from mxsame.port.layers import path_of
 from mxsame.port.network import Built, Network, check_network
-from mxsame.port.parameters import Placed, arrays_of
+from mxsame.port.parameters import LoadedWeight, arrays_of
 from mxsame.port.reading import read
-from mxsame.port.site import Known
 from mxsame.progress import Progress, report
 from mxsame.types import FilePath, KerasModel, Layout
 from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
@@ -120,31 +120,36 @@ def from_keras(
     (1, 3, 4, 4)
     """
     check(not mx.util.is_np_array(), "from_keras must be called outside np mode (npx.reset_np)")
-    rows = CustomRows(custom)
+    custom_converters = CustomConverters(custom)
     check(padding in (None, "keras-mxnet"), 'padding must be "keras-mxnet" or None', padding=padding)
     if layout is not None:
         rank_of_layout(layout)
     try:
         report("reading")
-        model = read(source, weights, rows.check)
+        model = read(source, weights, custom_converters.check)
         if padding is not None:
             keras_mxnet.settle(model)
         wanted = [path_of(name, list(paths_of(model))) for name in listed(outputs)] if outputs is not None else []
         model = cut(model, [outer for outer, *_ in wanted]) if wanted else model
         rank = _turned_rank(model, layout)
-        return Network(model, partial(_built, model, rank, rows, wanted, layout), rank, wanted)
+        return Network(model, partial(_built, model, rank, custom_converters, wanted, layout), rank, wanted)
     except ValueError as error:
-        if not rows.unsupported or getattr(error, "is_users", False):
+        if not custom_converters.unsupported or getattr(error, "is_users", False):
             raise
-        raise Refused([*rows.unsupported, *getattr(error, "reasons", [])]) from error
+        raise Refused([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
 
 
 def _built(
-    model: Model, rank: int, rows: CustomRows, wanted: Sequence[Path], layout: Any, known: Mapping[Path, Known]
+    model: Model,
+    rank: int,
+    custom_converters: CustomConverters,
+    wanted: Sequence[Path],
+    layout: Any,
+    states: Mapping[Path, LayerState],
 ) -> Built:
     """Returns the steps of a model that was read, around blocks that are known already; its outputs are those of the
     `wanted` layers if there are any."""
-    builder = Builder(rows.row_of, model.calls(), rows.custom, known)
+    builder = Builder(custom_converters.converter_of, model.calls(), custom_converters.custom, states)
     steps, layers = builder.steps, {layer.name: layer for layer in model.layers}
     inputs = []
     for tensor in model.inputs:
@@ -154,7 +159,7 @@ def _built(
         value = steps.value(shape, len(shape) == rank)
         inputs.append(value._replace(dtype=dtype if isinstance(dtype, str) else "float32"))
     outputs = builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
-    outputs = [value for path in wanted for value in builder.known[path].outputs] or outputs
+    outputs = [value for path in wanted for value in builder.states[path].outputs] or outputs
     outputs = [steps.arranged(value, value.rank == rank) for value in outputs]
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
     check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
@@ -231,14 +236,14 @@ def to_keras_weights(
         block = net.custom.get(id(layer))
         if block is None or not any(stored.parameter is None for stored in layer.weights):
             return arrays_of(layer)
-        return dict(zip([role.name for role in layer.roles or []], _custom_arrays(layer, block, custom or {})))
+        return dict(zip([spec.name for spec in layer.weight_specs or []], _custom_arrays(layer, block, custom or {})))
 
     for layer in net.description.walk():
         rule = "custom layers with weights must not be in nested models"
-        if all(stored.parameter is not None for stored in layer.weights if isinstance(stored, Placed)):
+        if all(stored.parameter is not None for stored in layer.weights if isinstance(stored, LoadedWeight)):
             rule = "a block in place of a layer must be Dense or a convolution with channels first, or have no weights"
             rule = f"{rule}; mxsame.to_keras writes the whole model"
-        check(not layer.weights or layer.roles is not None, f"{rule}; received {layer.name!r}")
+        check(not layer.weights or layer.weight_specs is not None, f"{rule}; received {layer.name!r}")
     weighing.write(path, net.description, arrays)
     sizes = [[math.prod(stored.shape) for stored in layer.weights] for layer in net.description.walk() if layer.weights]
     return Written(os.fspath(path), len(sizes), sum(map(sum, sizes)))

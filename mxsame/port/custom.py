@@ -1,4 +1,4 @@
-"""What a user gives in place of rows: `custom` of `from_keras`."""
+"""What a user gives in place of converters: `custom` of `from_keras`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port.activations import known_function, names_of_function
 from mxsame.port.builder import MOST_REASONS, Refused, refusing, users_code
-from mxsame.port.description import WRAPPER, Layer, Model, Weight, class_and_config, leaves, listed, mapped
-from mxsame.port.parameters import Placed
-from mxsame.port.rows import row_of
-from mxsame.port.rows._shared import is_layer
-from mxsame.port.site import Site
+from mxsame.port.call_context import CallContext
+from mxsame.port.converters import converter_of
+from mxsame.port.converters._shared import is_layer
+from mxsame.port.description import WRAPPER, Layer, Model, WeightSpec, class_and_config, leaves, listed, mapped
+from mxsame.port.parameters import LoadedWeight
 from mxsame.port.steps import inferred_types
-from mxsame.port.table import KERAS, LAYERS, TAKES, Row
-from mxsame.port.types import GIVEN, OWN, known as known_type
-from mxsame.port.values import Operand, Value
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter
+from mxsame.port.tensors import Operand, Tensor
+from mxsame.port.types import GIVEN, SETS_DTYPE, known as known_type
 from mxsame.validation import InvalidType, check, check_type
 
 
-class CustomRows:
+class CustomConverters:
     """The table and the user's own."""
 
     def __init__(self, custom: Any):
@@ -37,12 +37,12 @@ class CustomRows:
         self.activations: Set[str] = set()  # names of activations among those of `custom`
         self.unsupported: List[str] = []  # what a model is refused for before its weights are read
 
-    def row_of(self, layer: Layer) -> Optional[Callable]:
+    def converter_of(self, layer: Layer) -> Optional[Callable]:
         """Returns what builds a layer."""
-        make, row = self._given(layer), row_of(layer)
+        make, converter = self._given(layer), converter_of(layer)
         if make is not None and not _is_configuration(make):
-            return Row(partial(_custom, make=make), KERAS, masks=TAKES, types=OWN)
-        return partial(_in_turn, row, layer.after) if row and layer.after else row
+            return Converter(partial(_custom, make=make), KERAS_ORDER, masks=HANDLES_MASK, types=SETS_DTYPE)
+        return partial(_in_turn, converter, layer.after) if converter and layer.after else converter
 
     def _given(self, layer: Layer) -> Any:
         """Returns the user's function for it; that of an activation is for no layer of its name."""
@@ -62,7 +62,7 @@ class CustomRows:
                 with refusing(layer, [layer.name], is_replaceable=lambda: False):
                     self._replace(layer, replacement)
         called = [layer for layer in model.walk() if layer.calls and layer.class_name != "InputLayer"]
-        missing = [layer for layer in called if not self.row_of(layer)]
+        missing = [layer for layer in called if not self.converter_of(layer)]
         if missing:
             keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             self.unsupported.append(
@@ -72,11 +72,11 @@ class CustomRows:
                 f"received {_several(f'{names_of(layer)[1]} ({layer.name!r})' for layer in missing)}"
             )
         for layer in model.walk():
-            row = row_of(layer)
+            converter = converter_of(layer)
             try:
                 with refusing(layer, [layer.name]):
-                    if row is not None and (self._given(layer) is None or _is_configuration(self._given(layer))):
-                        row.weights_of(layer.config)
+                    if converter is not None and (self._given(layer) is None or _is_configuration(self._given(layer))):
+                        converter.weights_of(layer.config)
             except Refused as error:
                 self.unsupported += error.reasons
         unknown = sorted(map(str, set(self.custom) - names - self.activations))
@@ -94,7 +94,7 @@ class CustomRows:
         first, *after = entries
         layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
         layer.after = [_after(layer, *class_and_config(entry)) for entry in after]
-        known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(row_of, layer.after))
+        known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(converter_of, layer.after))
         names = [class_and_config(entry)[0] for entry in entries]
         validation.check(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
 
@@ -134,11 +134,13 @@ def _after(layer: Layer, class_name: str, config: Dict[str, Any]) -> Layer:
     return Layer(class_name, layer.name, config, operator=None if class_name in LAYERS else class_name)
 
 
-def _in_turn(row: Row, after: Sequence[Layer], site: Site, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
+def _in_turn(
+    converter: Converter, after: Sequence[Layer], call: CallContext, args: Sequence[Any], kwargs: Dict[str, Any]
+) -> Any:
     """Build a layer, and what the user puts after it."""
-    out = row(site, args, kwargs)
+    out = converter(call, args, kwargs)
     for layer in after:
-        out = row_of(layer)(replace(site, layer=layer), listed(out), {})
+        out = converter_of(layer)(replace(call, layer=layer), listed(out), {})
     return out
 
 
@@ -152,39 +154,39 @@ def _has_constants(argument: Any) -> bool:
     """Returns whether an argument is, or has in its lists and dicts, what is no tensor."""
     if isinstance(argument, (list, dict)):
         return any(map(_has_constants, argument.values() if isinstance(argument, dict) else argument))
-    return argument is not None and not isinstance(argument, Value)
+    return argument is not None and not isinstance(argument, Tensor)
 
 
-def _custom(site: Site, *inputs: Operand, make: Callable, **constants: Operand) -> List[Value]:
+def _custom(call: CallContext, *inputs: Operand, make: Callable, **constants: Operand) -> List[Tensor]:
     """Call a block of the user's, which is made at the layer's first call. What else the layer is called with is in the
     configuration that its function gets."""
-    layer, known = site.layer, site.known
-    given = {"args": list(inputs), "training": site.training or None, **constants}
-    given = {name: mapped(each, Value, lambda x: None) for name, each in given.items() if _has_constants(each)}
-    is_same = repr(known.at_first("constants", given)) == repr(given)
+    layer, state = call.layer, call.state
+    given = {"args": list(inputs), "training": call.training or None, **constants}
+    given = {name: mapped(each, Tensor, lambda x: None) for name, each in given.items() if _has_constants(each)}
+    is_same = repr(state.at_first("constants", given)) == repr(given)
     check(is_same, "arguments that are no tensors must be the same in all calls of a custom layer", **given)
-    if known.block is None:
+    if state.block is None:
         with users_code():
-            block = make({**site.config, **given}, [np.asarray(array) for array in layer.weights])
-        known.is_users = True
+            block = make({**call.config, **given}, [np.asarray(array) for array in layer.weights])
+        state.is_users = True
         if not isinstance(block, mx.gluon.HybridBlock):
             raise InvalidType(f"custom must return a HybridBlock; received a {type(block).__name__}")
-        known.block = block
-        layer.weights = [Placed(tuple(array.shape)) for array in layer.weights]
-        if layer.roles is None and len(site.path) == 1:  # in a nested model, what is trained would come first
-            layer.roles = [Weight(f"weight_{number}") for number in range(len(layer.weights))]
-    return called(site, known.block, leaves([*inputs, *constants.values()], Value))
+        state.block = block
+        layer.weights = [LoadedWeight(tuple(array.shape)) for array in layer.weights]
+        if layer.weight_specs is None and len(call.path) == 1:  # in a nested model, what is trained would come first
+            layer.weight_specs = [WeightSpec(f"weight_{number}") for number in range(len(layer.weights))]
+    return called(call, state.block, leaves([*inputs, *constants.values()], Tensor))
 
 
-def called(site: Site, block: Any, arrays: List[Value], rank: int = 0) -> List[Value]:
+def called(call: CallContext, block: Any, arrays: List[Tensor], rank: int = 0) -> List[Tensor]:
     """Returns the outputs of a block of the user's, on arrays in Keras's order, and the mask of the first if it takes
     one; outputs of so many axes, `rank`, have channels first."""
     mask = arrays[0].mask
     if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
         arrays.append(mask)
     with users_code():
-        outputs = site.steps.emit(block, arrays, site.name, False)
+        outputs = call.steps.emit(block, arrays, call.name, False)
         dtypes = inferred_types(block, arrays)
     outputs = [out.as_transposed() if out.rank == rank else out for out in outputs]
-    outputs = [site.cast(out._replace(dtype=GIVEN), known_type(dtype)) for out, dtype in zip(outputs, dtypes)]
+    outputs = [call.cast(out._replace(dtype=GIVEN), known_type(dtype)) for out, dtype in zip(outputs, dtypes)]
     return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from mxsame.port.description import Layer, LayerCall, Model, Tensor, mapped
+from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
 
 Call = Tuple[str, int]  # a layer and the number of a call
 Path = Tuple[str, ...]  # a layer's name, after those of the models that it is in
@@ -23,7 +23,7 @@ def cut(model: Model, names: Sequence[str]) -> Model:
     """Returns the model whose outputs are these layers, in their first calls, as `keras.Model(inputs, outputs)` makes
     it: without the layers, the calls and the inputs that these do not need."""
     layers = {layer.name: layer for layer in model.layers}
-    outputs = [Tensor(name) for name in names]
+    outputs = [TensorId(name) for name in names]
     needed: Dict[str, Set[int]] = {}
     waiting = [tensor[:2] for tensor in outputs]
     while waiting:
@@ -32,18 +32,18 @@ def cut(model: Model, names: Sequence[str]) -> Model:
             needed[name].add(call)
             waiting += [tensor[:2] for tensor in _sources(layers[name], call)]
 
-    def renumbered(tensor: Tensor) -> Tensor:
+    def renumbered(tensor: TensorId) -> TensorId:
         return tensor._replace(call=sorted(needed[tensor.layer]).index(tensor.call))
 
     for name, calls in needed.items():
         kept = [layers[name].calls[call] for call in sorted(calls)] if layers[name].calls else []
-        layers[name].calls = [LayerCall(*mapped([[*call.args], call.kwargs], Tensor, renumbered)) for call in kept]
+        layers[name].calls = [LayerCall(*mapped([[*call.args], call.kwargs], TensorId, renumbered)) for call in kept]
     inputs = [tensor for tensor in model.inputs if tensor.layer in needed]
     order = keras_order({name: layers[name] for name in needed}, outputs)
     return replace(model, layers=order, inputs=inputs, outputs=outputs, sequential=False, source=None)
 
 
-def keras_order(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> List[Layer]:
+def keras_order(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> List[Layer]:
     """Returns the layers that the outputs need as Keras orders them: by depth, those of one depth as a search from the
     outputs finds them."""
     found, calls = _searched(layers, outputs)
@@ -53,7 +53,7 @@ def keras_order(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> List[
     return [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
 
 
-def calls_in_order(layers: Sequence[Layer], outputs: Sequence[Tensor]) -> List[Call]:
+def calls_in_order(layers: Sequence[Layer], outputs: Sequence[TensorId]) -> List[Call]:
     """Returns the calls that the outputs need in the order in which Keras 3 runs them."""
     by_name = {layer.name: layer for layer in layers}
     depths = _depths(by_name, _searched(by_name, outputs)[1])
@@ -71,7 +71,7 @@ def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, in
     return depths
 
 
-def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[Dict[str, int], List[Call]]:
+def _searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[Dict[str, int], List[Call]]:
     """Returns the layers in the order in which a search in depth from the outputs finds them, and their calls in the
     order in which it leaves them."""
     found: Dict[str, int] = {}
@@ -88,6 +88,6 @@ def _searched(layers: Mapping[str, Layer], outputs: Sequence[Tensor]) -> Tuple[D
     return found, list(left)
 
 
-def _sources(layer: Layer, call: int) -> List[Tensor]:
+def _sources(layer: Layer, call: int) -> List[TensorId]:
     """Returns the tensors of a call; input layers may have none."""
     return layer.calls[call].tensors() if layer.calls else []

@@ -10,10 +10,10 @@ from mxsame.validation import InvalidValue, check, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
-# keys of a configuration that mean nothing for values, in every layer; a row has others of its own
-MEANINGLESS = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
-# Keys that a row reads, and that not every class or version of Keras writes, as one row is for several of them: a class
-# of the user's that is named as one of Keras's may lack these, and no other that its row reads.
+# keys of a configuration that mean nothing for values, in every layer; a converter has others of its own
+IGNORED = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
+# Keys that a converter reads, and that not every class or version of Keras writes, as one converter is for several of
+# them: a class of the user's that is named as one of Keras's may lack these, and no other that its converter reads.
 AT_TIMES = (
     "|alpha|attention_axes|backward_layer|causal|data_format|depth_multiplier|dilation_rate|groups|interpolation"
     "|negative_slope|output_shape|recurrent_activation|score_mode|time_major|use_bias|use_gate|value_dim"
@@ -23,7 +23,7 @@ AT_TIMES = (
 KERAS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
 
-class Tensor(NamedTuple):
+class TensorId(NamedTuple):
     """An output of a call of a layer."""
 
     layer: str
@@ -33,14 +33,14 @@ class Tensor(NamedTuple):
 
 @dataclass
 class LayerCall:
-    """One use of a layer: its arguments, nested as Keras nests them, with a `Tensor` for each tensor."""
+    """One use of a layer: its arguments, nested as Keras nests them, with a `TensorId` for each tensor."""
 
     args: tuple
     kwargs: Dict[str, Any] = field(default_factory=dict)
 
-    def tensors(self) -> List[Tensor]:
+    def tensors(self) -> List[TensorId]:
         """Returns all inputs, in Keras's order."""
-        return leaves([*self.args, *self.kwargs.values()], Tensor)
+        return leaves([*self.args, *self.kwargs.values()], TensorId)
 
 
 class NotReplaceable(InvalidValue, shown=ValueError):
@@ -62,11 +62,11 @@ class Config(Dict[str, Any]):
         self.read.add(name)
         return super().get(name, default)
 
-    def refuse_unread(self, unread: str = "") -> None:
-        """Refuse a key that was not read, unless it matches `unread`, or is off."""
+    def refuse_unread(self, ignored: str = "") -> None:
+        """Refuse a key that was not read, unless it matches `ignored`, or is off."""
         for name, value in self.items():
-            known = name in self.read or re.fullmatch(f"{MEANINGLESS}|dtype|{unread}", name)
-            check(known or is_off(value), f"{name} must not be given, or have its default", **{name: value})
+            known = name in self.read or re.fullmatch(f"{IGNORED}|dtype|{ignored}", name)
+            check(known or is_unset(value), f"{name} must not be given, or have its default", **{name: value})
 
     def refuse_missing(self) -> None:
         """Refuse a configuration without a key that was read, unless Keras itself may leave it out."""
@@ -74,20 +74,20 @@ class Config(Dict[str, Any]):
         rule = "a class that is named as one of Keras's must have all keys of its configuration"
         check(not missing, f"{rule}; else give a function of (config) -> layers of Keras", missing=missing)
 
-    def refuse_type(self, unread: str = "") -> None:
-        """Refuse a layer of another type than float32, unless `unread` has its key: it is no other in float32."""
+    def refuse_type(self, ignored: str = "") -> None:
+        """Refuse a layer of another type than float32, unless `ignored` has its key: it is no other in float32."""
         dtype = type_name(super().get("dtype"))
         rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
-        if dtype not in (None, "float32") and not re.fullmatch(unread, "dtype"):
+        if dtype not in (None, "float32") and not re.fullmatch(ignored, "dtype"):
             raise NotReplaceable(f"{rule}; {received(dtype=dtype)}")
 
 
-def is_off(value: Any) -> bool:
+def is_unset(value: Any) -> bool:
     """Returns whether an argument or a key that nothing reads means nothing by its value."""
     return value is None or value is False
 
 
-class Weight(NamedTuple):
+class WeightSpec(NamedTuple):
     """A weight of a layer: its name in Keras, the parameter of a block that it becomes, if any, the option that leaves
     it out if it is False, the one that takes its place, whether it can be trained, the group of a `.keras` file below
     the layer's, which is the attribute of a live layer, a pattern of the end of its path in the older format, its name
@@ -113,11 +113,11 @@ class Layer:
 
     `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
     `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
-    and a `Placed` when it is in a parameter. `roles` are those that the layer's class has in this configuration; None
-    for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a model. `stored_as`
-    is its class in the file, if the user has named another one, and `named` is whether that is by its name alone;
-    `after` are more layers, which the user has put after it. `entry` is what the file has of it: its class, and its
-    whole configuration; empty if the file has none that is right.
+    and a `LoadedWeight` when it is in a parameter. `weight_specs` are those that the layer's class has in this
+    configuration; None for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a
+    model. `stored_as` is its class in the file, if the user has named another one, and `named` is whether that is by
+    its name alone; `after` are more layers, which the user has put after it. `entry` is what the file has of it: its
+    class, and its whole configuration; empty if the file has none that is right.
     """
 
     class_name: str
@@ -127,7 +127,7 @@ class Layer:
     operator: Optional[str] = None
     model: Optional[Model] = None
     weights: List[Any] = field(default_factory=list)
-    roles: Optional[List[Weight]] = None
+    weight_specs: Optional[List[WeightSpec]] = None
     stored_as: str = ""
     named: bool = False
     after: Sequence[Layer] = ()
@@ -138,7 +138,7 @@ class Layer:
         """The layer or model that a TimeDistributed layer calls for every step in time."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
-    def takes(self, tensor: Tensor) -> bool:
+    def takes(self, tensor: TensorId) -> bool:
         """Returns whether it is called with this tensor."""
         return any(tensor in call.tensors() for call in self.calls)
 
@@ -159,8 +159,8 @@ class Model:
 
     name: str
     layers: List[Layer]
-    inputs: List[Tensor]
-    outputs: List[Tensor]
+    inputs: List[TensorId]
+    outputs: List[TensorId]
     version: int = 2
     sequential: bool = False
     source: Optional[Dict[str, Any]] = None
@@ -172,7 +172,7 @@ class Model:
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
         return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
-    def entries(self, tensor: Tensor) -> Optional[int]:
+    def entries(self, tensor: TensorId) -> Optional[int]:
         """Returns how many rows the smallest Embedding has that takes this tensor; None if none takes it."""
         tables = [each for each in self.walk() if each.class_name == "Embedding" and each.takes(tensor)]
         return min((each.config["input_dim"] for each in tables), default=None)
@@ -228,7 +228,7 @@ def function_name(spec: Any) -> Optional[str]:
 
 
 def why_more_weights(layer: Layer) -> str:
-    """Returns, for an error, the options of a layer that add weights which no row reads."""
+    """Returns, for an error, the options of a layer that add weights which no converter reads."""
     values = {**layer.config, "dtype": type_name(layer.config.get("dtype"))}
     given = {
         name: values[name] for name in ("lora_rank", "renorm", "dtype") if values.get(name) not in (None, "float32")

@@ -1,4 +1,4 @@
-"""Models of keras-mxnet as models of Keras: what is other there is written into them before their rows see it."""
+"""Models of keras-mxnet as models of Keras: what is other there is written into them before their converters see it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from mxsame import padding as arithmetic
+from mxsame.port.converters import LAYERS
 from mxsame.port.description import WRAPPER, Model
-from mxsame.port.rows import LAYERS
 from mxsame.validation import check
 
 KERNEL = re.compile(".*kernel")
@@ -21,12 +21,14 @@ def mark_weights(model: Model) -> None:
     weights: Any = LAYERS["BatchNormalization"].weights
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":
-            layer.roles = [
-                role if role.name == "gamma" else role._replace(trained=role.trained and role.is_in(layer.config))
-                for role in weights
+            layer.weight_specs = [
+                spec if spec.name == "gamma" else spec._replace(trained=spec.trained and spec.is_in(layer.config))
+                for spec in weights
             ]
         elif layer.config.get("data_format") == "channels_first":
-            layer.roles = [role._replace(native=bool(KERNEL.fullmatch(role.name))) for role in layer.roles or ()]
+            layer.weight_specs = [
+                spec._replace(native=bool(KERNEL.fullmatch(spec.name))) for spec in layer.weight_specs or ()
+            ]
 
 
 def settle(model: Model) -> None:

@@ -14,14 +14,14 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors
 from mxsame.port import types
+from mxsame.port.call_context import CallContext, LayerState
+from mxsame.port.converters._shared import BIAS, KERNEL
 from mxsame.port.custom import called
 from mxsame.port.cutting import Path
 from mxsame.port.description import Layer, Model, leaves
-from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, Placed, kernel
-from mxsame.port.rows._shared import BIAS, KERNEL
-from mxsame.port.site import Known, Site
-from mxsame.port.table import AS_IT_IS, TAKES, Row
-from mxsame.port.values import Operand, Value
+from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, LoadedWeight, kernel
+from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
+from mxsame.port.tensors import Operand, Tensor
 from mxsame.tables import aligned
 from mxsame.validation import InvalidValue, check, check_type, flag, most_alike
 
@@ -62,9 +62,9 @@ class NetworkLayer:
         self._net, self._path = net, path
 
     @property
-    def _known(self) -> List[Known]:
+    def _states(self) -> List[LayerState]:
         """The layer, and those of a nested model."""
-        return [known for path, known in self._net._known.items() if path[: len(self._path)] == self._path]
+        return [state for path, state in self._net._states.items() if path[: len(self._path)] == self._path]
 
     @property
     def name(self) -> str:
@@ -72,25 +72,25 @@ class NetworkLayer:
 
     @property
     def class_name(self) -> str:
-        layer = self._known[0].layer
+        layer = self._states[0].layer
         return layer.operator or layer.class_name
 
     @property
     def config(self) -> Dict[str, Any]:
-        return dict(self._known[0].layer.config)
+        return dict(self._states[0].layer.config)
 
     @property
     def blocks(self) -> List[Any]:
-        return list(self._known[0].blocks)
+        return list(self._states[0].blocks)
 
     @property
     def output_shape(self) -> Tuple[Any, ...]:
-        out = self._known[0].output
+        out = self._states[0].output
         return () if out is None else tuple(out._replace(transposed=out.rank == self._net.rank).ordered(out.shape))
 
     @property
     def parameters(self) -> List[Any]:
-        return list(dict.fromkeys(parameter for known in self._known for parameter in known.parameters))
+        return list(dict.fromkeys(parameter for state in self._states for parameter in state.parameters))
 
     def collect_params(self, select: Any = None) -> Any:
         """Returns the parameters of its blocks, as Gluon's `collect_params` does; a few may be constants of the
@@ -102,42 +102,44 @@ class NetworkLayer:
 
     @property
     def trainable(self) -> bool:
-        return is_trained(self._known)
+        return is_trained(self._states)
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        train(self._net, self._known, value)
+        train(self._net, self._states, value)
 
     def __repr__(self) -> str:
         return f"<layer {self.name!r} ({self.class_name}): {', '.join(map(repr, self.blocks)) or 'no block'}>"
 
 
-def is_trained(layers: Sequence[Known]) -> bool:
+def is_trained(layers: Sequence[LayerState]) -> bool:
     """Returns whether any weight of these layers is trained, or without weights, whether they may be."""
-    parameters = [parameter for known in layers for parameter in _trained(known)]
+    parameters = [parameter for state in layers for parameter in _trained(state)]
     if parameters:
         return any(parameter.grad_req != "null" for parameter in parameters)
-    return all(known.layer.trainable if known.trainable is None else known.trainable for known in layers)
+    return all(state.layer.trainable if state.trainable is None else state.trainable for state in layers)
 
 
-def train(net: Any, layers: Iterable[Known], value: bool) -> None:
+def train(net: Any, layers: Iterable[LayerState], value: bool) -> None:
     """Let the weights of these layers of a network be trained, or not."""
     value = flag("trainable", value)
-    for known in layers:
-        known.trainable = value
-        for parameter in _trained(known):
+    for state in layers:
+        state.trainable = value
+        for parameter in _trained(state):
             parameter.grad_req = "write" if value else "null"
-        for block in _batch_norms(known.block):
-            _gluon.use_global_stats(block, not value or known.training is False)
+        for block in _batch_norms(state.block):
+            _gluon.use_global_stats(block, not value or state.training is False)
     _gluon.drop_graph(net)
 
 
-def _trained(known: Known) -> List[Any]:
+def _trained(state: LayerState) -> List[Any]:
     """Returns the parameters of a layer that may be trained; Gluon lets statistics have no gradients."""
-    if known.is_users:
-        return known.parameters
-    pairs = zip(known.layer.roles or (), known.layer.weights)
-    return [x.parameter for role, x in pairs if isinstance(x, Placed) and x.parameter is not None and role.trained]
+    if state.is_users:
+        return state.parameters
+    pairs = zip(state.layer.weight_specs or (), state.layer.weights)
+    return [
+        x.parameter for spec, x in pairs if isinstance(x, LoadedWeight) and x.parameter is not None and spec.trained
+    ]
 
 
 def _batch_norms(block: Any) -> List[Any]:
@@ -168,9 +170,9 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     inner = [path for path in paths if path[-1] == name]
     check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
     if not inner:
-        alike = most_alike(name, named)
+        in_one_order = most_alike(name, named)
         shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
-        hint = f"did you mean {alike!r}?" if alike else f"it has {shown}"
+        hint = f"did you mean {in_one_order!r}?" if in_one_order else f"it has {shown}"
         raise InvalidValue(f"the network has no layer {name!r}; {hint}")
     return inner[0]
 
@@ -186,14 +188,21 @@ def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
 # -- a block in place of a layer
 
 
-def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> Known:
+def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
     """Returns what is known of a layer that is a block, called where another layer was. Arrays of so many axes, `rank`,
     have channels first in it."""
     name = type(block).__name__
-    kept = replace(layer, class_name=name, config={"name": layer.name}, operator=None, model=None, weights=[], roles=[])
+    kept = replace(
+        layer, class_name=name, config={"name": layer.name}, operator=None, model=None, weights=[], weight_specs=[]
+    )
     kept.after, kept.stored_as, kept.entry = (), "", {}
-    row = Row(partial(_called, block=block, rank=rank, contexts=contexts), AS_IT_IS, masks=TAKES, types=types.OWN)
-    return Known(kept, block, is_users=True, row=row)
+    converter = Converter(
+        partial(_called, block=block, rank=rank, contexts=contexts),
+        ANY_ORDER,
+        masks=HANDLES_MASK,
+        types=types.SETS_DTYPE,
+    )
+    return LayerState(kept, block, is_users=True, converter=converter)
 
 
 def place_weights(layer: Layer, block: Any) -> None:
@@ -203,34 +212,34 @@ def place_weights(layer: Layer, block: Any) -> None:
         conversions = {"kernel": TRANSPOSED, "bias": SAME}
     elif isinstance(block, (nn.Conv1D, nn.Conv2D, nn.Conv3D)) and _gluon.layout_of(block).startswith("NC"):
         conversions = {"kernel": kernel("conv"), "bias": SAME}
-    known = {role: getattr(block, role.parameter) for role in (KERNEL, BIAS) if role.name in conversions}
-    known = {role: parameter for role, parameter in known.items() if parameter is not None}
-    layer.roles = list(known) or None
-    layer.weights = [_placed(parameter, conversions[role.name]) for role, parameter in known.items()]
-    if not known:
+    given = {spec: getattr(block, spec.parameter) for spec in (KERNEL, BIAS) if spec.name in conversions}
+    given = {spec: parameter for spec, parameter in given.items() if parameter is not None}
+    layer.weight_specs = list(given) or None
+    layer.weights = [_placed(parameter, conversions[spec.name]) for spec, parameter in given.items()]
+    if not given:
         layer.weights = [_placed(parameter, SAME) for parameter in block.collect_params().values()]
 
 
-def _placed(parameter: Any, conversion: Conversion) -> Placed:
+def _placed(parameter: Any, conversion: Conversion) -> LoadedWeight:
     shape = conversion.to_keras(np.empty(parameter.shape, bool)).shape
-    return Placed(tuple(shape), parameter, conversion.to_keras)
+    return LoadedWeight(tuple(shape), parameter, conversion.to_keras)
 
 
 def _called(
-    site: Site, *inputs: Operand, block: Any, rank: int, contexts: Sequence[Any], **constants: Operand
-) -> List[Value]:
-    arrays = leaves([*inputs, *constants.values()], Value)
-    arrays = [site.steps.arranged(x, x.rank == rank) for x in arrays]
+    call: CallContext, *inputs: Operand, block: Any, rank: int, contexts: Sequence[Any], **constants: Operand
+) -> List[Tensor]:
+    arrays = leaves([*inputs, *constants.values()], Tensor)
+    arrays = [call.steps.arranged(x, x.rank == rank) for x in arrays]
     try:
         _initialize(block, arrays, contexts)
-        return called(site, block, arrays, rank)
+        return called(call, block, arrays, rank)
     except (ValueError, mx.base.MXNetError) as error:
         shapes = [tuple(x.ordered(x.shape)) for x in arrays]
         received = validation.received(shapes=shapes)
         raise InvalidValue(f"block must take what the layer takes; {received}; {errors.reason(error)}") from None
 
 
-def _initialize(block: Any, arrays: Sequence[Value], contexts: Sequence[Any]) -> None:
+def _initialize(block: Any, arrays: Sequence[Tensor], contexts: Sequence[Any]) -> None:
     """Give a block its parameters, if it has none yet: by their own initializers, or else as Keras does, uniformly
     within sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010)."""
     parameters = block.collect_params().values()
@@ -251,14 +260,14 @@ def summary(net: Any, *inputs: Any) -> Iterator[str]:
     """Yields the lines of a table of all layers, with the sums of their parameters."""
     shapes = {path: out.shape for path, _, _, out in net.layers(*inputs)} if inputs else {}
     rows = [("layer", "class", "output", "parameters", "trainable")]
-    for path, known in net._known.items():
+    for path, state in net._states.items():
         layer = NetworkLayer(net, path)
         shape = shapes.get(path, layer.output_shape)
-        count = 0 if known.layer.model is not None else _count(layer.parameters)
+        count = 0 if state.layer.model is not None else _count(layer.parameters)
         mark = ("yes" if layer.trainable else "no") if count else ""
         rows.append((layer.name, layer.class_name, str(shape), f"{count:,}", mark))
     yield from aligned(rows)
-    parameters = dict.fromkeys(parameter for known in net._known.values() for parameter in known.parameters)
+    parameters = dict.fromkeys(parameter for state in net._states.values() for parameter in state.parameters)
     trained = _count(parameter for parameter in parameters if parameter.grad_req != "null")
     total = _count(parameters)
     yield f"{total:,} parameters: {trained:,} trainable, {total - trained:,} non-trainable"

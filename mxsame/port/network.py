@@ -25,12 +25,12 @@ from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder, Refused
+from mxsame.port.call_context import LayerState
 from mxsame.port.cutting import Path
 from mxsame.port.description import Layer, Model
 from mxsame.port.layers import NetworkLayer, is_trained, owner_of, path_of, place_weights, replaced, summary, train
-from mxsame.port.site import Known
 from mxsame.port.steps import Step
-from mxsame.port.values import Value
+from mxsame.port.tensors import Tensor
 from mxsame.scope import deferred_in_trace, record_call, scope
 from mxsame.tensors import operands
 from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, layout_of
@@ -40,8 +40,8 @@ class Built(NamedTuple):
     """The steps of a network, with what is known of its layers, and the values of its inputs and outputs."""
 
     builder: Builder
-    inputs: List[Value]
-    outputs: List[Value]
+    inputs: List[Tensor]
+    outputs: List[Tensor]
 
 
 class Network(HybridBlock):
@@ -78,7 +78,7 @@ class Network(HybridBlock):
     def __init__(
         self,
         description: Model,
-        build: Callable[[Mapping[Path, Known]], Built],
+        build: Callable[[Mapping[Path, LayerState]], Built],
         rank: int = 0,
         wanted: Sequence[Path] = (),
     ):
@@ -93,7 +93,7 @@ class Network(HybridBlock):
         self.inputs = inputs
         self.declared_shapes = [tuple(value.ordered(value.shape)) for value in inputs]
         self.outputs, self._outputs = outputs, [x.key for x in outputs]
-        self._steps, self._known = steps, builder.known
+        self._steps, self._states = steps, builder.states
         last = {key: number for number, step in enumerate(steps) for key in step.inputs}
         self._done = [
             [key for key in dict.fromkeys(step.inputs) if last[key] == number and key not in self._outputs]
@@ -112,7 +112,7 @@ class Network(HybridBlock):
     @property
     def custom(self) -> Dict[int, Any]:
         """The blocks of the user's, by the identity of their layers."""
-        return {id(known.layer): known.block for known in self._known.values() if known.is_users}
+        return {id(state.layer): state.block for state in self._states.values() if state.is_users}
 
     @property
     def has_layers(self) -> bool:
@@ -143,16 +143,16 @@ class Network(HybridBlock):
 
     @property
     def trainable(self) -> bool:
-        return is_trained([*self._known.values()])
+        return is_trained([*self._states.values()])
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        train(self, self._known.values(), value)
+        train(self, self._states.values(), value)
 
     @property
     def paths(self) -> List[Path]:
         """The names of all layers, each after those of the models that it is in."""
-        return list(self._known)
+        return list(self._states)
 
     def get_layer(self, name: Union[str, int, None] = None, index: Optional[int] = None) -> NetworkLayer:
         """Returns a layer, by Keras's name or by its position, which may be given as `index`, too; "base/conv", or
@@ -168,15 +168,15 @@ class Network(HybridBlock):
         if name.startswith("_"):  # which copies and tools ask for
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         try:
-            return NetworkLayer(self, path_of(name, list(self.__dict__.get("_known", ()))))
+            return NetworkLayer(self, path_of(name, list(self.__dict__.get("_states", ()))))
         except ValueError as error:
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; {error}") from None
 
     def __iter__(self) -> Iterator[NetworkLayer]:
-        return (NetworkLayer(self, path) for path in self._known if len(path) == 1)
+        return (NetworkLayer(self, path) for path in self._states if len(path) == 1)
 
     def __len__(self) -> int:
-        return sum(len(path) == 1 for path in self._known)
+        return sum(len(path) == 1 for path in self._states)
 
     def replace(self, name: Union[str, int], block: Any) -> None:
         """Put a block in place of a layer, in all of its calls.
@@ -206,12 +206,12 @@ class Network(HybridBlock):
         check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
         model, position = owner_of(self.description, path)
         before = model.layers[position]
-        known = replaced(before, block, self.rank, tracing.contexts(self.collect_params()))
-        model.layers[position] = known.layer
+        state = replaced(before, block, self.rank, tracing.contexts(self.collect_params()))
+        model.layers[position] = state.layer
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the importer's, which were shown
-                built = self._build({**self._known, path: known})
+                built = self._build({**self._states, path: state})
             _check_names(built.builder.steps)
         except Exception as error:
             model.layers[position] = before
@@ -220,7 +220,7 @@ class Network(HybridBlock):
                 rule = f"the network must run with the new layer {name!r}: "
                 raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
             raise
-        place_weights(known.layer, block)
+        place_weights(state.layer, block)
         self._take(built)
         _gluon.drop_graph(self)
 
@@ -230,7 +230,7 @@ class Network(HybridBlock):
     def __setattr__(self, name: str, value: Any) -> None:
         """Replaces the layer of this name. Other blocks are refused, since the network would not call them."""
         is_own = name in self.__dict__ or hasattr(type(self), name)  # a layer may have such a name, too
-        if isinstance(value, mx.gluon.Block) or (not is_own and (name,) in self.__dict__.get("_known", ())):
+        if isinstance(value, mx.gluon.Block) or (not is_own and (name,) in self.__dict__.get("_states", ())):
             self.replace(name, value)
         else:
             super().__setattr__(name, value)
@@ -254,17 +254,17 @@ class Network(HybridBlock):
     def _layers(self, arrays: Sequence[Any], rank: int) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
         """Yields what :meth:`layers` yields, with channels first in arrays of so many axes."""
         wanted: Dict[int, List[Any]] = {}
-        for path, known in self._known.items():
-            if known.output is not None and known.output.pads is None:
-                wanted.setdefault(known.output.key, []).append((path, known, known.output))
+        for path, state in self._states.items():
+            if state.output is not None and state.output.pads is None:
+                wanted.setdefault(state.output.key, []).append((path, state, state.output))
         values = self._checked(arrays)
         for step in self._run(values):
-            for path, known, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
+            for path, state, value in (entry for key in step.outputs for entry in wanted.get(key, ())):
                 out, first = values[value.key], value.rank == rank
                 if value.transposed != first:
                     turned = value._replace(transposed=first)
                     out = out.transpose(turned.ordered(range(value.rank)) if first else value.keras_order)
-                yield path, known.layer, list(known.blocks) if known.layer.model is None else [], out
+                yield path, state.layer, list(state.blocks) if state.layer.model is None else [], out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:
         """Yields each step when its outputs are among the values; what no later step takes is then deleted."""
@@ -346,7 +346,7 @@ def check_network(net: Any) -> None:
 
 
 @deferred_in_trace
-def _declared(value: Value, array: Any, dtype: Optional[str]) -> Any:
+def _declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
     """Returns an input of the static lengths: an array of others is refused, by a graph, too. If the model declares
     float32, an array has that if it has integers or `dtype` is that."""
     wanted = tuple(value.ordered(value.shape))

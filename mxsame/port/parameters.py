@@ -35,7 +35,7 @@ def kernel(kind: KernelKind, depth_multiplier: Optional[int] = None) -> Conversi
     return Conversion(partial(layouts.to_mxnet, kind=kind), to_keras)
 
 
-class Placed(NamedTuple):
+class LoadedWeight(NamedTuple):
     """A weight that is in a parameter now: its shape in Keras, and the parameter and the way back from it, unless these
     are the user's own."""
 
@@ -46,12 +46,12 @@ class Placed(NamedTuple):
 
 def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
     """Returns the weights of a layer as Keras has them, by their names."""
-    return dict(zip([role.name for role in layer.roles or []], map(_array, layer.weights)))
+    return dict(zip([spec.name for spec in layer.weight_specs or []], map(_array, layer.weights)))
 
 
 def _array(stored: Any) -> np.ndarray:
     """Returns a weight as Keras has it."""
-    if not isinstance(stored, Placed):
+    if not isinstance(stored, LoadedWeight):
         return np.asarray(stored)
     value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
     return np.ascontiguousarray(stored.to_keras(value)).reshape(stored.shape)  # a scalar is (1,) in MXNet
@@ -60,22 +60,22 @@ def _array(stored: Any) -> np.ndarray:
 def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> None:
     """Put a layer's weights into the parameters of its block. A network may be as large as the memory: one array after
     the other is read, and is the layer's no more once it is in its parameter."""
-    roles = layer.roles or []
-    names, fits = ", ".join(role.name for role in roles), len(roles) == len(layer.weights)
+    weight_specs = layer.weight_specs or []
+    names, fits = ", ".join(spec.name for spec in weight_specs), len(weight_specs) == len(layer.weights)
     shared = "" if layer.weights else " (of a layer that is in several models, a file has them once)"
     check(
         fits,
         f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}{why_more_weights(layer)}",
     )
-    for number, (role, array) in enumerate(zip(roles, layer.weights)):
-        parameter = _parameter(block, role.parameter)
+    for number, (spec, array) in enumerate(zip(weight_specs, layer.weights)):
+        parameter = _parameter(block, spec.parameter)
         if parameter is None:
             layer.weights[number] = np.asarray(array)
             continue
-        conversion = conversions.get(role.name, SAME)
-        set_parameter(parameter, conversion, array, role.name)
-        layer.weights[number] = Placed(tuple(array.shape), parameter, conversion.to_keras)
-        if not role.trained:
+        conversion = conversions.get(spec.name, SAME)
+        set_parameter(parameter, conversion, array, spec.name)
+        layer.weights[number] = LoadedWeight(tuple(array.shape), parameter, conversion.to_keras)
+        if not spec.trained:
             parameter.grad_req = "null"
     for parameter in block.collect_params().values():
         if not _gluon.is_initialized(parameter):

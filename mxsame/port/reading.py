@@ -13,8 +13,8 @@ from mxsame import validation
 from mxsame.port import files, keras_mxnet, weights as weighing
 from mxsame.port.activations import known_function
 from mxsame.port.config import model_of
+from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, Model, counted, function_name, snake_case
-from mxsame.port.rows import roles_of
 
 MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
 
@@ -50,7 +50,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     group = None if root is None else weighing.group_of(root)
     backend = contents.config.get("backend") if group is None else files.text(group, "backend")
     for layer in model.walk():
-        layer.roles = roles_of(layer)
+        layer.weight_specs = weight_specs_of(layer)
     if backend == "mxnet":
         keras_mxnet.mark_weights(model)
     if backend == "torch":
@@ -59,7 +59,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         weighing.assign(model, group, by_order=weights is not None)
     elif is_live:
         _take_live(model, source)
-    elif any(layer.roles for layer in model.walk()):
+    elif any(layer.weight_specs for layer in model.walk()):
         raise validation.InvalidValue("weights must be given: the source holds a configuration only")
     return model
 
@@ -112,14 +112,14 @@ def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:
 def _take_live(model: Model, live: Any) -> None:
     for layer, theirs in _pairs(model, live):
         if getattr(theirs, "lora_enabled", False):  # its kernel is the merged one
-            layer.weights = [getattr(theirs, role.name) for role in layer.roles or ()]
+            layer.weights = [getattr(theirs, spec.name) for spec in layer.weight_specs or ()]
             continue
         layer.weights = theirs.get_weights() if model.native else _weights_of(theirs, layer)
 
 
 def _weights_of(theirs: Any, layer: Layer) -> List[Any]:
     """Returns the weights of a live layer. Those of a layer of several parts are in its parts, whatever is trained."""
-    groups = dict.fromkeys(role.group for role in layer.roles or ())
+    groups = dict.fromkeys(spec.group for spec in layer.weight_specs or ())
     if len(groups) < 2:
         return list(theirs.weights)
     parts = [list(functools.reduce(_attribute, group.split("/"), theirs).weights) for group in groups if group]
@@ -137,7 +137,7 @@ def _attribute(theirs: Any, name: str) -> Any:
 
 def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str, Any]:
     """Returns a configuration with names of its functions by which they differ: Keras writes those of TensorFlow and of
-    the user as its own if their names are alike."""
+    the user as its own if their names are in_one_order."""
     changed = {}
     for name, value in config.items():
         if name in ("activation", "recurrent_activation"):

@@ -299,8 +299,8 @@ def _lstm(F: Any, parts: Sequence[Any], cell: Any, activation: Callable, gate: C
 
 def _zero_bias(F: Any, weight: Any) -> Any:
     """Returns zeros for the rows of a weight."""
-    row = F.slice_axis(F.reshape(weight, shape=(0, -1)), axis=1, begin=0, end=1)
-    return F.zeros_like(F.reshape(row, shape=(-1,)))
+    converter = F.slice_axis(F.reshape(weight, shape=(0, -1)), axis=1, begin=0, end=1)
+    return F.zeros_like(F.reshape(converter, shape=(-1,)))
 
 
 def _split(F: Any, x: Any, count: int) -> List[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from mxsame._mxnet import mx
 from mxsame.port import blocks, types
 from mxsame.port.parameters import SAME, set_parameter
-from mxsame.port.values import Size, Value
+from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import InvalidType, check, check_element_count
 
 LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
@@ -38,48 +38,52 @@ class Steps(List[Step]):
         self.has_batch_of_1 = False  # that an input of the model declares
         self.unmasked: Set[int] = set()  # tensors of Keras whose masks a layer has taken away
         self.time_major: FrozenSet[int] = frozenset()  # keys of inputs whose first axis is time
-        self._arranged: Dict[Tuple[int, Any], Value] = {}  # by key, and the order or the pads
+        self._arranged: Dict[Tuple[int, Any], Tensor] = {}  # by key, and the order or the pads
         self._sources: Dict[int, FrozenSet[int]] = {}
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
 
-    def value(self, shape: Sequence[Size], transposed: bool = False, sources: Optional[FrozenSet[int]] = None) -> Value:
+    def value(
+        self, shape: Sequence[Size], transposed: bool = False, sources: Optional[FrozenSet[int]] = None
+    ) -> Tensor:
         """Returns a new value, by default an input of the network."""
         key = len(self._sources)
         self._sources[key] = frozenset({key}) if sources is None else sources
-        return Value(key, tuple(shape), transposed)
+        return Tensor(key, tuple(shape), transposed)
 
-    def sources(self, values: Iterable[Value]) -> FrozenSet[int]:
+    def sources(self, values: Iterable[Tensor]) -> FrozenSet[int]:
         """Returns the keys of the network's inputs from which these are computed."""
         return frozenset().union(*(self._sources[x.key] for x in values))
 
     # -- blocks
 
     def emit(
-        self, block: Any, inputs: Sequence[Value], layer: str, transposed: Any = None, shape: Any = None
-    ) -> List[Value]:
+        self, block: Any, inputs: Sequence[Tensor], layer: str, transposed: Any = None, shape: Any = None
+    ) -> List[Tensor]:
         """Returns the outputs of a step: `block` of the inputs. The order of axes is that of the first input unless
         given; the shapes, in Keras's order, are inferred unless that of a single output is given."""
         transposed = inputs[0].transposed if transposed is None else transposed
-        rows = {x.rows for x in inputs}
-        check(len(rows) == 1, "tensors must have one batch, and not what a reshape or a concatenation has made of it")
+        factors = {x.batch_factor for x in inputs}
+        check(
+            len(factors) == 1, "tensors must have one batch, and not what a reshape or a concatenation has made of it"
+        )
         outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
             check_element_count("the output", each)
-            outputs.append(self.value(each, transposed, sources)._replace(rows=inputs[0].rows))
+            outputs.append(self.value(each, transposed, sources)._replace(batch_factor=inputs[0].batch_factor))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
     def function(
-        self, layer: str, function: Any, *inputs: Value, transposed: Any = None, shape: Any = None, **arguments: Any
-    ) -> Value:
+        self, layer: str, function: Any, *inputs: Tensor, transposed: Any = None, shape: Any = None, **arguments: Any
+    ) -> Tensor:
         """Returns the output of a step of a function of `mxsame.port.blocks`, or of an operator of MXNet by its
         name."""
         name = getattr(function, "__name__", function)
         block = blocks.Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, transposed, shape)[0]
 
-    def constant(self, layer: str, function: Any, x: Value, arrays: Mapping[str, Any], **arguments: Any) -> Value:
+    def constant(self, layer: str, function: Any, x: Tensor, arrays: Mapping[str, Any], **arguments: Any) -> Tensor:
         """Returns the output of a step of a function whose parameters are these arrays, numbers of the
         configuration."""
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -108,27 +112,27 @@ class Steps(List[Step]):
 
     # -- the order of axes, pads and types
 
-    def arranged(self, x: Value, transposed: bool) -> Value:
+    def arranged(self, x: Tensor, transposed: bool) -> Tensor:
         """Returns the value in one order of axes: as it is, or by a step that is made once."""
         x = self.padded(x)
         if x.transposed == transposed or x.rank < 3:
             return x
         return self._once(x, transposed, lambda: self._rearranged(x, transposed))
 
-    def padded(self, x: Value) -> Value:
+    def padded(self, x: Tensor) -> Tensor:
         """Returns the value with its pads around it, by a step that is made once."""
         if x.pads is None:
             return x
         pads = x.ordered([(0, 0), *x.pads, (0, 0)])
         return self._once(x, x.pads, lambda: self.function("pad", blocks.pad, x.without_pads, pads=pads))
 
-    def _once(self, x: Value, what: Any, make: Callable) -> Value:
+    def _once(self, x: Tensor, what: Any, make: Callable) -> Tensor:
         key = (x.key, what)
         if key not in self._arranged:
             self._arranged[key] = make()
         return self._arranged[key]._replace(mask=x.mask, dtype=x.dtype)
 
-    def _rearranged(self, x: Value, transposed: bool) -> Value:
+    def _rearranged(self, x: Tensor, transposed: bool) -> Tensor:
         make = partial(self.function, "to_channels_first" if transposed else "to_channels_last")
         last, here = x.rank - 1, {"transposed": transposed, "shape": x.shape}
         if x.shape[-1] == 1:
@@ -140,7 +144,7 @@ class Steps(List[Step]):
             return make(blocks.reshape, x, **here, to=to)
         return make("transpose", x, **here, axes=(0, last, *range(1, last)) if transposed else x.keras_order)
 
-    def cast(self, x: Value, dtype: str) -> Value:
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
         """Returns the value as one of this type, by a step where its array has another."""
         if dtype == x.dtype:
             return x
@@ -155,7 +159,7 @@ class Steps(List[Step]):
         return out._replace(mask=x.mask, dtype=dtype)
 
 
-def _traced(block: Any, inputs: Sequence[Value]) -> Tuple[List[str], Any]:
+def _traced(block: Any, inputs: Sequence[Tensor]) -> Tuple[List[str], Any]:
     """Returns the names of a block's inputs, and its outputs as one Symbol."""
     names = [f"data{number}" for number in range(len(inputs))]
     outputs = block(*map(mx.sym.var, names))
@@ -165,7 +169,7 @@ def _traced(block: Any, inputs: Sequence[Value]) -> Tuple[List[str], Any]:
     return names, mx.sym.Group(outputs)
 
 
-def inferred_types(block: Any, inputs: Sequence[Value]) -> List[str]:
+def inferred_types(block: Any, inputs: Sequence[Tensor]) -> List[str]:
     """Returns the types of a block's outputs, as MXNet infers them: float32 where it does not."""
     names, group = _traced(block, inputs)
     given = {name: types.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
@@ -173,7 +177,7 @@ def inferred_types(block: Any, inputs: Sequence[Value]) -> List[str]:
     return [np.dtype(each).name for each in inferred]
 
 
-def _inferred_shapes(block: Any, inputs: Sequence[Value], transposed: bool) -> List[Tuple[Size, ...]]:
+def _inferred_shapes(block: Any, inputs: Sequence[Tensor], transposed: bool) -> List[Tuple[Size, ...]]:
     """Returns the shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for
     dynamic lengths."""
     (names, group), inferred = _traced(block, inputs), []

@@ -1,7 +1,7 @@
 """Types of tensors: what Keras's layers and functions make of integers, bools and other floats; all else is refused.
 
 A tensor has Keras's type. Its array has that of `STORED`: float32 for small integers, bools (ones and zeros) and floats
-of 16 bits, whose values are all exact there. What a row does with types other than float32 is in its `types`.
+of 16 bits, whose values are all exact there. What a converter does with types other than float32 is in its `types`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ STORED = {  # MXNet's types, by Keras's
 OF_INPUTS = {name: name for name in ("int8", "uint8", "float16")}  # of SMALL: MXNet's types, which inputs become first
 GIVEN = "as given"  # an array that may be of any type
 
-# what a row takes: a set of types, which its outputs have, or what it does with them
-FLOAT32, KEPT, KEPT_IN_FLOAT32 = frozenset({"float32"}), frozenset(STORED), SMALL | {"float32"}
+# what a converter takes: a set of types, which its outputs have, or what it does with them
+FLOAT32, ANY_DTYPE, STORED_AS_FLOAT32 = frozenset({"float32"}), frozenset(STORED), SMALL | {"float32"}
 ARITHMETIC = FLOATS - {"float16"} | INTEGERS
-CAST, OWN = "cast to float32", "of its own"
+CAST, SETS_DTYPE = "cast to float32", "of its own"
 CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3"}  # and FLOAT32 in the other one
 
 
@@ -58,6 +58,6 @@ def of_constant(value: Any) -> str:
 
 
 def check(dtype: str, allowed: Any) -> str:
-    """Returns the type, if a row takes it."""
+    """Returns the type, if a converter takes it."""
     validation.check(dtype in allowed, f"tensors must be of the type {' or '.join(sorted(allowed))} here", dtype=dtype)
     return dtype

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
-from mxsame.port.description import Layer, Model, Weight, counted, snake_case, why_more_weights
+from mxsame.port.description import Layer, Model, WeightSpec, counted, snake_case, why_more_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -45,7 +45,7 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
             check(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
             return
     rule = f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
-    check(all(layer.roles == [] for layer in model.walk()), rule)
+    check(all(layer.weight_specs == [] for layer in model.walk()), rule)
 
 
 # -- the newer format
@@ -80,7 +80,7 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
         elif inner is not None:
             _assign_by_class(layer.model, inner, container)
         return
-    for parent in dict.fromkeys([role.group for role in layer.roles or ()] or [""]):
+    for parent in dict.fromkeys([spec.group for spec in layer.weight_specs or ()] or [""]):
         arrays = _vars(group, parent)
         if arrays is not None:
             numbered = (files.member(arrays, str(number), "dataset") for number in itertools.count())
@@ -108,7 +108,7 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     # A layer of an unknown class (a custom one) has weights if the file has some under the name of its entry.
     layers = []
     for layer in model.layers:
-        if any(inner.roles or (inner.roles is None and layer.name in stored) for inner in layer.walk()):
+        if any(inner.weight_specs or (inner.weight_specs is None and layer.name in stored) for inner in layer.walk()):
             layers.append(layer)
     known = {layer.name for layer in layers}
     missing, surplus = (", ".join(sorted(names)[:5]) or "none" for names in (known - set(stored), set(stored) - known))
@@ -130,24 +130,24 @@ def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> N
     """Assign the arrays of one entry to the layer, or to the layers of a nested model: by their paths if these show
     each, since what is trained comes first, and not all that is frozen is in the configuration; else by order. `named`:
     the paths have the names of the layers of a nested model."""
-    if layer.model is None and layer.roles is None:
+    if layer.model is None and layer.weight_specs is None:
         layer.weights = arrays
         return
     if layer.model is not None:
         arrays = _without_custom(layer.model, arrays)
     slots = ordered(layer, version)
-    shown = ", ".join(f"{owner.name}/{role.name}" for owner, role in slots[:8]) + ", .." * (len(slots) > 8)
+    shown = ", ".join(f"{owner.name}/{spec.name}" for owner, spec in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
     fits = len(slots) == len(arrays)
     check(fits, rule + "".join(map(why_more_weights, layer.walk())))
     paths = [array.name.rsplit(":", 1)[0] for array in arrays]
-    ends = [role.path or re.escape(role.name) for _, role in slots]
+    ends = [spec.path or re.escape(spec.name) for _, spec in slots]
     full = [f"{re.escape(owner.name)}/(.*/)?{end}" for (owner, _), end in zip(slots, ends)]
     order = _order_by_paths(full if named and layer.model is not None else ends, paths)
     if order is None:
         order, every = list(range(len(slots))), re.compile(f"(^|/)({'|'.join(dict.fromkeys(ends))})$")
-        for (owner, role), end, path in zip(slots, ends, paths):
-            rule = f"{role.name} of layer {owner.name!r} must be stored at its position; received {path!r}"
+        for (owner, spec), end, path in zip(slots, ends, paths):
+            rule = f"{spec.name} of layer {owner.name!r} must be stored at its position; received {path!r}"
             check(re.search(f"(^|/){end}$", path) or not every.search(path), rule)
     for (owner, _), number in zip(slots, order):
         owner.weights.append(arrays[number])
@@ -174,7 +174,7 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
     Only their names in the file, `layer/weight:0`, show which these are."""
     custom: Dict[str, List[Layer]] = {}
     for layer in model.walk():
-        if layer.roles is None:
+        if layer.weight_specs is None:
             custom.setdefault(layer.name, []).append(layer)
     others = []
     for array in arrays:
@@ -188,13 +188,13 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
     return others
 
 
-def ordered(layer: Layer, version: int) -> List[Tuple[Layer, Weight]]:
+def ordered(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec]]:
     """Returns the weights of one entry in the older format's order: what is trained, then what is not. Those of a model
     that is frozen are in its own order in Keras 3."""
     if version == 2:
         trained, others = _collected(layer)
         return [*trained, *others]
-    weights = [(inner, role) for inner in layer.walk() for role in inner.roles or ()]
+    weights = [(inner, spec) for inner in layer.walk() for spec in inner.weight_specs or ()]
     return sorted(weights, key=lambda each: not (each[0].trainable and each[1].trained)) if layer.trainable else weights
 
 
@@ -205,8 +205,8 @@ def _collected(layer: Layer) -> Tuple[list, list]:
     for inner in [] if layer.model is None else layer.model.layers:
         for collected, more in zip((trained, others), _collected(inner)):
             collected += more
-    for role in layer.roles or ():
-        (trained if role.trained else others).append((layer, role))
+    for spec in layer.weight_specs or ():
+        (trained if spec.trained else others).append((layer, spec))
     return (trained, others) if layer.trainable else ([], [*trained, *others])
 
 
@@ -215,7 +215,7 @@ def _collected(layer: Layer) -> Tuple[list, list]:
 
 def write(path: Any, model: Model, arrays: Any) -> None:
     """Write an HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from
-    which Keras knows it, else in the older one. `arrays(layer)` maps roles to arrays."""
+    which Keras knows it, else in the older one. `arrays(layer)` maps weight_specs to arrays."""
     path = check_path(path)
     check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
     with draft_for(path) as draft, files.h5py_module().File(draft, "w") as file:
@@ -248,10 +248,10 @@ def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
         _write_layer(group.create_group("layer"), layer.wrapped, arrays, linked)
     elif layer.model is not None:
         write_by_class(group, layer.model, arrays, linked)
-    for parent, roles in itertools.groupby(layer.roles or (), lambda role: role.group):
-        names = [role.name for role in roles]
+    for parent, weight_specs in itertools.groupby(layer.weight_specs or (), lambda spec: spec.group):
+        names = [spec.name for spec in weight_specs]
         if layer.class_name == "SpectralNormalization" and not parent:  # its layer's kernel is its own, too
-            names.insert(0, (layer.roles or [])[0].name)
+            names.insert(0, (layer.weight_specs or [])[0].name)
         for number, name in enumerate(names):
             group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
         child = parent.split("/")[0]
@@ -269,11 +269,11 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
     for layer in entries:
         group = file.require_group(layer.name)  # "a/b" has made "a"
         names = []
-        for owner, role in ordered(layer, model.version):
-            names.append(f"{owner.name}/{role.name}:0")
+        for owner, spec in ordered(layer, model.version):
+            names.append(f"{owner.name}/{spec.name}:0")
             if names[-1] in group:  # two layers of one name in nested models
-                names[-1] = f"{owner.name}_{len(names)}/{role.name}:0"
-            group.create_dataset(names[-1], data=arrays(owner)[role.name])
+                names[-1] = f"{owner.name}_{len(names)}/{spec.name}:0"
+            group.create_dataset(names[-1], data=arrays(owner)[spec.name])
         _write_names(group, "weight_names", names)
 
 

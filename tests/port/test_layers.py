@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from live_keras import check, gradients, keras, randomise
 
-from mxsame.port.rows import LAYERS
+from mxsame.port.converters import LAYERS
 
 pytestmark = pytest.mark.oracle
 

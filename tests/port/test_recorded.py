@@ -18,7 +18,7 @@ from running import difference, outputs
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import reading
-from mxsame.port.rows import LAYERS, OPERATORS, axes, elements
+from mxsame.port.converters import LAYERS, OPERATORS, axes, elementwise
 from mxsame.port.table import name_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer '(random|spectral)_:UserWarning")
@@ -297,7 +297,7 @@ def test_every_row_has_a_recorded_case(recorded):
     assert set(LAYERS) - layers - others == {"TimeDistributed"}  # its model is walked, not itself: in `edges`
     others = {"hard_swish", "zeros_like", "ones_like"}  # hard_silu by another name; masks, in test_keras_3
     others |= {"one_hot", "sign", "swapaxes", "take", "top_k", "var"}  # newer than the recordings: in test_keras_3
-    others |= {*elements.TRIGONOMETRY, *axes.REDUCTIONS, "log1p", "expm1", "floor", "ceil", "trunc", "round", "erf"}
+    others |= {*elementwise.TRIGONOMETRY, *axes.REDUCTIONS, "log1p", "expm1", "floor", "ceil", "trunc", "round", "erf"}
     others |= {"isnan", "logical_xor", "moveaxis", "roll", "unstack"}  # as those: there, and in test_misread
     others |= {"bias_add", "floor_divide", "moments", "slice", "squared_difference", "strided_slice", "tensordot"}
     others |= {"conv", "conv1d", "conv2d", "conv3d", "depthwise_conv", "depthwise_conv2d"}  # of constants: the same

@@ -12,10 +12,10 @@ from configurations import entry, model_of
 
 import mxsame
 from mxsame._mxnet import mx
-from mxsame.port import reading, site as sites
+from mxsame.port import call_context, reading
 from mxsame.port.activations import ACTIVATIONS, arguments_of
+from mxsame.port.converters import LAYERS, OPERATORS
 from mxsame.port.description import Config
-from mxsame.port.rows import LAYERS, OPERATORS
 from mxsame.port.table import name_of
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
@@ -189,9 +189,9 @@ UNREAD = {  # a key that may mean something, at each position of a configuration
 
 @pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
 @pytest.mark.parametrize("key", UNREAD)
-def test_a_key_that_no_row_reads_is_refused(key, monkeypatch):
-    monkeypatch.setattr(sites, "fill", lambda *arguments: None)  # without weights
-    monkeypatch.setattr(reading, "roles_of", lambda layer: [])
+def test_a_key_that_no_converter_reads_is_refused(key, monkeypatch):
+    monkeypatch.setattr(call_context, "fill", lambda *arguments: None)  # without weights
+    monkeypatch.setattr(reading, "weight_specs_of", lambda layer: [])
     with pytest.raises(ValueError, match=rf"layer '[a-z/]*' \(.*must not be given, .* its default; received {key}"):
         mxsame.from_keras(json.dumps(model_of(UNREAD[key])))
 
@@ -216,7 +216,7 @@ def test_keys_that_mean_nothing_are_left():
     net = mxsame.from_keras(json.dumps(model_of(entry("Flatten", config={**off, "trainable": True, "new": False}))))
     assert net(mx.nd.ones((1, 3, 4))).shape == (1, 12)
     of_keras_3_15 = {"renorm": False, "renorm_clipping": None, "renorm_momentum": 0.99}
-    Config(of_keras_3_15).refuse_unread(LAYERS["BatchNormalization"].unread)
+    Config(of_keras_3_15).refuse_unread(LAYERS["BatchNormalization"].ignored)
 
 
 def test_inputs_may_be_given_by_their_name():
@@ -271,13 +271,13 @@ WITHOUT_MEANING = {"out_type", "num", "use_cudnn_on_gpu"}
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *OPERATORS])
-def test_a_row_reads_its_arguments(name):
+def test_a_converter_reads_its_arguments(name):
     """One that it ignores would be accepted in silence."""
     build = {**LAYERS, **OPERATORS}[name].build
     build = getattr(build, "func", build)
     (function,) = ast.parse(inspect.getsource(build)).body
     read = {node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    assert set(inspect.signature(build).parameters) - {"site"} <= read | WITHOUT_MEANING
+    assert set(inspect.signature(build).parameters) - {"call"} <= read | WITHOUT_MEANING
 
 
 TYPES = {("identity", "dtype"), *((name, "output_type") for name in ("argmax", "argmin")), ("shape", "out_type")}

@@ -13,8 +13,8 @@ from running import from_files
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import blocks, report
+from mxsame.port.converters.attention import multi_head_attention
 from mxsame.port.recurrent import Options, Recurrent
-from mxsame.port.rows.attention import multi_head_attention
 
 REFUSED = (ValueError, mx.base.MXNetError)
 WORDS = r"must have the shape that the Keras model was built for|must_be_|Split dims"

@@ -66,7 +66,7 @@ def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
     return (low, high) if exact and all(pair[0] == low for pair in pairs) else None
 
 
-# ---- rows ------------------------------------------------------------------------------------------------------------
+# ---- emitters --------------------------------------------------------------------------------------------------------
 
 
 def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
@@ -81,7 +81,7 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
     return windows, {"kernel_shape": kernel_shape, "strides": strides, **(attrs or {})}
 
 
-@writes("Convolution", "Deconvolution", unread=IN_WINDOWS)
+@writes("Convolution", "Deconvolution", ignored=IN_WINDOWS)
 def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
@@ -94,7 +94,7 @@ def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] 
     return w.squeezed(w.add(op, w.unsqueezed(x, [2]), w.in_2d(node.inputs[1], weight), bias, **attrs), [2])
 
 
-@writes("Pooling", unread=IN_WINDOWS)
+@writes("Pooling", ignored=IN_WINDOWS)
 def pooling(w: Writer, node: Node, x: str) -> str:
     (windows, attrs), kind, order = _windowed(w, node), node.attr("pool_type"), int(node.attr("p_value", 2))
     if kind == "sum" or (kind == "lp" and order != 2):
@@ -131,12 +131,12 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequ
     return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
 
-@writes("UpSampling", unread="multi_input_mode")
+@writes("UpSampling", ignored="multi_input_mode")
 def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
     return w.resized(x, scales=[1.0, 1.0, *[float(nearest_scale(node))] * (ndim_of(w, node) - 2)])
 
 
-@writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
+@writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
 def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     """Resize to the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
     aligned = node.attr("align_corners")

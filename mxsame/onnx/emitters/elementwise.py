@@ -82,7 +82,7 @@ def activation(w: Writer, node: Node, x: str) -> str:
     return w.add(tables.OF_TYPE[tables.act_type(node)][tables.ONNX], x)
 
 
-@writes("LeakyReLU", unread="slope|.*_bound")
+@writes("LeakyReLU", ignored="slope|.*_bound")
 def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
     """GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse."""
     kind = tables.act_type(node, "leaky", "elu", "prelu", "selu", "gelu")
@@ -106,7 +106,7 @@ def clip(w: Writer, node: Node, x: str) -> str:
     return w.add("Clip", x, *(None if math.isinf(bound) else w.scalar(bound, node.inputs[0]) for bound in (low, high)))
 
 
-@writes("softmax", "log_softmax", unread="dtype")
+@writes("softmax", "log_softmax", ignored="dtype")
 def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
     if w.dtype(Output(node)) != w.dtype(node.inputs[0]):
         x = w.cast(x, w.dtype(Output(node)))
@@ -148,7 +148,7 @@ def where_broadcast(w: Writer, node: Node, condition: str, *xs: str) -> str:
     return w.add("Where", w.cast(condition, bool), *chosen)
 
 
-@writes("_eye", "_linspace", unread=".*")
+@writes("_eye", "_linspace", ignored=".*")
 def computed(w: Writer, node: Node) -> str:
     return w.constant(w.computed(Output(node)))
 
@@ -161,13 +161,13 @@ def full_like(w: Writer, node: Node, x: str) -> str:
     return w.cast(w.add(op, w.cast(x, bool), w.constant(value, bool)), w.dtype(Output(node)))
 
 
-@writes("_zeros", "_ones", "_full", unread="shape|dtype")
+@writes("_zeros", "_ones", "_full", ignored="shape|dtype")
 def full(w: Writer, node: Node) -> str:
     value = {"_zeros": 0, "_ones": 1}.get(node.kind, node.attr("value"))
     return w.constant(np.full(w.static(Output(node), "its shape"), value), w.dtype(Output(node)))
 
 
-@writes("_arange", "_contrib_arange_like", unread="axis|dtype|stop|infer_range")
+@writes("_arange", "_contrib_arange_like", ignored="axis|dtype|stop|infer_range")
 def arange(w: Writer, node: Node, *x: str) -> str:
     start, step, repeat = node.attr("start"), node.attr("step"), node.attr("repeat")
     length = w.shape(Output(node))[0]

@@ -1,4 +1,4 @@
-"""Rows of what pads, crops and resizes images."""
+"""Converters of what pads, crops and resizes images."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks, types
-from mxsame.port.rows._shared import random_layer
-from mxsame.port.table import CHANNELS_FIRST, Site, Value, layer, operator
-from mxsame.port.values import Lengths, OpenLength
+from mxsame.port.converters._shared import random_layer
+from mxsame.port.table import CHANNELS_FIRST, CallContext, Tensor, layer, operator
+from mxsame.port.tensors import Lengths, OpenLength
 from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
 # -- zeros around, and less of it
 
 
-def _pairs(site: Site, x: Value, argument: str) -> List[Tuple[int, int]]:
+def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]:
     """Returns padding or cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
-    value, count = site.config[argument], site.num_spatial_dims
+    value, count = call.config[argument], call.num_spatial_dims
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
     check(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
-    return site.per_axis((0, 0), [pads_of_axis(argument, entry) for entry in entries], (0, 0))
+    return call.per_axis((0, 0), [pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
-@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.KEPT_IN_FLOAT32)
-def _zero_padding(site: Site, x: Value) -> Value:
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.STORED_AS_FLOAT32)
+def _zero_padding(call: CallContext, x: Tensor) -> Tensor:
     """Leave the zeros to a convolution that follows; any other layer has the zeros put around the data."""
-    per_axis = _pairs(site, x, "padding")
+    per_axis = _pairs(call, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     check_element_count("the output", shape)
     if not x.transposed:
-        return site.function(blocks.pad, x, pads=per_axis)
+        return call.function(blocks.pad, x, pads=per_axis)
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
 
 
-@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, types=types.KEPT)
-def _cropping(site: Site, x: Value) -> Value:
-    return _cropped(site, x, _pairs(site, x, "cropping"))
+@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, types=types.ANY_DTYPE)
+def _cropping(call: CallContext, x: Tensor) -> Tensor:
+    return _cropped(call, x, _pairs(call, x, "cropping"))
 
 
-def _cropped(site: Site, x: Value, per_axis: Sequence[Tuple[int, int]]) -> Value:
+def _cropped(call: CallContext, x: Tensor, per_axis: Sequence[Tuple[int, int]]) -> Tensor:
     leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
     check(leaves, "cropping must leave elements", **{"data.shape": x.shape})
     here = x.ordered(per_axis)
-    return site.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
+    return call.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
 
 # -- other sizes
 
 
-@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, types=types.KEPT_IN_FLOAT32)
+@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, types=types.STORED_AS_FLOAT32)
 @layer("UpSampling2D", order=CHANNELS_FIRST)
-def _upsampling(site: Site, x: Value) -> Value:
-    factors = site.per_spatial_axis("size")
-    interpolation = site.config.get("interpolation", "nearest")
+def _upsampling(call: CallContext, x: Tensor) -> Tensor:
+    factors = call.per_spatial_axis("size")
+    interpolation = call.config.get("interpolation", "nearest")
     is_nearest, is_bilinear = interpolation == "nearest", interpolation == "bilinear" and x.rank == 4
     rule = 'interpolation must be "nearest", or "bilinear" for images'
     check(is_nearest or is_bilinear, rule, interpolation=interpolation)
-    return site.function(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
+    return call.function(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
 
 
 LARGEST_INDEX = 10_000  # rows or columns
@@ -90,9 +90,9 @@ def _cubic(length: int, size: int) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
+def _fitting(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
     """Returns how much to crop from each axis, or to pad, for the aspect ratio of `size`: Keras's rule, in float32."""
-    (height, width), (new_height, new_width) = site.static_sizes(x), size
+    (height, width), (new_height, new_width) = call.static_sizes(x), size
     wanted = (
         int(np.float32(width * new_height) / np.float32(new_width)),
         int(np.float32(height * new_width) / np.float32(new_height)),
@@ -101,81 +101,81 @@ def _fitting(site: Site, x: Value, size: Sequence[int], padded: bool) -> List[Tu
     for length, fit in zip((height, width), wanted):
         half, odd = divmod(max(fit - length, 0) if padded else length - min(length, max(fit, 1)), 2)
         pairs.append((half, half if padded else half + odd))
-    return site.per_axis((0, 0), pairs, (0, 0))
+    return call.per_axis((0, 0), pairs, (0, 0))
 
 
-@operator("resize", order=CHANNELS_FIRST, types=types.OWN, names={"method": "interpolation"})
+@operator("resize", order=CHANNELS_FIRST, types=types.SETS_DTYPE, names={"method": "interpolation"})
 def _resize(
-    site: Site, x: Value, size: Lengths, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
+    call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
     pad_to_aspect_ratio: bool = False, fill_mode: str = "constant", fill_value: float = 0.0,
     data_format: Optional[str] = None,
-) -> Value:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Resize as `tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
     fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
     check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
-    if method == "nearest" or site.version == 3:  # whose output has the type of the data
+    if method == "nearest" or call.version == 3:  # whose output has the type of the data
         types.check(x.dtype, types.FLOAT32)
-    x = site.cast(x, "float32")
+    x = call.cast(x, "float32")
     if all(isinstance(length, OpenLength) and length.of_value for length in size) and method != "bicubic":
-        return _resized_like(site, x, size, method == "nearest")
+        return _resized_like(call, x, size, method == "nearest")
     height, width = size = [integer("size", length, 1, LARGEST_INDEX) for length in size]
     if crop_to_aspect_ratio:
-        x = _cropped(site, x, _fitting(site, x, size, padded=False))
+        x = _cropped(call, x, _fitting(call, x, size, padded=False))
     elif pad_to_aspect_ratio:
-        x = site.function(blocks.pad, x, pads=x.ordered(_fitting(site, x, size, padded=True)), value=fill_value)
+        x = call.function(blocks.pad, x, pads=x.ordered(_fitting(call, x, size, padded=True)), value=fill_value)
     if method == "bilinear":
-        return site.function(blocks.resize_bilinear, x, size=(height, width))
+        return call.function(blocks.resize_bilinear, x, size=(height, width))
     formula = _nearest if method == "nearest" else _cubic
-    arrays = dict(zip(("rows", "columns"), map(formula, site.static_sizes(x), size)))
+    arrays = dict(zip(("rows", "columns"), map(formula, call.static_sizes(x), size)))
     if method == "nearest":
-        return site.constant(blocks.resize_nearest, x, arrays)
-    return site.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
+        return call.constant(blocks.resize_nearest, x, arrays)
+    return call.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
 
 
-def _resized_like(site: Site, x: Value, size: Sequence[Any], nearest: bool) -> Value:
+def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], nearest: bool) -> Tensor:
     """Resize to lengths of other tensors that the graph alone knows."""
     axes = [length.of_value.axis(length.axis) for length in size]
     others = [length.of_value for length in reversed(size)]
     shape = (x.shape[0], None, None, x.shape[-1])
-    return site.function(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
+    return call.function(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
 
 
 RESIZING = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
 @layer("Resizing", order=CHANNELS_FIRST, types=types.CAST_IN_KERAS[2])
-def _resizing(site: Site, x: Value) -> Value:
-    config = site.config
+def _resizing(call: CallContext, x: Tensor) -> Tensor:
+    config = call.config
     options = {name: config[name] for name in RESIZING if name in config}
-    return _resize(site, x, (config["height"], config["width"]), **options)
+    return _resize(call, x, (config["height"], config["width"]), **options)
 
 
 @layer("CenterCrop", order=CHANNELS_FIRST, types=types.CAST)
-def _center_crop(site: Site, x: Value) -> Value:
+def _center_crop(call: CallContext, x: Tensor) -> Tensor:
     """Crop around the center. Of images that are too small for that, Keras resizes a part."""
     check(x.rank == 4, "data must be images", shape=x.shape)
-    size = [integer(name, site.config[name], 1) for name in ("height", "width")]
-    surplus = [-1 if n is None else n - length for n, length in zip(site.sizes(x), size)]
+    size = [integer(name, call.config[name], 1) for name in ("height", "width")]
+    surplus = [-1 if n is None else n - length for n, length in zip(call.sizes(x), size)]
     if min(surplus) < 0:
-        return _resize(site, x, size, crop_to_aspect_ratio=True)
-    return _cropped(site, x, site.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
+        return _resize(call, x, size, crop_to_aspect_ratio=True)
+    return _cropped(call, x, call.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
-@layer("RandomCrop", order=CHANNELS_FIRST, types=types.CAST, unread="data_format")
-def _random_crop(site: Site, x: Value) -> Value:
+@layer("RandomCrop", order=CHANNELS_FIRST, types=types.CAST, ignored="data_format")
+def _random_crop(call: CallContext, x: Tensor) -> Tensor:
     """Build what Keras does at inference: Keras 2 resizes a part, and Keras 3 does nothing."""
-    is_kept = site.version == 3
-    x = random_layer(site, x, ", and images keep their size, as in Keras's predict" if is_kept else "")
-    size = site.config["height"], site.config["width"]
-    return x if is_kept else _resize(site, x, size, crop_to_aspect_ratio=True)
+    is_kept = call.version == 3
+    x = random_layer(call, x, ", and images keep their size, as in Keras's predict" if is_kept else "")
+    size = call.config["height"], call.config["width"]
+    return x if is_kept else _resize(call, x, size, crop_to_aspect_ratio=True)
 
 
-@operator("depth_to_space", order=CHANNELS_FIRST, types=types.KEPT)
+@operator("depth_to_space", order=CHANNELS_FIRST, types=types.ANY_DTYPE)
 @operator("space_to_depth", order=CHANNELS_FIRST)
-def _depth_to_space(site: Site, x: Value, block_size: int, data_format: str = "NHWC") -> Value:
+def _depth_to_space(call: CallContext, x: Tensor, block_size: int, data_format: str = "NHWC") -> Tensor:
     block = integer("block_size", block_size, 1)
     is_last = data_format in ("NHWC", "channels_last") and x.rank == 4
     check(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
-    return site.function(site.row.name, x, block_size=block)
+    return call.function(call.converter.name, x, block_size=block)

@@ -1,4 +1,4 @@
-"""What files of rows share: weights by name, activations, axes, windows, and arrays of several shapes."""
+"""What the converters share: weights by name, activations, axes, windows, and arrays of several shapes."""
 
 from __future__ import annotations
 
@@ -20,82 +20,83 @@ from mxsame.port.activations import (
     names_of_function,
 )
 from mxsame.port.builder import users_code
-from mxsame.port.description import Layer, Weight, class_and_config, function_name, listed
-from mxsame.port.table import LAYERS, Site, Value, in_place
+from mxsame.port.description import Layer, WeightSpec, class_and_config, function_name, listed
+from mxsame.port.table import LAYERS, CallContext, Tensor, in_place
 from mxsame.validation import InvalidType, check, one_of
 
 LORA = "lora_rank|lora_alpha"  # what is trained in place of a kernel, and merged with it where it is saved
-KERNEL, BIAS = Weight("kernel", "weight"), Weight("bias", "bias", "use_bias")
+KERNEL, BIAS = WeightSpec("kernel", "weight"), WeightSpec("bias", "bias", "use_bias")
 
 
 # -- activations
 
 
-def activated(site: Site, x: Value) -> Value:
+def activated(call: CallContext, x: Tensor) -> Tensor:
     """Returns x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
-    spec = site.config.get("activation")
+    spec = call.config.get("activation")
     if is_layer(spec):
-        return _after_layer(site, spec, x)
-    return x if function_name(spec) in (None, "linear") else called(site, *function_of(site, spec), x)
+        return _after_layer(call, spec, x)
+    return x if function_name(spec) in (None, "linear") else called(call, *function_of(call, spec), x)
 
 
-def applied(site: Site, name: str, x: Value, **given: Any) -> Value:
+def applied(call: CallContext, name: str, x: Tensor, **given: Any) -> Tensor:
     """Returns x after an activation, by Keras's name."""
-    return called(site, ACTIVATIONS[name], {**DEFAULTS[site.version].get(name, {}), **given}, x)
+    return called(call, ACTIVATIONS[name], {**DEFAULTS[call.version].get(name, {}), **given}, x)
 
 
-def called(site: Site, function: Callable, arguments: Dict[str, Any], x: Value) -> Value:
+def called(call: CallContext, function: Callable, arguments: Dict[str, Any], x: Tensor) -> Tensor:
     """Returns a function of x, in Keras's order of axes if the function depends on it."""
     if "axis" in arguments_of(function):
         arguments = {**arguments, "axis": x.axis(arguments.get("axis", -1))}
     elif function not in OF_LIBRARIES.values() and not commutes(function):
-        x = site.keras(x)
-    return site.function(function, x, **arguments)
+        x = call.keras(x)
+    return call.function(function, x, **arguments)
 
 
-def function_of(site: Site, spec: Any) -> Tuple[Callable, Dict[str, Any]]:
+def function_of(call: CallContext, spec: Any) -> Tuple[Callable, Dict[str, Any]]:
     """Returns the function of a configuration and its arguments: Keras's own, or the user's."""
     if is_layer(spec):
-        return _function_of_layer(site, spec)
-    known = known_function(spec, site.version)
+        return _function_of_layer(call, spec)
+    known = known_function(spec, call.version)
     if known is not None:
         return known
     names = names_of_function(spec)
-    key = next((key for key in names if key in site.custom), "")
+    key = next((key for key in names if key in call.custom), "")
     rule = f"activation must be Keras's own, or be given by custom={{{names[-1]!r}: function of (F, x)}}"
     check(key, rule, activation=names[0])
-    return _users(site.custom[key], key), {}
+    return _users(call.custom[key], key), {}
 
 
-def _function_of_layer(site: Site, spec: Dict[str, Any]) -> Tuple[Callable, Dict[str, Any]]:
+def _function_of_layer(call: CallContext, spec: Dict[str, Any]) -> Tuple[Callable, Dict[str, Any]]:
     """Returns the function of a layer that is an activation of each element, and its arguments."""
     class_name, config = class_and_config(spec)
     check(class_name in OF_LAYERS, f"activation must be a function, or {', '.join(OF_LAYERS)}", class_name=class_name)
-    inner = replace(site, layer=Layer(class_name, site.layer.name, config))
+    inner = replace(call, layer=Layer(class_name, call.layer.name, config))
     name, arguments = OF_LAYERS[class_name](inner)
     inner.config.refuse_type()
     inner.config.refuse_unread()
     return ACTIVATIONS[name], arguments
 
 
-def _relu(site: Site) -> Tuple[str, Dict[str, Any]]:
-    given = {name: site.number(name) for name in ("max_value", "negative_slope", "threshold")
-             if site.config.get(name) is not None}  # fmt: skip
-    return "relu", relu_arguments(site, {name: value for name, value in given.items() if value or name == "max_value"})
+def _relu(call: CallContext) -> Tuple[str, Dict[str, Any]]:
+    given = {name: call.number(name) for name in ("max_value", "negative_slope", "threshold")
+             if call.config.get(name) is not None}  # fmt: skip
+    return "relu", relu_arguments(call, {name: value for name, value in given.items() if value or name == "max_value"})
 
 
-def relu_arguments(site: Site, given: Dict[str, Any]) -> Dict[str, Any]:
+def relu_arguments(call: CallContext, given: Dict[str, Any]) -> Dict[str, Any]:
     """Returns the arguments of a ReLU: with a threshold, Keras 2 multiplies by zeros."""
-    return {**given, "multiplies": site.version == 2} if given.get("threshold") else given
+    return {**given, "multiplies": call.version == 2} if given.get("threshold") else given
 
 
-OF_LAYERS: Dict[str, Callable[[Site], Tuple[str, Dict[str, Any]]]] = {  # the activation of a layer, and its arguments
+# the activation that a layer is, and its arguments
+OF_LAYERS: Dict[str, Callable[[CallContext], Tuple[str, Dict[str, Any]]]] = {
     "ReLU": _relu,
-    "LeakyReLU": lambda site: (  # whose `negative_slope` is `alpha` in Keras 2
-        "leaky_relu", {"negative_slope": site.number("negative_slope", site.number("alpha", 0.3))}
+    "LeakyReLU": lambda call: (  # whose `negative_slope` is `alpha` in Keras 2
+        "leaky_relu", {"negative_slope": call.number("negative_slope", call.number("alpha", 0.3))}
     ),
-    "ELU": lambda site: ("elu", {"alpha": site.number("alpha", 1.0)}),
-    "ThresholdedReLU": lambda site: ("relu", relu_arguments(site, {"threshold": site.number("theta", 1.0)})),
+    "ELU": lambda call: ("elu", {"alpha": call.number("alpha", 1.0)}),
+    "ThresholdedReLU": lambda call: ("relu", relu_arguments(call, {"threshold": call.number("theta", 1.0)})),
 }  # fmt: skip
 
 
@@ -126,12 +127,12 @@ def is_layer(spec: Any) -> bool:
     return isinstance(spec, dict) and {"class_name", "config"} <= spec.keys() and class_and_config(spec)[0] in LAYERS
 
 
-def _after_layer(site: Site, spec: Dict[str, Any], x: Value) -> Value:
+def _after_layer(call: CallContext, spec: Dict[str, Any], x: Tensor) -> Tensor:
     """Returns an activation that is a layer without weights, as `Activation(LeakyReLU())`."""
     class_name, config = class_and_config(spec)
     weights = LAYERS[class_name].weights_of(config)
     check(not weights, "activation must be a layer without weights", class_name=class_name)
-    return in_place(site, Layer(class_name, site.layer.name, config), x)
+    return in_place(call, Layer(class_name, call.layer.name, config), x)
 
 
 # -- axes and shapes
@@ -152,17 +153,17 @@ def axes_after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-def to_order(site: Site, x: Value, order: Sequence[int]) -> Value:
+def to_order(call: CallContext, x: Tensor, order: Sequence[int]) -> Tensor:
     """Put Keras's axes in another order, the batch the first."""
     fits = sorted(order) == list(range(x.rank)) and order[0] == 0
     check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
     if here == tuple(range(x.rank)):
-        return site.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
-    return site.function("transpose", x, transposed=False, axes=here)
+        return call.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
+    return call.function("transpose", x, transposed=False, axes=here)
 
 
-def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> Tuple[Value, np.ndarray]:
+def broadcasting(name: str, value: Any, x: Tensor, dtype: str = "float32") -> Tuple[Tensor, np.ndarray]:
     """Returns x and an array of the configuration that broadcast together, with the axes of x. A dynamic length of x
     is that of the array, or 1."""
     array = np.asarray(value, dtype)
@@ -174,46 +175,46 @@ def broadcasting(name: str, value: Any, x: Value, dtype: str = "float32") -> Tup
     return known, array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
-def merged_axes(site: Site, x: Value, count: int) -> Value:
+def merged_axes(call: CallContext, x: Tensor, count: int) -> Tensor:
     """Returns data whose next `count` axes are entries of the batch."""
-    x = site.keras(x)
+    x = call.keras(x)
     for _ in range(count):
-        x = site.function(blocks.reshape, x, to=(-3, -2))
+        x = call.function(blocks.reshape, x, to=(-3, -2))
     return x
 
 
-def unmerged_axes(site: Site, out: Value, x: Value, count: int) -> Value:
+def unmerged_axes(call: CallContext, out: Tensor, x: Tensor, count: int) -> Tensor:
     """Returns what was computed of `merged_axes` of x, with these axes again."""
-    out, x = site.keras(out), site.keras(x)
+    out, x = call.keras(out), call.keras(x)
     shape, both = (*x.shape[: count + 1], *out.shape[1:]), {"lhs_end": 1, "rhs_end": count + 1}
-    return site.function("reshape_like", out, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
+    return call.function("reshape_like", out, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
 
 
 # -- windows
 
 
-def word(site: Site) -> str:
+def word(call: CallContext) -> str:
     """Returns the layer's padding."""
-    value, name = site.config.get("padding", "valid"), site.row.name
+    value, name = call.config.get("padding", "valid"), call.converter.name
     words = ("valid", "same", *["causal"] * name.endswith("Conv1D"), *["keras-mxnet"] * (value == "keras-mxnet"))
     return one_of("padding", value, words)
 
 
-def window(site: Site) -> Dict[str, Any]:
+def window(call: CallContext) -> Dict[str, Any]:
     """Returns the windows of a convolution, as arguments of its layer of `mxsame.nn`, in the order of
     `mxsame.padding`."""
     return {
-        "kernel_size": site.per_spatial_axis("kernel_size"),
-        "strides": site.per_spatial_axis("strides", 1),
-        "dilation": site.per_spatial_axis("dilation_rate", 1),
-        "padding": word(site),
+        "kernel_size": call.per_spatial_axis("kernel_size"),
+        "strides": call.per_spatial_axis("strides", 1),
+        "dilation": call.per_spatial_axis("dilation_rate", 1),
+        "padding": word(call),
     }
 
 
 # -- several arrays
 
 
-def agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[Value]:
+def agreeing(inputs: Sequence[Tensor], apart_from: Optional[int] = None) -> List[Tensor]:
     """Returns the inputs, where those that have a length of None have the static length above 1 of another one."""
     lengths = []
     for axis in range(inputs[0].rank):
@@ -222,33 +223,33 @@ def agreeing(inputs: Sequence[Value], apart_from: Optional[int] = None) -> List[
     return [x._replace(shape=tuple(n or length for n, length in zip(x.shape, lengths))) for x in inputs]
 
 
-def merged(site: Site, name: str, inputs: Sequence[Value]) -> Value:
+def merged(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
     """Compute element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as
     Keras's do."""
     rank = max(x.rank for x in inputs)
-    given = site.alike([_with_rank(site, x, rank) for x in inputs])
+    given = call.in_one_order([_with_rank(call, x, rank) for x in inputs])
     inputs = agreeing(given)
     same = all(x.shape == inputs[0].shape for x in inputs)
     if same and any(None in x.shape[1:] for x in given):  # that of another input of the network may be 1
-        same = len(site.steps.sources(inputs)) == 1
-    return site.function(blocks.ELEMENTWISE[name], *inputs, same=same)
+        same = len(call.steps.sources(inputs)) == 1
+    return call.function(blocks.ELEMENTWISE[name], *inputs, same=same)
 
 
-def _with_rank(site: Site, x: Value, rank: int) -> Value:
+def _with_rank(call: CallContext, x: Tensor, rank: int) -> Tensor:
     missing = rank - x.rank
     if not missing:
         return x
     if x.rank == 2:  # numbers for each image, as channels
-        return site.function(blocks.reshape, x, transposed=True, to=(0, -1, *(1,) * missing))
-    return site.function(blocks.expand_dims, site.keras(x), axes=(1,) * missing)
+        return call.function(blocks.reshape, x, transposed=True, to=(0, -1, *(1,) * missing))
+    return call.function(blocks.expand_dims, call.keras(x), axes=(1,) * missing)
 
 
 # -- what is done in training only
 
 
-def rate(site: Site, name: str = "rate", default: Optional[float] = None) -> float:
+def rate(call: CallContext, name: str = "rate", default: Optional[float] = None) -> float:
     """Returns what part is dropped."""
-    part = site.number(name, default)
+    part = call.number(name, default)
     check(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
     return part
 
@@ -257,16 +258,16 @@ def rate(site: Site, name: str = "rate", default: Optional[float] = None) -> flo
 OF_CHANGES = "data_format|((height|width)_)?factor|mode|fill_mode|fill_value|interpolation|value_range"
 
 
-def at_inference_only(site: Site, what: str) -> None:
+def at_inference_only(call: CallContext, what: str) -> None:
     """Warn of a layer that does something else here in training."""
-    warnings.warn(f"layer {'/'.join(site.path)!r} ({site.layer.class_name}) {what}", UserWarning, stacklevel=2)
+    warnings.warn(f"layer {'/'.join(call.path)!r} ({call.layer.class_name}) {what}", UserWarning, stacklevel=2)
 
 
-def random_layer(site: Site, x: Value, more: str = "") -> Value:
+def random_layer(call: CallContext, x: Tensor, more: str = "") -> Tensor:
     """Do nothing at inference; there is no such noise in training here."""
-    fits = site.version == 3 or not site.training  # Keras 3 writes so, and does as the model is called
+    fits = call.version == 3 or not call.training  # Keras 3 writes so, and does as the model is called
     check(fits, "random layers must not be called with training=True")
     at_inference_only(
-        site, f"does nothing here, in training neither{more}: change the images before the network takes them"
+        call, f"does nothing here, in training neither{more}: change the images before the network takes them"
     )
     return x

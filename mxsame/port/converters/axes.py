@@ -1,4 +1,4 @@
-"""Rows of functions along axes: shapes, orders of axes, slices, sums."""
+"""Converters of functions along axes: shapes, orders of axes, slices, sums."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks, types
+from mxsame.port.converters._shared import axes_after_batch, axes_of, to_order
 from mxsame.port.description import listed
-from mxsame.port.rows._shared import axes_after_batch, axes_of, to_order
-from mxsame.port.table import KERAS, OPERATORS, TAKES, Site, Value, layer, operator
-from mxsame.port.types import ARITHMETIC, CAST_IN_KERAS, KEPT, KEPT_IN_FLOAT32, OWN, STORED, known
-from mxsame.port.values import Lengths, OpenLength, Sized, refuse_lengths
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, OPERATORS, CallContext, Tensor, layer, operator
+from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
+from mxsame.port.types import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED, STORED_AS_FLOAT32, known
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
 
 # -- the same elements in other axes
 
 
-@layer("Flatten", order=KERAS, types=KEPT)
-def _flatten(site: Site, x: Value) -> Value:
-    if site.is_channels_first and x.rank > 2:
-        x = site.function("transpose", x, axes=(0, *range(2, x.rank), 1))
-    return site.function(blocks.reshape, x, to=(0, -1))
+@layer("Flatten", order=KERAS_ORDER, types=ANY_DTYPE)
+def _flatten(call: CallContext, x: Tensor) -> Tensor:
+    if call.is_channels_first and x.rank > 2:
+        x = call.function("transpose", x, axes=(0, *range(2, x.rank), 1))
+    return call.function(blocks.reshape, x, to=(0, -1))
 
 
-@layer("Reshape", order=KERAS, types=KEPT)
-def _reshape_layer(site: Site, x: Value) -> Value:
-    return _to_shape(site, x, site.config["target_shape"])
+@layer("Reshape", order=KERAS_ORDER, types=ANY_DTYPE)
+def _reshape_layer(call: CallContext, x: Tensor) -> Tensor:
+    return _to_shape(call, x, call.config["target_shape"])
 
 
-@operator("reshape", types=KEPT, order=KERAS, names={"shape": "newshape"})
-def _reshape(site: Site, x: Value, newshape: Lengths) -> Value:
+@operator("reshape", types=ANY_DTYPE, order=KERAS_ORDER, names={"shape": "newshape"})
+def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
     """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others, as a dynamic
     length does: what Keras computes has as many elements. The batch is merged with other axes, or split, unless it has
     the elements of the data."""
@@ -42,108 +42,110 @@ def _reshape(site: Site, x: Value, newshape: Lengths) -> Value:
     is_length = isinstance(batch, OpenLength) and batch.is_batch
     rule, given = "shape must be -1 for the batch, then static", {"shape": newshape, "data": x.shape}
     check(is_length or batch in (-1, None), rule, **given)
-    is_static = None not in (x.rows, *x.shape[1:])
-    elements = math.prod(x.shape[1:]) * x.rows if is_static else None  # for each entry of the inputs' batch
-    rows = batch.of_value.rows if is_length else x.rows
-    if rows is not None and (rows == x.rows if is_length else -1 not in rest and elements == rows * math.prod(rest)):
-        return _to_shape(site, x, rest)
-    if is_length and rows and elements and rest.count(-1) == 1:
-        left = elements / rows / -math.prod(rest)
+    is_static = None not in (x.batch_factor, *x.shape[1:])
+    elements = math.prod(x.shape[1:]) * x.batch_factor if is_static else None  # for each entry of the inputs' batch
+    factor = batch.of_value.batch_factor if is_length else x.batch_factor
+    if factor is not None and (
+        factor == x.batch_factor if is_length else -1 not in rest and elements == factor * math.prod(rest)
+    ):
+        return _to_shape(call, x, rest)
+    if is_length and factor and elements and rest.count(-1) == 1:
+        left = elements / factor / -math.prod(rest)
         rest = [int(left) if n == -1 and left == int(left) else n for n in rest]
-    check((rows or not is_length) and min(rest, default=1) > 0, rule, **given)
-    out = site.function(blocks.reshape, x, shape=(None, *rest), to=(-1, *rest))
-    return out._replace(rows=rows if is_length else elements and elements / math.prod(rest))
+    check((factor or not is_length) and min(rest, default=1) > 0, rule, **given)
+    out = call.function(blocks.reshape, x, shape=(None, *rest), to=(-1, *rest))
+    return out._replace(batch_factor=factor if is_length else elements and elements / math.prod(rest))
 
 
-def _to_shape(site: Site, x: Value, target: Sequence[int]) -> Value:
+def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
     """Reshape as Keras's layer: all axes after the batch; -1 is what is left."""
     target = [integer("target_shape", length, -1) for length in target]
     fits = target.count(-1) <= 1 and 0 not in target
     check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
     dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
-    return site.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
+    return call.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
 
-@operator("shape", types=OWN)
-def _shape(site: Site, x: Value, out_type: Any = None) -> tuple:
+@operator("shape", types=SETS_DTYPE)
+def _shape(call: CallContext, x: Tensor, out_type: Any = None) -> tuple:
     """Returns what `tf.shape` does: lengths, which are no tensors here."""
     return tuple(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
 
 
-@layer("Permute", types=KEPT)
-def _permute(site: Site, x: Value) -> Value:
-    return to_order(site, x, [0, *site.config["dims"]])
+@layer("Permute", types=ANY_DTYPE)
+def _permute(call: CallContext, x: Tensor) -> Tensor:
+    return to_order(call, x, [0, *call.config["dims"]])
 
 
-@operator("transpose", types=KEPT, names={"perm": "axes"})
-def _transpose(site: Site, x: Value, axes: Sequence[int]) -> Value:
-    return to_order(site, x, axes)
+@operator("transpose", types=ANY_DTYPE, names={"perm": "axes"})
+def _transpose(call: CallContext, x: Tensor, axes: Sequence[int]) -> Tensor:
+    return to_order(call, x, axes)
 
 
-@operator("swapaxes", masks=TAKES, types=KEPT, names={"axis1": "source", "axis2": "destination"})
-@operator("moveaxis", masks=TAKES, types=KEPT)
-def _move_axes(site: Site, x: Value, source: Any, destination: Any) -> Value:
+@operator("swapaxes", masks=HANDLES_MASK, types=ANY_DTYPE, names={"axis1": "source", "axis2": "destination"})
+@operator("moveaxis", masks=HANDLES_MASK, types=ANY_DTYPE)
+def _move_axes(call: CallContext, x: Tensor, source: Any, destination: Any) -> Tensor:
     """Put the axes in the order that NumPy's function gives an array whose shape is the order of its axes. If that is
     the one that they have, Keras gives the same array back, with its mask."""
-    order = getattr(np, site.row.name)(np.empty(range(x.rank)), source, destination).shape
-    return x if order == tuple(range(x.rank)) else to_order(site, x, order)
+    order = getattr(np, call.converter.name)(np.empty(range(x.rank)), source, destination).shape
+    return x if order == tuple(range(x.rank)) else to_order(call, x, order)
 
 
-@operator("expand_dims", types=KEPT, order=KERAS)
-def _expand_dims(site: Site, x: Value, axis: Any) -> Value:
+@operator("expand_dims", types=ANY_DTYPE, order=KERAS_ORDER)
+def _expand_dims(call: CallContext, x: Tensor, axis: Any) -> Tensor:
     axes = listed(axis)
-    return site.function(blocks.expand_dims, x, axes=tuple(axes_after_batch(axes, x.rank + len(axes))))
+    return call.function(blocks.expand_dims, x, axes=tuple(axes_after_batch(axes, x.rank + len(axes))))
 
 
-@operator("squeeze", types=KEPT, order=KERAS, names={"squeeze_dims": "axis"})
-def _squeeze(site: Site, x: Value, axis: Any = None) -> Value:
+@operator("squeeze", types=ANY_DTYPE, order=KERAS_ORDER, names={"squeeze_dims": "axis"})
+def _squeeze(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
     """Take axes of length 1 away; without an axis all, but no batch: see `blocks.squeeze_all`."""
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
-        check(not site.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
+        check(not call.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
         axis = tuple(at for at, n in enumerate(x.shape) if at and n == 1)
-        return site.function(blocks.squeeze_all, x, axis=axis)
-    return site.function("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
+        return call.function(blocks.squeeze_all, x, axis=axis)
+    return call.function("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
 
 
 # -- more elements
 
 
-@layer("RepeatVector", types=KEPT)
-def _repeat_vector(site: Site, x: Value) -> Value:
-    return site.function("repeat", site.function("expand_dims", x, axis=1), repeats=site.integer("n"), axis=1)
+@layer("RepeatVector", types=ANY_DTYPE)
+def _repeat_vector(call: CallContext, x: Tensor) -> Tensor:
+    return call.function("repeat", call.function("expand_dims", x, axis=1), repeats=call.integer("n"), axis=1)
 
 
-@operator("repeat", types=KEPT)
-def _repeat(site: Site, x: Value, repeats: int, axis: int) -> Value:
+@operator("repeat", types=ANY_DTYPE)
+def _repeat(call: CallContext, x: Tensor, repeats: int, axis: int) -> Tensor:
     (axis,) = axes_after_batch(axis, x.rank)
-    return site.function("repeat", x, repeats=integer("repeats", repeats, 1), axis=x.axis(axis))
+    return call.function("repeat", x, repeats=integer("repeats", repeats, 1), axis=x.axis(axis))
 
 
-@operator("tile", types=KEPT, names={"multiples": "repeats"})
-def _tile(site: Site, x: Value, repeats: Any) -> Value:
+@operator("tile", types=ANY_DTYPE, names={"multiples": "repeats"})
+def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
     """Repeat the tensor along each axis; Keras 3 takes fewer numbers, those of the last axes."""
     repeats = listed(repeats)
-    repeats = [1] * (x.rank - len(repeats) if site.version == 3 else 0) + repeats
+    repeats = [1] * (x.rank - len(repeats) if call.version == 3 else 0) + repeats
     fits = len(repeats) == x.rank and repeats[0] == 1
     check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
     counts = [integer("multiples", count, 1) for count in repeats]
-    return site.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
+    return call.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
 
-@operator("stack", types=KEPT, order=KERAS)
-def _stack(site: Site, xs: Sized, axis: int = 0) -> Any:
-    if not all(isinstance(x, Value) for x in xs):  # lengths of a shape
-        check(not any(isinstance(x, Value) for x in xs), "lengths must be stacked with lengths only", xs=xs)
+@operator("stack", types=ANY_DTYPE, order=KERAS_ORDER)
+def _stack(call: CallContext, xs: Sized, axis: int = 0) -> Any:
+    if not all(isinstance(x, Tensor) for x in xs):  # lengths of a shape
+        check(not any(isinstance(x, Tensor) for x in xs), "lengths must be stacked with lengths only", xs=xs)
         return tuple(xs)
     (axis,) = axes_after_batch(axis, xs[0].rank + 1)
-    return site.function("stack", *xs, axis=axis)
+    return call.function("stack", *xs, axis=axis)
 
 
-@operator("pad", types=KEPT_IN_FLOAT32, names={"paddings": "pad_width"})
-def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Value:
+@operator("pad", types=STORED_AS_FLOAT32, names={"paddings": "pad_width"})
+def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Tensor:
     pad_width = listed(pad_width)
-    if len(pad_width) == 1 and site.version == 3:  # one pair, or number, for all axes
+    if len(pad_width) == 1 and call.version == 3:  # one pair, or number, for all axes
         pad_width *= x.rank
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
     rule = f"mode must be one of {', '.join(modes)}, with pads for each axis"
@@ -151,53 +153,53 @@ def _pad(site: Site, x: Value, pad_width: Any, mode: str = "constant", constant_
     pads = [pads_of_axis("pads", pair) for pair in pad_width]
     check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
-        return site.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
+        return call.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
     shorter = all(n is None or max(pair) <= n - own for n, pair in zip(x.shape, pads))
     check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
-    return site.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
+    return call.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
 # -- some of them
 
 
-@operator("flip", types=KEPT)
-def _flip(site: Site, x: Value, axis: Any = None) -> Value:
-    return site.function("reverse", x, axis=x.axes(axes_after_batch(axis, x.rank)))
+@operator("flip", types=ANY_DTYPE)
+def _flip(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
+    return call.function("reverse", x, axis=x.axes(axes_after_batch(axis, x.rank)))
 
 
-@operator("take", types=KEPT_IN_FLOAT32)
-def _take(site: Site, x: Value, indices: Any, axis: Any = None, batch_dims: int = 0) -> Value:
+@operator("take", types=STORED_AS_FLOAT32)
+def _take(call: CallContext, x: Tensor, indices: Any, axis: Any = None, batch_dims: int = 0) -> Tensor:
     """Take elements by constant indices, or a single one without its axis; negative ones count from the end."""
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
     check(rows.ndim <= 1 and rows.dtype.kind == "i", "indices must be integers, of one axis at most", indices=indices)
     length = 0 if batch_dims else x.shape[axis] or 0
     check((np.abs(rows + 0.5) < length).all(), "indices must be within a static length", indices=indices, length=length)
     if not rows.ndim:
-        return _entry(site, x, axis, int(rows))
-    return site.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
+        return _entry(call, x, axis, int(rows))
+    return call.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
 
 
-@operator("roll", types=KEPT)
-def _roll(site: Site, x: Value, shift: Any, axis: Any = None) -> Value:
+@operator("roll", types=ANY_DTYPE)
+def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
     shifts, axes = listed(shift), listed(axis)
     check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
     for by, along in zip(shifts, axes):
         (along,) = axes_after_batch(along, x.rank)
         check(x.shape[along], "the axis must have a static length", shape=x.shape)
         by = integer("shift", by, -LARGEST) % x.shape[along]
-        x = site.function(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
+        x = call.function(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
     return x
 
 
 MOST_PARTS = 10_000
 
 
-@operator("split", types=KEPT)
+@operator("split", types=ANY_DTYPE)
 def _split(
-    site: Site, x: Value, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
+    call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
     num: Optional[int] = None,
-) -> List[Value]:  # fmt: skip
+) -> List[Tensor]:  # fmt: skip
     """Split an axis: TensorFlow's function takes sizes, Keras's takes positions; both take a number of equal parts."""
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
@@ -215,29 +217,29 @@ def _split(
     starts = [0, *ends[:-1]]
     fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
     check(fits, "splits must be parts of all elements", splits=parts, length=length)
-    return [site.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
+    return [call.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
 
 
-@operator("unstack", types=KEPT)
-def _unstack(site: Site, x: Value, num: Optional[int] = None, axis: int = 0) -> List[Value]:
+@operator("unstack", types=ANY_DTYPE)
+def _unstack(call: CallContext, x: Tensor, num: Optional[int] = None, axis: int = 0) -> List[Tensor]:
     (axis,) = axes_after_batch(axis, x.rank)
     length = integer("the length", x.shape[axis] or 0, 1, MOST_PARTS)
-    return [_entry(site, x, axis, position) for position in range(length)]
+    return [_entry(call, x, axis, position) for position in range(length)]
 
 
-def _entry(site: Site, x: Value, axis: int, position: int) -> Value:
+def _entry(call: CallContext, x: Tensor, axis: int, position: int) -> Tensor:
     """Returns one element of an axis, which it lacks."""
-    return _get_item(site, x, [*(dict(WHOLE) for _ in range(axis)), position])
+    return _get_item(call, x, [*(dict(WHOLE) for _ in range(axis)), position])
 
 
 WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
 
 
-@operator("get_item", types=KEPT, names={"slice_spec": "key"})
-def _get_item(site: Site, x: Sized, key: Lengths) -> Any:
+@operator("get_item", types=ANY_DTYPE, names={"slice_spec": "key"})
+def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
     """Index by slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it
     is."""
-    if not isinstance(x, Value):  # a shape
+    if not isinstance(x, Tensor):  # a shape
         refuse_lengths("key", key)
         (key,) = listed(key)
         return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
@@ -245,25 +247,25 @@ def _get_item(site: Site, x: Sized, key: Lengths) -> Any:
     taken = [entry for entry in entries if entry is not None]
     fits = len(taken) == x.rank and taken[0] == WHOLE and entries[0] is not None
     check(fits, "indices must leave the batch as it is", key=key)
-    x, taken = _cropped_like(site, x, taken)
+    x, taken = _cropped_like(call, x, taken)
     refuse_lengths("key", taken)
     slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
     check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
     if any(not isinstance(entry, dict) for entry in entries):
-        x = site.keras(x)
+        x = call.keras(x)
     if any(entry != WHOLE for entry in slices):
         check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
         begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
-        x = site.function(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
+        x = call.function(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
     single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
-    x = site.function("squeeze", x, axis=single) if single else x
+    x = call.function("squeeze", x, axis=single) if single else x
     new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
-    return site.function(blocks.expand_dims, x, axes=new) if new else x
+    return call.function(blocks.expand_dims, x, axes=new) if new else x
 
 
-@operator("slice", types=KEPT, names={"start_indices": "begin", "shape": "size"})
-def _slice_operator(site: Site, x: Value, begin: Sequence[int], size: Sequence[int]) -> Value:
+@operator("slice", types=ANY_DTYPE, names={"start_indices": "begin", "shape": "size"})
+def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
     """Take so many elements from a position, along each axis; -1 is all that follow."""
     check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
     starts, counts = [integer("begin", at, 0) for at in begin], [integer("size", count, -1) for count in size]
@@ -271,14 +273,14 @@ def _slice_operator(site: Site, x: Value, begin: Sequence[int], size: Sequence[i
     fits = all(end is None or n is None or end <= n for end, n in zip(lengths, x.shape))
     check(fits, "begin and size must be within the tensor", begin=begin, size=size, shape=x.shape)
     ends = [None if count == -1 else end for count, end in zip(counts, lengths)]
-    return _get_item(site, x, [{"start": at or None, "stop": end, "step": None} for at, end in zip(starts, ends)])
+    return _get_item(call, x, [{"start": at or None, "stop": end, "step": None} for at, end in zip(starts, ends)])
 
 
-@operator("strided_slice", types=KEPT)
+@operator("strided_slice", types=ANY_DTYPE)
 def _strided_slice(
-    site: Site, x: Value, begin: Sequence[int], end: Sequence[int], strides: Optional[Sequence[int]] = None,
+    call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int], strides: Optional[Sequence[int]] = None,
     begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0,
-) -> Value:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Index as `tf.strided_slice`, whose masks have a bit for each entry."""
     key: List[Any] = []
     for at, (first, last, step) in enumerate(zip(begin, end, strides or [1] * len(begin))):
@@ -292,10 +294,10 @@ def _strided_slice(
             start = None if begin_mask >> at & 1 or (first == 0 and step > 0) else first
             stop = None if end_mask >> at & 1 else last
             key.append({"start": start, "stop": stop, "step": None if step == 1 else step})
-    return _get_item(site, x, key)
+    return _get_item(call, x, key)
 
 
-def _cropped_like(site: Site, x: Value, entries: Sequence[Any]) -> Tuple[Value, List[Any]]:
+def _cropped_like(call: CallContext, x: Tensor, entries: Sequence[Any]) -> Tuple[Tensor, List[Any]]:
     """Crop axes to the lengths of the same axes of other tensors, as `x[:, : tf.shape(y)[1]]`: returns what is left to
     be done."""
     entries = list(entries)
@@ -304,9 +306,9 @@ def _cropped_like(site: Site, x: Value, entries: Sequence[Any]) -> Tuple[Value, 
         if isinstance(length, OpenLength) and length.of_value is not None:
             is_crop = length.axis == axis and entry["start"] in (None, 0) and entry["step"] in (None, 1)
             check(is_crop, "a dynamic length must end a slice of the same axis, from its start", key=entry)
-            x, like = site.alike([x, length.of_value])
+            x, like = call.in_one_order([x, length.of_value])
             shape = tuple(None if at == axis else n for at, n in enumerate(x.shape))
-            x = site.function(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
+            x = call.function(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
             entries[axis] = dict(WHOLE)
     return x, entries
 
@@ -343,57 +345,59 @@ REDUCTIONS: Dict[str, Any] = {**blocks.REDUCTIONS, "any": "max", "all": "min"}  
 
 
 @operator("norm")
-def _norm(site: Site, x: Value, ord: Any = None, axis: Any = None, keepdims: Optional[bool] = None) -> Value:
+def _norm(call: CallContext, x: Tensor, ord: Any = None, axis: Any = None, keepdims: Optional[bool] = None) -> Tensor:
     fits = ord in (None, "euclidean") or (ord == 2 and len(listed(axis)) == 1)
     check(fits, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
-    return _reduction(site, x, axis, bool(keepdims))
+    return _reduction(call, x, axis, bool(keepdims))
 
 
 @operator("mean", names={"keep_dims": "keepdims"}, types=CAST_IN_KERAS[3])
 @operator("var")
 @operator("sum", names={"keep_dims": "keepdims"}, types=ARITHMETIC)
-@operator("max", "min", names={"keep_dims": "keepdims"}, types=KEPT)
-@operator("any", "all", names={"keep_dims": "keepdims"}, types=OWN)
+@operator("max", "min", names={"keep_dims": "keepdims"}, types=ANY_DTYPE)
+@operator("any", "all", names={"keep_dims": "keepdims"}, types=SETS_DTYPE)
 @operator("prod", "std", "logsumexp", names={"keep_dims": "keepdims"})
-def _reduction(site: Site, x: Value, axis: Any = None, keepdims: bool = False) -> Value:
+def _reduction(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.transposed and not keepdims and axes != list(range(1, x.rank - 1)):
-        x = site.keras(x)
-    function = REDUCTIONS.get(site.row.name, site.row.name)
-    x = site.cast(x, "bool") if site.row.name in ("any", "all") else x
-    out = site.function(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+        x = call.keras(x)
+    function = REDUCTIONS.get(call.converter.name, call.converter.name)
+    x = call.cast(x, "bool") if call.converter.name in ("any", "all") else x
+    out = call.function(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
     return out._replace(dtype=x.dtype)
 
 
 @operator("moments")
-def _moments(site: Site, x: Value, axes: Any, keepdims: bool = False) -> List[Value]:
-    return [_reduction(replace(site, row=OPERATORS[name]), x, axes, keepdims) for name in ("mean", "var")]
+def _moments(call: CallContext, x: Tensor, axes: Any, keepdims: bool = False) -> List[Tensor]:
+    return [_reduction(replace(call, converter=OPERATORS[name]), x, axes, keepdims) for name in ("mean", "var")]
 
 
-@operator("argmax", "argmin", types=OWN)
-def _position(site: Site, x: Value, axis: Any = None, keepdims: bool = False, output_type: Any = None) -> Value:
+@operator("argmax", "argmin", types=SETS_DTYPE)
+def _position(
+    call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False, output_type: Any = None
+) -> Tensor:
     (axis,) = axes_after_batch(axis, x.rank)
-    x = x if keepdims else site.keras(x)
-    kind, along = site.row.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
+    x = x if keepdims else call.keras(x)
+    kind, along = call.converter.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
     if x.dtype in types.FLOATS:
-        out = site.function(blocks.positions, x, kind=kind, signed_zeros=site.version == 3, **along)
+        out = call.function(blocks.positions, x, kind=kind, signed_zeros=call.version == 3, **along)
     else:
-        out = site.function(kind, x, **along)
+        out = call.function(kind, x, **along)
     out = out._replace(dtype=STORED[x.dtype])  # MXNet's positions have the type of the data
-    return site.cast(out, known(output_type or ("int64" if site.version == 2 else "int32")))
+    return call.cast(out, known(output_type or ("int64" if call.version == 2 else "int32")))
 
 
-@operator("top_k", order=KERAS, types=OWN)
-def _top_k(site: Site, x: Value, k: int = 1, sorted: bool = True) -> List[Value]:
+@operator("top_k", order=KERAS_ORDER, types=SETS_DTYPE)
+def _top_k(call: CallContext, x: Tensor, k: int = 1, sorted: bool = True) -> List[Tensor]:
     """Returns the largest elements and their positions along the last axis; of equal elements the first."""
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])
-    values, positions = (site.function(blocks.ranked, x, gives=gives, count=count) for gives in ("value", "indices"))
-    return [values._replace(dtype=x.dtype), site.cast(positions._replace(dtype="float32"), "int32")]
+    values, positions = (call.function(blocks.ranked, x, gives=gives, count=count) for gives in ("value", "indices"))
+    return [values._replace(dtype=x.dtype), call.cast(positions._replace(dtype="float32"), "int32")]
 
 
 @operator("cumsum")
-def _cumsum(site: Site, x: Value, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Value:
+def _cumsum(call: CallContext, x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     (axis,) = axes_after_batch(axis, x.rank)
-    return site.function(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
+    return call.function(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional
 
 import numpy as np
 
-from mxsame.export_keras.draft import Value
+from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Writer, writes
 from mxsame.exporting import elementwise as tables
 from mxsame.exporting.walk import axis_of, bounds_of
@@ -24,16 +24,16 @@ OPERATORS = {
 }
 
 
-def function(w: Writer, name: str, x: Value) -> Value:
+def function(w: Writer, name: str, x: KerasTensor) -> KerasTensor:
     return w.operator(OPERATORS[name], x) if name in OPERATORS else activated(w, LAYERS[name], x)
 
 
-def activated(w: Writer, name: str, x: Value, part: str = "") -> Value:
+def activated(w: Writer, name: str, x: KerasTensor, part: str = "") -> KerasTensor:
     """Apply an `activation` of Keras."""
     return w.layer("Activation", {"activation": name}, x, part=part)
 
 
-def affine(w: Writer, x: Value, scale: Any = 1.0, offset: Any = 0.0, part: str = "") -> Value:
+def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, part: str = "") -> KerasTensor:
     """scale * x + offset, of numbers or of arrays with the axes of x."""
     if np.array_equal(scale, 1.0) and np.array_equal(offset, 0.0):
         return x
@@ -46,7 +46,7 @@ def affine(w: Writer, x: Value, scale: Any = 1.0, offset: Any = 0.0, part: str =
     return w.layer("Rescaling", config, x, part=part)
 
 
-def bounded(w: Writer, x: Value, low: float, high: float, part: str = "") -> Value:
+def bounded(w: Writer, x: KerasTensor, low: float, high: float, part: str = "") -> KerasTensor:
     """Clipped to these bounds."""
     if low == 0:
         return w.layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, part=part)
@@ -54,17 +54,17 @@ def bounded(w: Writer, x: Value, low: float, high: float, part: str = "") -> Val
 
 
 @writes("Activation", *tables.ACTIVATIONS, *OPERATORS)
-def _function(w: Writer, node: Node, x: Value) -> Value:
+def _function(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return function(w, tables.act_type(node) if node.op == "Activation" else node.kind, x)
 
 
 @writes("negative")
-def _negative(w: Writer, node: Node, x: Value) -> Value:
+def _negative(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return affine(w, x, -1.0)
 
 
-@writes("LeakyReLU", unread="slope|.*_bound")
-def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None) -> Value:
+@writes("LeakyReLU", ignored="slope|.*_bound")
+def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] = None) -> KerasTensor:
     kind = tables.act_type(node, "leaky", "elu", "selu", "gelu", "prelu")
     if kind in ("selu", "gelu"):
         return activated(w, kind, x)
@@ -85,12 +85,12 @@ def _leaky_relu(w: Writer, node: Node, x: Value, slopes: Optional[Output] = None
 
 
 @writes("clip")
-def _clip(w: Writer, node: Node, x: Value) -> Value:
+def _clip(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return bounded(w, x, *bounds_of(node))
 
 
 @writes("Dropout")
-def _dropout(w: Writer, node: Node, x: Value) -> Value:
+def _dropout(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     config: Dict[str, Any] = {"rate": node.attr("p")}
     axes = node.attr("axes")
     if axes:
@@ -98,8 +98,8 @@ def _dropout(w: Writer, node: Node, x: Value) -> Value:
     return w.layer("Dropout", config, x, call={"training": True} if node.attr("mode") == "always" else {})
 
 
-@writes("softmax", "log_softmax", unread="dtype")
-def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
+@writes("softmax", "log_softmax", ignored="dtype")
+def _softmax(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     axis, temperature = axis_of(w, node), float(node.attr("temperature", 1.0))
     x = affine(w, x, 1.0 / temperature, part="temperature")
     if node.kind == "softmax":
@@ -108,8 +108,8 @@ def _softmax(w: Writer, node: Node, x: Value, *_: Any) -> Value:
     return activated(w, "log_softmax", x)
 
 
-@writes("identity", "Cast", unread="dtype")
-def _identity(w: Writer, node: Node, x: Value) -> Value:
+@writes("identity", "Cast", ignored="dtype")
+def _identity(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return x
 
 
@@ -119,16 +119,16 @@ MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # which layers 
 
 
 @writes("add_n")
-def _sum(w: Writer, node: Node, *xs: Value) -> Value:
+def _sum(w: Writer, node: Node, *xs: KerasTensor) -> KerasTensor:
     return w.layer("Add", {}, *w.in_one_order(*xs))
 
 
 @writes(*tables.forms(*tables.OF_TWO, "not_equal"))
-def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
+def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> KerasTensor:
     """Compute a function of two arrays, or of one and a constant."""
     kind, c, reverses = tables.of_two(node)
     name = "NotEqual" if kind == "not_equal" else tables.OF_TWO[kind][tables.KERAS]
-    if isinstance(x, Value) and isinstance(y, Value):
+    if isinstance(x, KerasTensor) and isinstance(y, KerasTensor):
         x, y = w.in_one_order(x, y)
         shape = tuple(n if m == 1 else m for n, m in zip(x.shape, y.shape))
         if kind in MERGING:
@@ -153,23 +153,23 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> Value:
     return _number(w, kind, w.operator(name, *((c, x) if reverses else (x, c))))
 
 
-def _number(w: Writer, kind: str, x: Value) -> Value:
+def _number(w: Writer, kind: str, x: KerasTensor) -> KerasTensor:
     """Turn a comparison into 0 and 1, as MXNet has it."""
     return w.operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 
 @writes("logical_not")
-def _logical_not(w: Writer, node: Node, x: Value) -> Value:
+def _logical_not(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return w.operator("Where", w.operator("Equal", x, 0.0), 1.0, 0.0)
 
 
 @writes("where", "_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
-def _where(w: Writer, node: Node, condition: Value, *xs: Any) -> Value:
+def _where(w: Writer, node: Node, condition: KerasTensor, *xs: Any) -> KerasTensor:
     """Chooses between arrays or numbers."""
-    values = [condition, *(x for x in xs if isinstance(x, Value))]
+    values = [condition, *(x for x in xs if isinstance(x, KerasTensor))]
     arranged = iter(w.in_one_order(*values))
     condition = next(arranged)
-    chosen = [next(arranged) if isinstance(x, Value) else w.constant(x, condition) for x in xs]
+    chosen = [next(arranged) if isinstance(x, KerasTensor) else w.constant(x, condition) for x in xs]
     if len(chosen) == 1:
         chosen.insert(int(node.op == "_npi_where_rscalar"), node.attr("scalar"))
     check(not any(isinstance(x, np.ndarray) for x in chosen), "a constant that is chosen must be one number")

@@ -1,4 +1,4 @@
-"""Rows of functions of each element: activations, arithmetic, comparisons."""
+"""Converters of functions of each element: activations, arithmetic, comparisons."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ import numpy as np
 
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
+from mxsame.port.converters._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
 from mxsame.port.description import listed
-from mxsame.port.rows._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
-from mxsame.port.table import KERAS, PASSES, TAKES, Operand, Site, Value, layer, operator
-from mxsame.port.values import Lengths, OpenLength, Sized, refuse_lengths
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, CallContext, Operand, Tensor, layer, operator
+from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.validation import check
 
 # -- activations
 
 
-@layer("Activation", masks=PASSES)
-def _activation(site: Site, x: Value) -> Value:
-    return activated(site, x)
+@layer("Activation", masks=PASSES_MASK)
+def _activation(call: CallContext, x: Tensor) -> Tensor:
+    return activated(call, x)
 
 
-@layer("LeakyReLU", masks=PASSES, types=types.CAST)
-@layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES)
-def _activation_layer(site: Site, x: Value) -> Value:
-    name, arguments = OF_LAYERS[site.layer.class_name](site)
-    return applied(site, name, x, **arguments)
+@layer("LeakyReLU", masks=PASSES_MASK, types=types.CAST)
+@layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES_MASK)
+def _activation_layer(call: CallContext, x: Tensor) -> Tensor:
+    name, arguments = OF_LAYERS[call.layer.class_name](call)
+    return applied(call, name, x, **arguments)
 
 
-@layer("Softmax", masks=TAKES)
-def _softmax(site: Site, x: Value) -> Value:
+@layer("Softmax", masks=HANDLES_MASK)
+def _softmax(call: CallContext, x: Tensor) -> Tensor:
     mask = x.mask
     if mask is not None:
         check(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
-        x = site.keras(x)
-        if site.version == 2:
-            x = site.function(blocks.masked_scores, x, mask)
+        x = call.keras(x)
+        if call.version == 2:
+            x = call.function(blocks.masked_scores, x, mask)
         else:
             is_bool = mask.dtype == "bool"
-            kept = mask if is_bool else site.function(blocks.scalar, mask, operator="greater", value=0.5)
-            x = site.function(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
-    axes = listed(site.config.get("axis", -1))
+            kept = mask if is_bool else call.function(blocks.scalar, mask, operator="greater", value=0.5)
+            x = call.function(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
+    axes = listed(call.config.get("axis", -1))
     if len(axes) == 1:
-        out = applied(site, "softmax", x, axis=axes[0])
+        out = applied(call, "softmax", x, axis=axes[0])
     else:
-        out = site.function(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
-    if mask is not None and site.version == 3:  # zeros even if all is masked
-        out = site.function(blocks.choose, kept, out, numbers=(None, 0.0))
+        out = call.function(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
+    if mask is not None and call.version == 3:  # zeros even if all is masked
+        out = call.function(blocks.choose, kept, out, numbers=(None, 0.0))
     return out._replace(mask=mask)
 
 
 @operator(*(name for name in ACTIVATIONS if name != "tanh"))
 @operator("tanh", types=types.CAST_IN_KERAS[3])
-def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
-    name = site.row.name
+def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
+    name = call.converter.name
     names = arguments_of(ACTIVATIONS[name])
-    if given.get("axis", 0) is None and site.version == 2:  # TensorFlow's default, which is the last
+    if given.get("axis", 0) is None and call.version == 2:  # TensorFlow's default, which is the last
         del given["axis"]
     if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
         given["negative_slope"] = given.pop("alpha")
     for key in given:
         check(key in names, f"argument {key} must not be given", **{key: given[key]})
-    given = {**DEFAULTS[site.version].get(f"keras.ops.{name}", {}), **given}
-    return applied(site, name, x, **(relu_arguments(site, given) if name == "relu" else given))
+    given = {**DEFAULTS[call.version].get(f"keras.ops.{name}", {}), **given}
+    return applied(call, name, x, **(relu_arguments(call, given) if name == "relu" else given))
 
 
 # -- two operands
@@ -73,24 +73,24 @@ def _activation_operator(site: Site, x: Value, **given: Any) -> Value:
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
 
 
-@operator(*BINARY, types=types.OWN, names={"x1": "x", "x2": "y"})
-def _binary(site: Site, x: Sized, y: Sized) -> Any:
+@operator(*BINARY, types=types.SETS_DTYPE, names={"x1": "x", "x2": "y"})
+def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
     """Compute with two tensors, or with one and a number or an array; a comparison gives ones and zeros."""
-    name = site.row.name
-    if not isinstance(x, Value) and not isinstance(y, Value):
+    name = call.converter.name
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         return _of_lengths(name, x, y)
     for key, each in (("x", x), ("y", y)):
         refuse_lengths(key, each)
-    operands, dtype = _typed(site, name, [x, y])
-    out = _computed(site, name, *operands)
+    operands, dtype = _typed(call, name, [x, y])
+    out = _computed(call, name, *operands)
     if name not in blocks.COMPARISONS:
         return out._replace(dtype=dtype)
     stored = types.STORED[dtype]  # MXNet's comparisons have the type of what they compare
-    return site.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
+    return call.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 
 @operator("floor_divide")
-def _floor_divide(site: Site, x: Lengths, y: Lengths) -> Any:
+def _floor_divide(call: CallContext, x: Lengths, y: Lengths) -> Any:
     """Divide static lengths of a shape."""
     return _of_lengths("floor_divide", x, y)
 
@@ -111,40 +111,40 @@ def _of_lengths(name: str, x: Any, y: Any) -> Any:
     return OpenLength() if open_lengths else blocks.PYTHON[name](x, y)
 
 
-def _typed(site: Site, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
+def _typed(call: CallContext, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
     """Returns the tensors among two operands in the type in which they are computed, and that type. Integers are
     divided as floats; Keras 3 compares with numbers of float32."""
-    dtype = _common(site, operands)
+    dtype = _common(call, operands)
     if name == "divide" and dtype not in types.FLOATS:
-        dtype = "float64" if site.version == 2 and dtype in types.INTEGERS else "float32"
-    allowed = types.KEPT if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
+        dtype = "float64" if call.version == 2 and dtype in types.INTEGERS else "float32"
+    allowed = types.ANY_DTYPE if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
     types.check(dtype, types.FLOAT32 if name == "power" else allowed)
-    if name in blocks.COMPARISONS and site.version == 3:
+    if name in blocks.COMPARISONS and call.version == 3:
         operands = [np.float32(each) if isinstance(each, float) else each for each in operands]
-    return [site.cast(each, dtype) if isinstance(each, Value) else each for each in operands], dtype
+    return [call.cast(each, dtype) if isinstance(each, Tensor) else each for each in operands], dtype
 
 
-def _common(site: Site, operands: Sequence[Operand]) -> str:
+def _common(call: CallContext, operands: Sequence[Operand]) -> str:
     """Returns the type that two operands have together: TensorFlow's constants have that of the tensor, and Keras 3
     promotes."""
-    tensors = [each.dtype for each in operands if isinstance(each, Value)]
-    constants = [types.of_constant(each) for each in operands if not isinstance(each, Value)]
-    if tensors and site.version == 2:
+    tensors = [each.dtype for each in operands if isinstance(each, Tensor)]
+    constants = [types.of_constant(each) for each in operands if not isinstance(each, Tensor)]
+    if tensors and call.version == 2:
         return types.common(tensors, 2)
     dtype = types.common([*tensors, *constants], 3)
     return "int32" if constants and dtype == "bool" else dtype
 
 
-def _of_two(site: Site, name: str, x: Value, y: Value) -> Value:
+def _of_two(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
     """Operators give a shorter shape axes before its batch, which layers do not."""
     check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
-    return merged(site, name, [x, y])
+    return merged(call, name, [x, y])
 
 
-def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
-    if isinstance(x, Value) and isinstance(y, Value):
-        return _of_two(site, name, x, y)
-    reflected = not isinstance(x, Value)
+def _computed(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
+        return _of_two(call, name, x, y)
+    reflected = not isinstance(x, Tensor)
     data, constant = (y, x) if reflected else (x, y)
     given = np.asarray(constant, dtype="float64")
     array = given.astype(data.dtype).astype("float64")
@@ -152,25 +152,25 @@ def _computed(site: Site, name: str, x: Operand, y: Operand) -> Value:
     check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
     check(array.ndim <= data.rank, "a constant must have no more axes than the tensor", shape=array.shape)
     if array.size == 1:
-        return site.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
+        return call.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
     check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
     data, array = broadcasting("array", array, data, stored)
-    return site.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
+    return call.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
 
 
 @operator("bias_add")
-def _bias_add(site: Site, value: Value, bias: Operand, data_format: Any = None) -> Value:
+def _bias_add(call: CallContext, value: Tensor, bias: Operand, data_format: Any = None) -> Tensor:
     """Add a vector of a number for each channel."""
     array = np.asarray(bias)
     check(array.ndim == 1, "bias must be a constant vector", bias=bias)
     ones = value.rank - 2 if str(data_format).startswith("NC") else 0
-    return _computed(site, "add", value, array.reshape(-1, *(1,) * ones))
+    return _computed(call, "add", value, array.reshape(-1, *(1,) * ones))
 
 
 @operator("squared_difference")
-def _squared_difference(site: Site, x: Operand, y: Operand) -> Value:
-    return site.function("square", _computed(site, "subtract", x, y))
+def _squared_difference(call: CallContext, x: Operand, y: Operand) -> Tensor:
+    return call.function("square", _computed(call, "subtract", x, y))
 
 
 # -- one operand
@@ -184,46 +184,46 @@ TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "co
 @operator("sqrt", "log", "exp", "log1p", "expm1", "floor", "ceil", types=types.CAST_IN_KERAS[3])
 @operator(*(name for name in TRIGONOMETRY if name != "tanh"), types=types.CAST_IN_KERAS[3])
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
-@operator("stop_gradient", types=types.KEPT)
-def _unary(site: Site, x: Sized) -> Any:
+@operator("stop_gradient", types=types.ANY_DTYPE)
+def _unary(call: CallContext, x: Sized) -> Any:
     """Compute with each element; a square root may be of a length that was cast, as attention divides by it."""
-    name = site.row.name
-    if not isinstance(x, Value):
+    name = call.converter.name
+    if not isinstance(x, Tensor):
         check(name == "sqrt" and type(x) is float and x >= 0, "x must be a tensor", x=x)
         return math.sqrt(x)
-    return site.function(MXNET.get(name, name), x)
+    return call.function(MXNET.get(name, name), x)
 
 
 @operator("round")
-def _round(site: Site, x: Value, decimals: int = 0) -> Value:
+def _round(call: CallContext, x: Tensor, decimals: int = 0) -> Tensor:
     check(decimals == 0, "decimals must be 0", decimals=decimals)
-    return site.function(blocks.rounded, x)
+    return call.function(blocks.rounded, x)
 
 
-@operator("zeros_like", "ones_like", types=types.KEPT)
-def _filled(site: Site, x: Value, dtype: Any = None) -> Value:
-    out = site.function(site.row.name, x)._replace(dtype=x.dtype)
-    return out if dtype is None else site.cast(out, types.known(dtype))
+@operator("zeros_like", "ones_like", types=types.ANY_DTYPE)
+def _filled(call: CallContext, x: Tensor, dtype: Any = None) -> Tensor:
+    out = call.function(call.converter.name, x)._replace(dtype=x.dtype)
+    return out if dtype is None else call.cast(out, types.known(dtype))
 
 
 @operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
-def _clip(site: Site, x: Value, x_min: float, x_max: float) -> Value:
+def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
     check(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
-    return site.function("clip", x, a_min=float(x_min), a_max=float(x_max))
+    return call.function("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
-@operator("identity", "cast", masks=TAKES, types=types.OWN)
-def _cast(site: Site, x: Sized, dtype: Any = None) -> Any:
+@operator("identity", "cast", masks=HANDLES_MASK, types=types.SETS_DTYPE)
+def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
     """Cast to a type. What has it already is the same array in Keras, with its mask; an identity is another one. A
     static length becomes a number."""
-    if not isinstance(x, Value):
+    if not isinstance(x, Tensor):
         refuse_lengths("x", x)
         check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
         return np.asarray(x).astype(types.known(dtype)).item()
-    x = x._replace(mask=None) if str(site.layer.operator).endswith("identity") else x
+    x = x._replace(mask=None) if str(call.layer.operator).endswith("identity") else x
     if dtype is None:
         return x
-    out = site.cast(x, types.check(types.known(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
+    out = call.cast(x, types.check(types.known(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
     return out if out.dtype == x.dtype else out._replace(mask=None)
 
 
@@ -233,34 +233,34 @@ def _cast(site: Site, x: Sized, dtype: Any = None) -> Any:
 LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # of ones and zeros
 
 
-@operator(*LOGICAL, order=KERAS, types=types.OWN)
-def _logical(site: Site, x: Value, y: Value) -> Value:
-    out = _of_two(site, LOGICAL[site.row.name], site.cast(x, "bool"), site.cast(y, "bool"))
+@operator(*LOGICAL, order=KERAS_ORDER, types=types.SETS_DTYPE)
+def _logical(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
+    out = _of_two(call, LOGICAL[call.converter.name], call.cast(x, "bool"), call.cast(y, "bool"))
     return out._replace(dtype="bool")
 
 
-@operator("logical_not", types=types.OWN)
-def _not(site: Site, x: Value) -> Value:
-    out = site.function(blocks.scalar, site.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
+@operator("logical_not", types=types.SETS_DTYPE)
+def _not(call: CallContext, x: Tensor) -> Tensor:
+    out = call.function(blocks.scalar, call.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
     return out._replace(dtype="bool")
 
 
-@operator("isnan", types=types.OWN)
-def _is_nan(site: Site, x: Value) -> Value:
+@operator("isnan", types=types.SETS_DTYPE)
+def _is_nan(call: CallContext, x: Tensor) -> Tensor:
     types.check(x.dtype, types.FLOATS)
-    return site.function(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
+    return call.function(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
 
 
-@operator("where", order=KERAS, types=types.OWN, names={"x1": "x", "x2": "y"})
-def _where(site: Site, condition: Value, x: Operand, y: Operand) -> Value:
+@operator("where", order=KERAS_ORDER, types=types.SETS_DTYPE, names={"x1": "x", "x2": "y"})
+def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """Choose between operands: either may be a tensor or a number."""
-    tensors = [each for each in (x, y) if isinstance(each, Value)]
-    fits = all(isinstance(each, Value) or np.ndim(each) == 0 for each in (x, y))
+    tensors = [each for each in (x, y) if isinstance(each, Tensor)]
+    fits = all(isinstance(each, Tensor) or np.ndim(each) == 0 for each in (x, y))
     check(fits, "x and y must be tensors or numbers", x=x, y=y)
-    numbers = [None if isinstance(each, Value) else float(each) for each in (x, y)]
+    numbers = [None if isinstance(each, Tensor) else float(each) for each in (x, y)]
     shapes = [each.shape for each in (condition, *tensors)]
     check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
-    dtype = _common(site, [x, y])
-    tensors = [site.cast(each, dtype) for each in tensors]
-    out = site.function(blocks.choose, site.cast(condition, "bool"), *tensors, numbers=numbers)
-    return out._replace(dtype=dtype) if tensors else site.cast(out, dtype)
+    dtype = _common(call, [x, y])
+    tensors = [call.cast(each, dtype) for each in tensors]
+    out = call.function(blocks.choose, call.cast(condition, "bool"), *tensors, numbers=numbers)
+    return out._replace(dtype=dtype) if tensors else call.cast(out, dtype)

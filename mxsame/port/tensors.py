@@ -12,14 +12,14 @@ from mxsame.validation import check
 Size = Optional[int]
 
 
-class Value(NamedTuple):
+class Tensor(NamedTuple):
     """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
 
     `transposed`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which
-    a convolution does by itself. `mask` is Keras's mask, a `Value` (N, T) of ones, and of zeros at steps to be skipped.
-    `dtype` is Keras's type (:mod:`mxsame.port.types`). `rows` is how many entries the first axis has for each of the
-    inputs' batch; None if nobody knows. `same_as` is the key of the value that is the same tensor in Keras, if there
-    is one: a layer that does nothing at inference gives back what it was given.
+    a convolution does by itself. `mask` is Keras's mask, a `Tensor` (N, T) of ones, and of zeros at steps to be
+    skipped. `dtype` is Keras's type (:mod:`mxsame.port.types`). `batch_factor` is how many entries the first axis has
+    for each of the inputs' batch; None if nobody knows. `same_as` is the key of the value that is the same tensor in
+    Keras, if there is one: a layer that does nothing at inference gives back what it was given.
     """
 
     key: int
@@ -28,7 +28,7 @@ class Value(NamedTuple):
     pads: Optional[Tuple[Tuple[int, int], ...]] = None
     mask: Any = None
     dtype: str = "float32"
-    rows: Optional[Fraction] = Fraction(1)
+    batch_factor: Optional[Fraction] = Fraction(1)
     same_as: Optional[int] = None
 
     def __repr__(self) -> str:
@@ -64,12 +64,12 @@ class Value(NamedTuple):
         entries = list(entries)
         return [entries[0], entries[-1], *entries[1:-1]] if self.transposed else entries
 
-    def as_transposed(self) -> Value:
+    def as_transposed(self) -> Tensor:
         """Returns an array of this shape as one with channels first."""
         return self._replace(transposed=True, shape=(self.shape[0], *self.shape[2:], self.shape[1]))
 
     @property
-    def without_pads(self) -> Value:
+    def without_pads(self) -> Tensor:
         if self.pads is None:
             return self
         middle = [None if n is None else n - low - high for n, (low, high) in zip(self.shape[1:-1], self.pads)]
@@ -79,9 +79,9 @@ class Value(NamedTuple):
 @dataclass(frozen=True)
 class OpenLength:
     """The length of a dynamic axis of a value, the batch among them, or a product of lengths, of no value: no number.
-    A row takes it where the annotation of its function says so."""
+    A converter takes it where the annotation of its function says so."""
 
-    of_value: Optional[Value] = None
+    of_value: Optional[Tensor] = None
     axis: int = 0
 
     def __repr__(self) -> str:
@@ -93,13 +93,13 @@ class OpenLength:
         return self.of_value is not None and self.axis == 0
 
 
-Operand = Union[Value, Any]  # of an operator: a tensor or a constant
+Operand = Union[Tensor, Any]  # of an operator: a tensor or a constant
 if TYPE_CHECKING:  # what a length is follows from checks
     Lengths = Any
     Sized = Any
 else:
     Lengths = Union[OpenLength, Any]  # a constant in which lengths may be dynamic
-    Sized = Union[Value, OpenLength, Any]  # an operand in which lengths may be dynamic
+    Sized = Union[Tensor, OpenLength, Any]  # an operand in which lengths may be dynamic
 
 
 def refuse_lengths(name: str, given: Any) -> None:
@@ -113,7 +113,7 @@ def _open_lengths(nested: Any) -> List[OpenLength]:
     if isinstance(nested, OpenLength):
         return [nested]
     nested = nested.values() if isinstance(nested, dict) else nested
-    is_nested = not isinstance(nested, (Value, str)) and isinstance(nested, (list, tuple, type({}.values())))
+    is_nested = not isinstance(nested, (Tensor, str)) and isinstance(nested, (list, tuple, type({}.values())))
     return [length for entry in nested for length in _open_lengths(entry)] if is_nested else []
 
 
@@ -122,7 +122,7 @@ def with_mask(args: Any, kwargs: Dict[str, Any], version: int) -> Tuple[Any, Dic
     no mask in Keras 2, and those of the inputs in Keras 3."""
     if "mask" not in kwargs or (version == 3 and kwargs["mask"] is None):
         return args, kwargs
-    masks = iter(leaves(kwargs["mask"], (Value, type(None))))
+    masks = iter(leaves(kwargs["mask"], (Tensor, type(None))))
     none = kwargs["mask"] is None
-    args = mapped(args, Value, lambda x: x._replace(mask=None if none else next(masks, x.mask)))
+    args = mapped(args, Tensor, lambda x: x._replace(mask=None if none else next(masks, x.mask)))
     return args, {**kwargs, "mask": None}

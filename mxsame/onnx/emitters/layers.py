@@ -47,7 +47,7 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
 # ---- norms -----------------------------------------------------------------------------------------------------------
 
 
-@writes("batch_norm", unread="momentum|use_global_stats")
+@writes("batch_norm", ignored="momentum|use_global_stats")
 def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
     """Inference uses the statistics of training."""
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
@@ -104,7 +104,7 @@ FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: 
 }
 
 
-@writes("RNN", "RNN with a note", unread="p")
+@writes("RNN", "RNN with a note", ignored="p")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
     mode, size = str(node.attr("mode")), node.attr("state_size")

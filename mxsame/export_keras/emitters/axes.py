@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from mxsame.export_keras.draft import Value, count_of
-from mxsame.export_keras.rows.elements import affine, bounded
+from mxsame.export_keras.emitters.elementwise import affine, bounded
+from mxsame.export_keras.model_builder import KerasTensor, count_of
 from mxsame.export_keras.writer import Writer, writes
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranking_of
 from mxsame.rewriting.graph import Node, Output, entries, keeps_batch, slice_ranges
@@ -14,8 +14,8 @@ from mxsame.validation import check, one_of
 Pairs = Sequence[Tuple[int, int]]
 
 
-@writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", unread=SHOWN)
-def _reshape(w: Writer, node: Node, x: Value, *_: Any) -> Value:
+@writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", ignored=SHOWN)
+def _reshape(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Reshape to the shape that MXNet infers, whatever its special codes are."""
     return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), lazy=_goes_to_dense(w, node))
 
@@ -28,7 +28,7 @@ def _goes_to_dense(w: Writer, node: Node) -> bool:
 
 
 @writes("transpose")
-def _transpose(w: Writer, node: Node, x: Value) -> Value:
+def _transpose(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     """Another order of axes, and no layer."""
     axes = [axis % x.rank for axis in entries(node.attr("axes")) or range(x.rank - 1, -1, -1)]
     return x._replace(order=tuple(axes.index(axis) for axis in x.order), source="")
@@ -45,7 +45,7 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
 }
 
 
-def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str = "") -> Value:
+def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], part: str = "") -> KerasTensor:
     """Call a layer of `ALONG_AXES` with an entry for each axis of MXNet's. Keras's leave the last axis as it is, and
     have at most three before it; so axes that stay as they are are merged, and one of them or of length 1 is the last,
     if need be."""
@@ -80,7 +80,7 @@ def along_axes(w: Writer, x: Value, name: str, given: Sequence[Any], part: str =
 
 
 @writes("slice")
-def _slice(w: Writer, node: Node, x: Value) -> Value:
+def _slice(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     check(keeps_batch(node) or x.order[0] != 0, "the batch must stay as it is")
     lengths = [n.traced for n in w.shape(node.inputs[0])]
     parts = slice_ranges(node, lengths) or []
@@ -91,7 +91,7 @@ def _slice(w: Writer, node: Node, x: Value) -> Value:
 
 
 @writes("Pad")
-def _pad(w: Writer, node: Node, x: Value) -> Value:
+def _pad(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     widths, value = entries(node.attr("pad_width")), node.attr("constant_value")
     word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect", "edge")), [*zip(widths[::2], widths[1::2])]
     if word == "edge":
@@ -101,7 +101,7 @@ def _pad(w: Writer, node: Node, x: Value) -> Value:
     return padded(w, x, word, pairs, value)
 
 
-def _repeat_edges(w: Writer, x: Value, lengths: Sequence[int], pairs: Pairs) -> Value:
+def _repeat_edges(w: Writer, x: KerasTensor, lengths: Sequence[int], pairs: Pairs) -> KerasTensor:
     """Pad with copies of the first and the last elements, axis by axis."""
     for axis, (pair, length) in enumerate(zip(pairs, lengths)):
         parts = [x]
@@ -118,7 +118,7 @@ def _repeat_edges(w: Writer, x: Value, lengths: Sequence[int], pairs: Pairs) -> 
     return x
 
 
-def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
+def padded(w: Writer, x: KerasTensor, word: str, pairs: Pairs, value: float) -> KerasTensor:
     """Pad by the operator of Keras, which pads any axis."""
     here = x.permuted(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
@@ -127,7 +127,7 @@ def padded(w: Writer, x: Value, word: str, pairs: Pairs, value: float) -> Value:
 
 
 @writes("Concat")
-def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
+def _concatenate(w: Writer, node: Node, *xs: Any) -> KerasTensor:
     if len(xs) == 1:
         return xs[0]
     first, *rest = w.in_one_order(*xs)
@@ -135,8 +135,8 @@ def _concatenate(w: Writer, node: Node, *xs: Any) -> Value:
     return w.layer("Concatenate", {"axis": first.axis(node.attr("dim"))}, first, *rest, shape=shape)
 
 
-@writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", unread=f"{SHOWN}|repeats")
-def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
+@writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", ignored=f"{SHOWN}|repeats")
+def _repeat(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Repeat elements up to the shape that MXNet infers."""
     before, after = w.shape(node.inputs[0]), w.shape(Output(node))
     check(len(before) == len(after), "axis must be given, as Keras flattens nothing", axis=None)
@@ -148,10 +148,10 @@ def _repeat(w: Writer, node: Node, x: Value, *_: Any) -> Value:
 
 
 @writes("take")
-def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
+def _take(w: Writer, node: Node, table: Any, index: Any) -> KerasTensor:
     """Rows of a parameter by their numbers, which MXNet clips; or elements along an axis by constant numbers."""
     axis = axis_of(w, node)
-    if isinstance(table, Value):
+    if isinstance(table, KerasTensor):
         rule = "indices must be constants, along another axis than the batch"
         check(isinstance(index, Output) and table.axis(axis), rule)
         (length,) = w.static(node.inputs[0], "its axis", [axis])
@@ -172,16 +172,16 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> Value:
     return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 
 
-@writes("one_hot", unread="dtype")
-def _one_hot(w: Writer, node: Node, x: Value) -> Value:
+@writes("one_hot", ignored="dtype")
+def _one_hot(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     depth = node.attr("depth")
     hot = w.operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
     values = (float(node.attr(name)) for name in ("on_value", "off_value"))
     return w.operator("Where", hot._replace(order=(*x.order, x.rank)), *values)
 
 
-@writes("topk", "sort", "argsort", unread="dtype")
-def _topk(w: Writer, node: Node, x: Value) -> Any:
+@writes("topk", "sort", "argsort", ignored="dtype")
+def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
     """MXNet chooses freely among equal elements, Keras takes the first."""
     axis, count, largest, gives = ranking_of(w, node)
     x = affine(w, w.arranged(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
@@ -200,13 +200,13 @@ def _topk(w: Writer, node: Node, x: Value) -> Any:
 
 
 @writes("mean", "sum", "max", "min")
-def _reduction(w: Writer, node: Node, x: Value) -> Value:
+def _reduction(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     axes = axes_of(w, node)
     return reduced(w, x, node.kind, axes, node.attr("keepdims")) if axes else x
 
 
 @writes("prod", "argmax", "argmin")
-def _by_operator(w: Writer, node: Node, x: Value) -> Value:
+def _by_operator(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     """Of equal elements both take the first, but Keras takes 0 for more than -0."""
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
     check(x.order[0] not in axes, "the batch must not be reduced")
@@ -220,14 +220,14 @@ def _by_operator(w: Writer, node: Node, x: Value) -> Value:
     return w.operator("core.Cast", out, dtype="float32")
 
 
-@writes("_np_cumsum", unread="dtype")
-def _cumulative_sum(w: Writer, node: Node, x: Value) -> Value:
+@writes("_np_cumsum", ignored="dtype")
+def _cumulative_sum(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     axis = x.axis(axis_of(w, node))
     check(axis > 0, "the batch must not be summed")
     return w.operator("Cumsum", x, axis=axis)
 
 
-def reduced(w: Writer, x: Value, kind: str, axes: Sequence[int], keepdims: bool) -> Value:
+def reduced(w: Writer, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: bool) -> KerasTensor:
     """Reduce these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
     last: the others are moved and merged so that they are those."""
     check(x.order[0] not in axes, "the batch must not be reduced")

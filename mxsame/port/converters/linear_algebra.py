@@ -1,4 +1,4 @@
-"""Rows of products of matrices, and Einstein sums as such products."""
+"""Converters of products of matrices, and Einstein sums as such products."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks
-from mxsame.port.description import Weight, leaves, listed
+from mxsame.port.converters._shared import BIAS, KERNEL, LORA, activated, to_order
+from mxsame.port.description import WeightSpec, leaves, listed
 from mxsame.port.parameters import TRANSPOSED, Conversion
-from mxsame.port.rows._shared import BIAS, KERNEL, LORA, activated, to_order
-from mxsame.port.table import KERAS, PASSES, SETTLED, Operand, Site, Value, layer, operator
+from mxsame.port.table import (
+    KERAS_ORDER,
+    ORDER_OF_FIRST_CALL,
+    PASSES_MASK,
+    CallContext,
+    Operand,
+    Tensor,
+    layer,
+    operator,
+)
 from mxsame.port.types import CAST
 from mxsame.validation import check
 
@@ -142,24 +151,24 @@ def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> T
     return tuple(length if letter in bias_axes else 1 for letter, length in pairs)
 
 
-# -- rows
+# -- converters
 
 
-@layer("Dense", order=SETTLED, weights=(KERNEL, BIAS), masks=PASSES, types=CAST, unread=LORA)
-def _dense(site: Site, x: Value) -> Value:
-    units = site.integer("units")
+@layer("Dense", order=ORDER_OF_FIRST_CALL, weights=(KERNEL, BIAS), masks=PASSES_MASK, types=CAST, ignored=LORA)
+def _dense(call: CallContext, x: Tensor) -> Tensor:
+    units = call.integer("units")
     check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
-    x = site.keras(x) if x.rank > 5 else x
+    x = call.keras(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.transposed else ()
-    out = site.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
-    return activated(site, out)
+    out = call.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
+    return activated(call, out)
 
 
-@layer("EinsumDense", order=KERAS, weights=(KERNEL, Weight("bias", "bias", "bias_axes")), types=CAST,
-       unread=f"output_shape|{LORA}")  # fmt: skip
-def _einsum_dense(site: Site, x: Value) -> Value:
-    shape, bias_axes, equation = site.layer.weights[0].shape, site.config.get("bias_axes"), site.config["equation"]
+@layer("EinsumDense", order=KERAS_ORDER, weights=(KERNEL, WeightSpec("bias", "bias", "bias_axes")), types=CAST,
+       ignored=f"output_shape|{LORA}")  # fmt: skip
+def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
+    shape, bias_axes, equation = call.layer.weights[0].shape, call.config.get("bias_axes"), call.config["equation"]
     einsum = einsum_of(str(equation), x.rank, len(shape))
     check(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
     lengths = dict(zip(einsum.second, shape))
@@ -170,77 +179,77 @@ def _einsum_dense(site: Site, x: Value) -> Value:
     made = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight, "bias": bias}
-    out = site.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
-    return activated(site, out)
+    out = call.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
+    return activated(call, out)
 
 
-@layer("Dot", order=KERAS)
-def _dot(site: Site, x: Value, y: Value) -> Value:
-    axes = site.config["axes"]
+@layer("Dot", order=KERAS_ORDER)
+def _dot(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
+    axes = call.config["axes"]
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
-    axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(site.config.get("normalize", False))
+    axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(call.config.get("normalize", False))
     check({x.rank, y.rank} <= {2, 3} and 0 not in axes, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
-    epsilon = (1e-12 if site.version == 2 else 1e-14) if normalize else None  # of the square of a length
-    return site.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
+    epsilon = (1e-12 if call.version == 2 else 1e-14) if normalize else None  # of the square of a length
+    return call.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
 
-@operator("matmul", order=KERAS, names={"b": "y", "x2": "y"})
-def _matmul(site: Site, x: Value, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Value:
+@operator("matmul", order=KERAS_ORDER, names={"b": "y", "x2": "y"})
+def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
     """Multiply matrices for each entry of the batch, and of axes after it; by one constant matrix for all."""
-    if not isinstance(y, Value):
+    if not isinstance(y, Tensor):
         matrix = np.asarray(y, "float32")
         fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
-        check(fits, "a constant must be a matrix of a row for each element", shape=matrix.shape)
+        check(fits, "a constant must be a matrix of a converter for each element", shape=matrix.shape)
         weight = matrix if transpose_b else matrix.T
-        return site.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
+        return call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     check(x.rank == y.rank >= 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
     if x.rank == 3:
-        return site.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+        return call.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
     first, second = "ji" if transpose_a else "ij", "kj" if transpose_b else "jk"
-    return _einsum(site, x, y, subscripts=f"...{first},...{second}->...ik")
+    return _einsum(call, x, y, subscripts=f"...{first},...{second}->...ik")
 
 
-@operator("tensordot", order=KERAS, names={"b": "y", "x2": "y"})
-def _tensordot(site: Site, x: Value, y: Operand, axes: Any = 2) -> Value:
+@operator("tensordot", order=KERAS_ORDER, names={"b": "y", "x2": "y"})
+def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tensor:
     """Multiply by a constant array, with a sum over axes of both, none of which is the batch."""
     array = np.asarray(y, "float32")
-    check(not isinstance(y, Value) and array.ndim, "the second tensor must be a constant array")
+    check(not isinstance(y, Tensor) and array.ndim, "the second tensor must be a constant array")
     if isinstance(axes, int):
         axes = [list(range(x.rank - axes, x.rank)), list(range(axes))]
     first, second = ([axis % rank for axis in listed(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
     lengths = [x.shape[axis] for axis in first]
     fits = 0 not in first and lengths == [array.shape[axis] for axis in second]
-    check(fits, "axes must be static, alike, and not the batch", axes=axes, shapes=[x.shape, array.shape])
+    check(fits, "axes must be static, in_one_order, and not the batch", axes=axes, shapes=[x.shape, array.shape])
     free = [axis for axis in range(x.rank) if axis not in first]
     made = [axis for axis in range(array.ndim) if axis not in second]
-    x = to_order(site, x, [*free, *first]) if first else site.function(blocks.expand_dims, x, axes=(x.rank,))
+    x = to_order(call, x, [*free, *first]) if first else call.function(blocks.expand_dims, x, axes=(x.rank,))
     if len(first) != 1 and first:
-        x = site.function(blocks.reshape, x, to=(*(0 for _ in free), -1))
+        x = call.function(blocks.reshape, x, to=(*(0 for _ in free), -1))
     weight = array.transpose([*made, *second]).reshape(-1, math.prod(lengths))
-    out = site.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
+    out = call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     if len(made) == 1:
         return out
     lengths = [*x.shape[1 : len(free)], *(array.shape[axis] for axis in made)]
     check(None not in lengths, "axes that are not summed must be static", shape=x.shape)
-    return site.function(blocks.reshape, out, to=(0, *lengths))
+    return call.function(blocks.reshape, out, to=(0, *lengths))
 
 
-@operator("einsum", order=KERAS)
-def _einsum(site: Site, *operands: Operand, subscripts: str = "") -> Value:
+@operator("einsum", order=KERAS_ORDER)
+def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tensor:
     """Compute a sum of two tensors, as a product of matrices for each entry of the axes that both and the output have;
     of one, in another order of axes."""
-    arrays = leaves(list(operands), Value)
-    is_stored = arrays or site.version == 3
+    arrays = leaves(list(operands), Tensor)
+    is_stored = arrays or call.version == 3
     check(is_stored, "tf.einsum must be another layer (Dot, EinsumDense, tf.matmul): Keras 2 stores no tensors of it")
     few = len(arrays) == len(operands) <= 2
     check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
     if len(arrays) == 1:
-        return to_order(site, arrays[0], einsum_order(subscripts, arrays[0].rank))
+        return to_order(call, arrays[0], einsum_order(subscripts, arrays[0].rank))
     x, y = arrays
     einsum = einsum_of(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
     fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
-    check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
-    return site.function(einsum_product, x, y, einsum=einsum, lengths=lengths)
+    check(fits, "axes must be that of the batch, then static and in_one_order", shapes=[x.shape, y.shape])
+    return call.function(einsum_product, x, y, einsum=einsum, lengths=lengths)

@@ -9,9 +9,9 @@ import numpy as np
 
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
-from mxsame.export_keras.draft import Value
-from mxsame.export_keras.rows.axes import along_axes, padded, reduced
-from mxsame.export_keras.rows.elements import affine
+from mxsame.export_keras.emitters.axes import along_axes, padded, reduced
+from mxsame.export_keras.emitters.elementwise import affine
+from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_attribute, kernels_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.port import parameters
@@ -56,8 +56,8 @@ def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
     return (None, *(window.outputs(window.size) for window in windows), channels)
 
 
-@writes("Convolution", unread=IN_WINDOWS)
-def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
+@writes("Convolution", ignored=IN_WINDOWS)
+def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
     """Strides of a dilated convolution are steps after it, as no layer of Keras has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     x, rank, channels, groups = w.last(x), len(windows), len(weight.array), node.attr("num_group")
@@ -87,8 +87,8 @@ def _convolution(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output]
     return along_axes(w, out, "AveragePooling", [1, 1, *steps], part="step")
 
 
-@writes("Deconvolution", unread=IN_WINDOWS)
-def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
+@writes("Deconvolution", ignored=IN_WINDOWS)
+def _transposed(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
     """Groups are layers of their own, side by side."""
     windows, groups, x = windows_at(w, node), node.attr("num_group"), w.last(x)
     weights = {"kernel": w.weight(node.inputs[1]), **({} if bias is None else {"bias": w.weight(bias)})}
@@ -102,7 +102,9 @@ def _transposed(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] 
     return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups") if groups > 1 else outs[0]
 
 
-def _one_transposed(w: Writer, windows: Windows, x: Value, weights: Dict[str, Weighted], part: str) -> Value:
+def _one_transposed(
+    w: Writer, windows: Windows, x: KerasTensor, weights: Dict[str, Weighted], part: str
+) -> KerasTensor:
     """Cropped by Keras's padding if that can; else whole, and cropped after it."""
     kernel_size, strides, dilations = kernels_of(windows)
     check(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
@@ -129,8 +131,8 @@ def _one_transposed(w: Writer, windows: Windows, x: Value, weights: Dict[str, We
 # ---- pooling operators -----------------------------------------------------------------------------------------------
 
 
-@writes("Pooling", unread=IN_WINDOWS)
-def _pooling(w: Writer, node: Node, x: Value) -> Value:
+@writes("Pooling", ignored=IN_WINDOWS)
+def _pooling(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     """Powers are squares, then their sum's root."""
     kind, power = one_of("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
     if kind != "lp" or power == 1:
@@ -139,7 +141,7 @@ def _pooling(w: Writer, node: Node, x: Value) -> Value:
     return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, *[w.last(x)] * 2, part="square")))
 
 
-def _pooled(w: Writer, node: Node, kind: str, x: Value) -> Value:
+def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     windows = windows_at(w, node)
     if not windows:
         return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
@@ -173,13 +175,13 @@ def _before(node: Node) -> Node:
 # ---- other sizes -----------------------------------------------------------------------------------------------------
 
 
-@writes("UpSampling", unread="multi_input_mode")
-def _up_sampling(w: Writer, node: Node, x: Value, *more: Any) -> Value:
+@writes("UpSampling", ignored="multi_input_mode")
+def _up_sampling(w: Writer, node: Node, x: KerasTensor, *more: Any) -> KerasTensor:
     return along_axes(w, w.last(x), "UpSampling", [1, 1, *[nearest_scale(node)] * (x.rank - 2)])
 
 
-@writes("_contrib_BilinearResize2D", unread="mode|height|width|scale_.*")
-def _bilinear_resize(w: Writer, node: Node, x: Value, *_: Any) -> Value:
+@writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
+def _bilinear_resize(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Resize by products with matrices, which any rule for the corners has, by layers that are not trained. They are
     what MXNet makes of columns with a single 1."""
     x, target = w.last(x), [n.traced for n in w.shape(Output(node))[2:]]

@@ -1,4 +1,4 @@
-"""A layer where it is called: what a row sees."""
+"""A call of a layer, as its converter sees it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.port import blocks
 from mxsame.port.description import Config, Layer, LayerCall, NotReplaceable
-from mxsame.port.parameters import Placed, fill
+from mxsame.port.parameters import LoadedWeight, fill
 from mxsame.port.steps import Steps
-from mxsame.port.values import Size, Value
+from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import check
 
 
 @dataclass
-class Known:
+class LayerState:
     """What is known of a layer once it was called: its block, if it has weights, and the arguments that it was made
     with, `kept` if that was for another network; the blocks for calls with other arguments, which have the same
-    parameters; the row of a block that has taken its place; what holds of all its calls; `training` of its first call;
-    the outputs of its calls, by their numbers; the blocks of all of its steps; and whether the user has it trained."""
+    parameters; the converter of a block that has taken its place; what holds of all its calls; `training` of its first
+    call; the outputs of its calls, by their numbers; the blocks of all of its steps; and whether the user has it
+    trained."""
 
     layer: Layer
     block: Any = None
@@ -29,7 +30,7 @@ class Known:
     is_users: bool = False
     arguments: Any = None
     kept: bool = False
-    row: Any = None
+    converter: Any = None
     in_all_calls: Dict[str, Any] = field(default_factory=dict)
     training: Optional[bool] = None
     calls: Dict[int, List[Any]] = field(default_factory=dict)
@@ -37,13 +38,13 @@ class Known:
     trainable: Optional[bool] = None
 
     @property
-    def outputs(self) -> Sequence[Value]:
+    def outputs(self) -> Sequence[Tensor]:
         """The outputs of the first call, if they are tensors."""
         outputs = self.calls.get(0, [])
-        return outputs if outputs and isinstance(outputs[0], Value) else []
+        return outputs if outputs and isinstance(outputs[0], Tensor) else []
 
     @property
-    def output(self) -> Optional[Value]:
+    def output(self) -> Optional[Tensor]:
         """The first output of the first call."""
         return self.outputs[0] if self.outputs else None
 
@@ -52,10 +53,10 @@ class Known:
         """The parameters that are the layer's weights, those of a block of the user's in the block's order."""
         if self.is_users:
             return list(self.block.collect_params().values())
-        placed = [stored for stored in self.layer.weights if isinstance(stored, Placed)]
+        placed = [stored for stored in self.layer.weights if isinstance(stored, LoadedWeight)]
         return [stored.parameter for stored in placed if stored.parameter is not None]
 
-    def again(self) -> Known:
+    def again(self) -> LayerState:
         """Returns what remains of it for a network that is built anew around its block."""
         kept: Dict[str, Any] = {"variants": dict(self.variants), "in_all_calls": dict(self.in_all_calls)}
         return replace(self, kept=True, calls={}, blocks={}, **kept)
@@ -66,23 +67,23 @@ class Known:
 
 
 @dataclass
-class Site:
+class CallContext:
     """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
     whether it is the only call of the layer; `custom` are the user's functions, and `built` gives the outputs of a
-    model inside the layer, as `Builder.model`; `row` builds the layer. `refusals` are those in spite of which it has
-    outputs. `padded`, `cast`, `function` and `constant` are those of :class:`Steps`, by the layer's name."""
+    model inside the layer, as `Builder.model`; `converter` builds the layer. `refusals` are those in spite of which it
+    has outputs. `padded`, `cast`, `function` and `constant` are those of :class:`Steps`, by the layer's name."""
 
     steps: Steps
     layer: Layer
     path: Tuple[str, ...]
-    call: LayerCall
-    known: Known
+    layer_call: LayerCall
+    state: LayerState
     version: int
     training: Optional[bool]
     once: bool
     custom: Mapping[str, Any]
     built: Callable
-    row: Any = None
+    converter: Any = None
     refusals: List[Exception] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,7 +94,7 @@ class Site:
     @property
     def num_spatial_dims(self) -> int:
         """As many as the layer's class is named after; 0 of another."""
-        named = re.search("([123])D", self.row.name)
+        named = re.search("([123])D", self.converter.name)
         return int(named[1]) if named else 0
 
     # -- the configuration
@@ -122,20 +123,20 @@ class Site:
 
     # -- shapes of images, in Keras's order
 
-    def spatial(self, x: Value) -> range:
+    def spatial(self, x: Tensor) -> range:
         """Returns the spatial axes."""
         return range(2, x.rank) if self.is_channels_first else range(1, x.rank - 1)
 
-    def sizes(self, x: Value) -> Tuple[Size, ...]:
+    def sizes(self, x: Tensor) -> Tuple[Size, ...]:
         """Returns the lengths of the spatial axes."""
         return tuple(x.shape[axis] for axis in self.spatial(x))
 
-    def static_sizes(self, x: Value) -> Tuple[Any, ...]:
+    def static_sizes(self, x: Tensor) -> Tuple[Any, ...]:
         """Returns the lengths of the spatial axes, which must be static."""
         check(None not in self.sizes(x), "data must have a static size", shape=x.shape)
         return self.sizes(x)
 
-    def channels(self, x: Value) -> Size:
+    def channels(self, x: Tensor) -> Size:
         return x.shape[1] if self.is_channels_first else x.shape[-1]
 
     def per_axis(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
@@ -144,62 +145,62 @@ class Site:
 
     # -- tensors in an order of axes
 
-    def channels_first(self, x: Value) -> Value:
+    def channels_first(self, x: Tensor) -> Tensor:
         """Returns a value with channels first, for a layer that has a data format: those of Keras may be so already."""
         count = self.num_spatial_dims
         check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
 
-    def keras(self, x: Value) -> Value:
+    def keras(self, x: Tensor) -> Tensor:
         """Returns a value in Keras's order."""
         return self.steps.arranged(x, False)
 
-    def alike(self, inputs: Sequence[Value]) -> List[Value]:
+    def in_one_order(self, inputs: Sequence[Tensor]) -> List[Tensor]:
         """Returns values in one order, that of any one with channels first."""
         transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
         return [self.steps.arranged(x, transposed) for x in inputs]
 
-    def settled(self, x: Value) -> Value:
+    def in_first_order(self, x: Tensor) -> Tensor:
         """Returns a value in the order in which the layer was called at first: its weights have that."""
         x = self.padded(x)
-        return self.steps.arranged(x, self.known.at_first("order", x.transposed))
+        return self.steps.arranged(x, self.state.at_first("order", x.transposed))
 
     # -- steps
 
     def same_in_all_calls(self, **options: Any) -> None:
         """Refuse a call with other options than the first: the layer has one block, which is made for these."""
         for name, value in options.items():
-            is_same = self.known.at_first(name, value) == value
+            is_same = self.state.at_first(name, value) == value
             check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
-    def block(self, make: Callable, *inputs: Value, conversions: Any = None, shape: Any = None,
-              options: Any = None) -> List[Value]:  # fmt: skip
+    def block(self, make: Callable, *inputs: Tensor, conversions: Any = None, shape: Any = None,
+              options: Any = None) -> List[Tensor]:  # fmt: skip
         """Add a step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
         `conversions` maps weights to conversions, others are as they are. Calls with other `options` have blocks of
         their own with the same parameters, which `make(prefix=.., params=..)` makes."""
-        known, variant, arguments = self.known, repr(options), _arguments(make)
-        if known.block is None:
+        state, variant, arguments = self.state, repr(options), _arguments(make)
+        if state.block is None:
             block = self.steps.made(make, self.name)
             try:
                 fill(block, self.layer, conversions or {})
             except ValueError as error:
                 raise NotReplaceable(str(error)) from error
-            known.block = known.variants[variant] = block
-            known.arguments = arguments
-        elif known.kept and not known.outputs and arguments != known.arguments:
-            pairs = ((name, known.arguments.get(name), value) for name, value in arguments.items())
+            state.block = state.variants[variant] = block
+            state.arguments = arguments
+        elif state.kept and not state.outputs and arguments != state.arguments:
+            pairs = ((name, state.arguments.get(name), value) for name, value in arguments.items())
             name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
             raise NotReplaceable(f"its weights are for {name}={before}; received {name}={now}")
-        elif variant not in known.variants:
-            known.variants[variant] = make(prefix=self.steps.unique(self.name), params=known.block.collect_params())
-        return self.steps.emit(known.variants[variant], inputs, self.name, shape=shape)
+        elif variant not in state.variants:
+            state.variants[variant] = make(prefix=self.steps.unique(self.name), params=state.block.collect_params())
+        return self.steps.emit(state.variants[variant], inputs, self.name, shape=shape)
 
-    def weighted(self, function: Any, *inputs: Value, shapes: Mapping[str, Any], conversions: Any = None,
-                 **arguments: Any) -> Value:  # fmt: skip
+    def weighted(self, function: Any, *inputs: Tensor, shapes: Mapping[str, Any], conversions: Any = None,
+                 **arguments: Any) -> Tensor:  # fmt: skip
         """Returns the output of a step of a function, with parameters of these shapes: those that are weights of the
         layer. For data of another rank, or other arguments, there is another block, and all have the parameters of the
         first, reshaped."""
-        shapes = {role.parameter: shapes[role.parameter] for role in self.layer.roles or () if role.parameter}
+        shapes = {spec.parameter: shapes[spec.parameter] for spec in self.layer.weight_specs or () if spec.parameter}
         make = partial(blocks.Function, function, shapes=shapes, **arguments)
         return self.block(make, *inputs, conversions=conversions, options=(inputs[0].rank, arguments))[0]
 

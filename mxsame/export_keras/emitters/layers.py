@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxsame.export_keras.draft import Value
-from mxsame.export_keras.rows.axes import along_axes
+from mxsame.export_keras.emitters.axes import along_axes
+from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.shapes import Length
 from mxsame.exporting.walk import axis_of, recurrent_layers
@@ -18,7 +18,7 @@ from mxsame.validation import check
 
 
 @writes("FullyConnected")
-def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = None) -> Value:
+def _dense(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
     """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     shape = w.shape(node.inputs[0])
     if node.attr("flatten") and x.rank != 2:
@@ -35,10 +35,10 @@ def _dense(w: Writer, node: Node, x: Value, _: Any, bias: Optional[Output] = Non
 
 
 @writes("batch_dot")
-def _batch_dot(w: Writer, node: Node, x: Value, y: Any) -> Value:
+def _batch_dot(w: Writer, node: Node, x: KerasTensor, y: Any) -> KerasTensor:
     """Multiply the matrices of a batch."""
     axes = [2 - node.attr("transpose_a"), 1 + node.attr("transpose_b")]
-    fits = isinstance(y, Value) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
+    fits = isinstance(y, KerasTensor) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
     check(fits, "data must be matrices of a batch")
     config = {"axes": [x.axis(axes[0]), y.axis(axes[1])], "normalize": False}
     return w.layer("Dot", config, x, y, shape=w.lengths(Output(node), (0, 1, 2)), order=(0, 1, 2))
@@ -63,7 +63,7 @@ def _scaled(
 
 
 @writes("batch_norm")
-def _batch_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output, *moving: Output) -> Value:
+def _batch_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output, *moving: Output) -> KerasTensor:
     """Training moves the statistics, or leaves them if they are global."""
     fixed = node.attr("use_global_stats")
     config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
@@ -73,19 +73,19 @@ def _batch_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output, *m
 
 
 @writes("LayerNorm")
-def _layer_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) -> Value:
+def _layer_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
     config, weights = _scaled(w, node, gamma, beta)
     return w.layer("LayerNormalization", {"axis": x.axis(axis_of(w, node)), **config}, x, weights=weights)
 
 
 @writes("GroupNorm", "InstanceNorm")
-def _group_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) -> Value:
+def _group_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
     """Keras has a scale for each channel, MXNet's GroupNorm one for each group."""
     (config, weights), channels = _scaled(w, node, gamma, beta), w.shape(node.inputs[0])[1].traced
     groups = int(node.attr("num_groups", channels))
     fits = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
     check(fits, "scales of groups must be frozen: Keras trains one for each channel")
-    weights = {role: scale._replace(array=scale.array.repeat(channels // groups)) for role, scale in weights.items()}
+    weights = {spec: scale._replace(array=scale.array.repeat(channels // groups)) for spec, scale in weights.items()}
     x = w.last(x)
     return w.layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
 
@@ -95,8 +95,8 @@ def _group_norm(w: Writer, node: Node, x: Value, gamma: Output, beta: Output) ->
 CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
 
 
-@writes("RNN", unread="state_outputs")
-def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Value]:
+@writes("RNN", ignored="state_outputs")
+def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> List[KerasTensor]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), in the file (N, layers*D, H)."""
     given = [w.arranged(state, (1, 0, 2)) for state in states if state is not None]
     check(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
@@ -110,7 +110,7 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
     config.update({"reset_after": True} if class_name == "GRU" else {})
     config.update({"use_bias": False} if NO_BIAS in node.attrs else {})
     vector, count = w.weight(node.inputs[1]), node.attr("num_layers")
-    ends: List[List[Value]] = [[] for _ in states]
+    ends: List[List[KerasTensor]] = [[] for _ in states]
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):
         part = f"l{number}" if count > 1 else ""
         if number and rate:
@@ -135,14 +135,14 @@ def _recurrent(w: Writer, node: Node, x: Value, _: Any, *states: Any) -> List[Va
     return [x, *(_joined(w, parts, whole_state) for parts in ends if returns)]
 
 
-def _start(w: Writer, state: Value, index: int, count: int) -> Value:
+def _start(w: Writer, state: KerasTensor, index: int, count: int) -> KerasTensor:
     """The state (N, H) of one layer and direction."""
     crop = [(index, count - 1 - index), (0, 0), (0, 0)]
     part = along_axes(w, state, "Cropping", crop, part="state")
     return w.in_shape(part, (None, state.shape[2]), (1, 2), part="start")
 
 
-def _joined(w: Writer, states: List[Value], shape: Tuple[Any, ...]) -> Value:
+def _joined(w: Writer, states: List[KerasTensor], shape: Tuple[Any, ...]) -> KerasTensor:
     """Concatenate the states of all layers and directions."""
     return w.layer("Concatenate", {"axis": 1}, *states, shape=shape, part="ends") if len(states) > 1 else states[0]
 

@@ -17,7 +17,7 @@ from mxsame.scope import NOTE
 KEPT_ZERO = -0.0
 
 
-@writes("Reshape", "reshape_like", unread=SHOWN)
+@writes("Reshape", "reshape_like", ignored=SHOWN)
 def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
     """Reshape to the shape that MXNet infers, whatever its codes are; with several dynamic lengths, to those of another
     array in place of some of its own."""
@@ -82,7 +82,7 @@ def repeat(w: Writer, node: Node, x: str) -> str:
     return w.resized(x, scales=scales)
 
 
-@writes("broadcast_axis", "broadcast_to", "broadcast_like", unread=SHOWN)
+@writes("broadcast_axis", "broadcast_to", "broadcast_like", ignored=SHOWN)
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     """Expand to the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
     array."""
@@ -159,7 +159,7 @@ def gather_nd(w: Writer, node: Node, x: str, index: str) -> str:
     return w.add("GatherND", x, w.cast(w.transposed(index, [*range(1, ndim), 0]), np.int64))
 
 
-@writes("one_hot", unread="dtype")
+@writes("one_hot", ignored="dtype")
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
     index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
@@ -168,7 +168,7 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
     return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))
 
 
-@writes("topk", "sort", "argsort", unread="dtype")
+@writes("topk", "sort", "argsort", ignored="dtype")
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
     all. MXNet chooses freely among equal elements, ONNX takes the first."""
@@ -204,7 +204,7 @@ def argument(w: Writer, node: Node, x: str) -> str:
     return w.number(node, positions) if ndim_of(w, node) == 1 and not keepdims else positions
 
 
-@writes("_np_cumsum", unread="dtype")
+@writes("_np_cumsum", ignored="dtype")
 def cumulative_sum(w: Writer, node: Node, x: str) -> str:
     dtype = w.dtype(Output(node))
     if dtype != w.dtype(node.inputs[0]):

@@ -1,4 +1,5 @@
-"""Rows of attention layers, and these as functions of sequences (N, T, D), for :class:`mxsame.port.blocks.Function`.
+"""Converters of attention layers, and these as functions of sequences (N, T, D), for
+:class:`mxsame.port.blocks.Function`.
 
 The functions are called with the query, key and value, then with the masks whose names are in `masks`, in the order
 "query" (N, T), "value" (N, S), "key" (N, S), "attention" (N, T, S). A mask has ones, and zeros where nothing is
@@ -14,10 +15,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port.blocks import MASKED, Function, kept, masked, reshape
-from mxsame.port.description import Weight, listed
+from mxsame.port.converters._shared import merged_axes, rate, to_order, unmerged_axes
+from mxsame.port.description import WeightSpec, listed
 from mxsame.port.parameters import SAME, SCALAR, Conversion
-from mxsame.port.rows._shared import merged_axes, rate, to_order, unmerged_axes
-from mxsame.port.table import KERAS, TAKES, Site, Value, layer
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer
 from mxsame.port.types import CAST
 from mxsame.validation import check, check_divisible, integer
 
@@ -124,16 +125,16 @@ def multi_head_attention(
     return [output, weights] if return_attention_scores else output
 
 
-# -- rows
+# -- converters
 
 
-def _projections(config: Dict[str, Any]) -> List[Weight]:
+def _projections(config: Dict[str, Any]) -> List[WeightSpec]:
     """Returns the weights of all projections. Files of Keras 3 keep the underscore of private attributes: all of
     GroupQueryAttention, and the gate."""
     names = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"]
     private = names if "num_query_heads" in config else ["gate"]
     return [
-        Weight(
+        WeightSpec(
             f"{name}_{kind}",
             f"{name}_{parameter}",
             option,
@@ -145,7 +146,7 @@ def _projections(config: Dict[str, Any]) -> List[Weight]:
     ]
 
 
-def _sequences(*inputs: Value) -> None:
+def _sequences(*inputs: Tensor) -> None:
     fits, shapes = all(x.rank == 3 and x.shape[2] for x in inputs), [x.shape for x in inputs]
     check(fits, "inputs must be sequences (N, T, D) of a static D", shapes=shapes)
     masks = [x.mask.shape for x in inputs if x.mask is not None]
@@ -161,42 +162,42 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
 
 
-@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS, weights=_projections, masks=TAKES, types=CAST,
-       unread="dropout|(query|key|value)_shape")  # fmt: skip
+@layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,
+       types=CAST, ignored="dropout|(query|key|value)_shape")  # fmt: skip
 def _multi_head(
-    site: Site, query: Value, value: Value, key: Optional[Value] = None, attention_mask: Optional[Value] = None,
-    return_attention_scores: bool = False, use_causal_mask: bool = False, query_mask: Optional[Value] = None,
-    value_mask: Optional[Value] = None, key_mask: Optional[Value] = None,
-) -> List[Value]:  # fmt: skip
+    call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
+    attention_mask: Optional[Tensor] = None, return_attention_scores: bool = False, use_causal_mask: bool = False,
+    query_mask: Optional[Tensor] = None, value_mask: Optional[Tensor] = None, key_mask: Optional[Tensor] = None,
+) -> List[Tensor]:  # fmt: skip
     """Build the attention of several heads. Keras 3 may be given the masks of the inputs as arguments; its
     MultiHeadAttention takes that of the query from the query, and takes all away from the inputs."""
     given = [query, value, *([] if key is None else [key])]
-    if site.version == 3 and site.layer.class_name == "MultiHeadAttention":
+    if call.version == 3 and call.layer.class_name == "MultiHeadAttention":
         query_mask = None
-        site.steps.unmasked.update(x.tensor for x in given)
+        call.steps.unmasked.update(x.tensor for x in given)
     pairs = zip((query, value, value if key is None else key), (query_mask, value_mask, key_mask))
-    inputs = [x if mask is None else x._replace(mask=site.cast(mask, "bool")) for x, mask in pairs]
+    inputs = [x if mask is None else x._replace(mask=call.cast(mask, "bool")) for x, mask in pairs]
     if key is None and key_mask is None:
         inputs[2] = inputs[1]
-    axes, options = site.config.get("attention_axes"), (bool(use_causal_mask), bool(return_attention_scores))
+    axes, options = call.config.get("attention_axes"), (bool(use_causal_mask), bool(return_attention_scores))
     axes = list(range(1, query.rank - 1)) if axes is None else listed(axes)
     fits = all(type(axis) is int and 0 < axis < query.rank - 1 for axis in axes)  # Keras counts others from other ends
     check(fits, f"attention_axes must be within 1 and {query.rank - 2}", attention_axes=axes)
     if query.rank <= 3:
-        out, *scores = _of_sequences(site, inputs, attention_mask, *options)
+        out, *scores = _of_sequences(call, inputs, attention_mask, *options)
         return [out._replace(mask=query.mask), *scores]
     is_plain = attention_mask is None and not any(x.mask for x in inputs) and not any(options)
     check(is_plain, "attention over axes of an image must be without masks, and without scores as an output")
-    return [_over_axes(site, sorted(axes), inputs)]
+    return [_over_axes(call, sorted(axes), inputs)]
 
 
-def _of_sequences(site: Site, inputs: Sequence[Value], attention_mask: Optional[Value], use_causal_mask: bool,
-                  return_attention_scores: bool) -> List[Value]:  # fmt: skip
-    config, (query, value, key) = site.config, inputs
+def _of_sequences(call: CallContext, inputs: Sequence[Tensor], attention_mask: Optional[Tensor], use_causal_mask: bool,
+                  return_attention_scores: bool) -> List[Tensor]:  # fmt: skip
+    config, (query, value, key) = call.config, inputs
     _sequences(query, key, value)
-    multi = site.layer.class_name == "MultiHeadAttention"
-    heads, key_dim = map(site.integer, ("num_heads", "key_dim") if multi else ("num_query_heads", "head_dim"))
-    key_heads = heads if multi else site.integer("num_key_value_heads")
+    multi = call.layer.class_name == "MultiHeadAttention"
+    heads, key_dim = map(call.integer, ("num_heads", "key_dim") if multi else ("num_query_heads", "head_dim"))
+    key_heads = heads if multi else call.integer("num_key_value_heads")
     units = config.get("output_shape") or query.shape[2]
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
     integer("output_shape", units, 1)
@@ -205,8 +206,8 @@ def _of_sequences(site: Site, inputs: Sequence[Value], attention_mask: Optional[
     masks = {name: x.mask for name, x in named.items() if x.mask is not None}
     if attention_mask is not None:
         check(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
-        is_bool = site.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
-        masks["attention"] = site.cast(attention_mask, "bool") if is_bool else attention_mask
+        is_bool = call.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
+        masks["attention"] = call.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
     columns = {**{name: x.shape[2] for name, x in named.items()}, "output": heads * value_dim, "gate": query.shape[2]}
@@ -219,19 +220,19 @@ def _of_sequences(site: Site, inputs: Sequence[Value], attention_mask: Optional[
         "return_attention_scores": bool(return_attention_scores),
     }
     conversions = {
-        role.name: _as_matrix(tuple(stored.shape), role.name == "output_kernel")
-        for role, stored in zip(site.layer.roles or (), site.layer.weights)
+        spec.name: _as_matrix(tuple(stored.shape), spec.name == "output_kernel")
+        for spec, stored in zip(call.layer.weight_specs or (), call.layer.weights)
     }
     left_out = SUBTRACTED
-    if site.version == 3:  # which takes its own softmax for scores and dropout
+    if call.version == 3:  # which takes its own softmax for scores and dropout
         left_out = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
     return _attended(
-        site, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
+        call, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
         heads=heads, key_heads=key_heads, units=rows, left_out=left_out,
     )  # fmt: skip
 
 
-def _over_axes(site: Site, axes: List[int], inputs: Sequence[Value]) -> Value:
+def _over_axes(call: CallContext, axes: List[int], inputs: Sequence[Tensor]) -> Tensor:
     """Attend along some axes of images: these become one, and the others entries of the batch."""
     query, shapes, rank = inputs[0], [x.shape for x in inputs], inputs[0].rank
     free = [axis for axis in range(1, rank - 1) if axis not in axes]
@@ -239,51 +240,51 @@ def _over_axes(site: Site, axes: List[int], inputs: Sequence[Value]) -> Value:
     fits = fits and len({tuple(shape[axis] for axis in free) for shape in shapes}) == 1
     check(fits, "inputs must have static lengths, and the same along the axes without attention", shapes=shapes)
     order = [0, *free, *axes, rank - 1]
-    moved = [to_order(site, x, order) for x in inputs]
+    moved = [to_order(call, x, order) for x in inputs]
     lengths = [math.prod(shape[axis] for axis in axes) for shape in shapes]
-    merged = [merged_axes(site, x, len(free)) for x in moved]
-    sequences = [site.function(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
-    (out,) = _of_sequences(site, sequences, None, False, False)
-    out = site.function(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
-    out = unmerged_axes(site, out, moved[0], len(free))
-    return to_order(site, out, [order.index(axis) for axis in range(rank)])
+    merged = [merged_axes(call, x, len(free)) for x in moved]
+    sequences = [call.function(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
+    (out,) = _of_sequences(call, sequences, None, False, False)
+    out = call.function(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
+    out = unmerged_axes(call, out, moved[0], len(free))
+    return to_order(call, out, [order.index(axis) for axis in range(rank)])
 
 
 def _attended(
-    site: Site, function: Any, inputs: List[Value], masks: Dict[str, Value], options: Dict[str, Any], shapes: Any,
-    conversions: Any, **arguments: Any,
-) -> List[Value]:  # fmt: skip
+    call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], options: Dict[str, Any],
+    shapes: Any, conversions: Any, **arguments: Any,
+) -> List[Tensor]:  # fmt: skip
     """Returns the outputs of a function of attention; the first has the mask of the query."""
-    part = 0.0 if site.training is False else rate(site, "dropout", 0.0)
-    dropout = {"p": part, "mode": "always" if site.training else "training"} if part else {}
+    part = 0.0 if call.training is False else rate(call, "dropout", 0.0)
+    dropout = {"p": part, "mode": "always" if call.training else "training"} if part else {}
     options.update(dropout=dropout, masks=list(masks))
     make = partial(Function, function, shapes=shapes, **arguments, **options)
-    outputs = site.block(make, *inputs, *masks.values(), conversions=conversions, options=options)
+    outputs = call.block(make, *inputs, *masks.values(), conversions=conversions, options=options)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
-def _attention_weights(config: Dict[str, Any]) -> List[Weight]:
+def _attention_weights(config: Dict[str, Any]) -> List[WeightSpec]:
     given = {"scale": config.get("use_scale"), "concat_score_weight": config.get("score_mode") == "concat"}
-    return [Weight(name, name) for name in given if given[name]]
+    return [WeightSpec(name, name) for name in given if given[name]]
 
 
-@layer("Attention", "AdditiveAttention", order=KERAS, weights=_attention_weights, masks=TAKES, types=CAST,
-       unread="dropout")  # fmt: skip
+@layer("Attention", "AdditiveAttention", order=KERAS_ORDER, weights=_attention_weights, masks=HANDLES_MASK, types=CAST,
+       ignored="dropout")  # fmt: skip
 def _attention(
-    site: Site, query: Value, value: Value, key: Optional[Value] = None, return_attention_scores: bool = False,
-    use_causal_mask: bool = False,
-) -> List[Value]:  # fmt: skip
-    config, additive = site.config, site.layer.class_name == "AdditiveAttention"
+    call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
+    return_attention_scores: bool = False, use_causal_mask: bool = False,
+) -> List[Tensor]:  # fmt: skip
+    config, additive = call.config, call.layer.class_name == "AdditiveAttention"
     mode = "additive" if additive else config.get("score_mode", "dot")
     check(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
     key = value if key is None else key
     _sequences(query, key, value)
-    shapes = {role.name: value.shape[-1:] if additive else (1,) for role in site.layer.roles or ()}
+    shapes = {spec.name: value.shape[-1:] if additive else (1,) for spec in call.layer.weight_specs or ()}
     masks = {name: x.mask for name, x in (("query", query), ("value", value)) if x.mask is not None}
-    if site.version == 3:
-        masks = {name: site.cast(mask, "bool") for name, mask in masks.items()}
+    if call.version == 3:
+        masks = {name: call.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
     options: Dict[str, Any] = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
     conversions = dict.fromkeys(shapes, SAME if additive else SCALAR)
-    arguments: Dict[str, Any] = {"score_mode": mode, "replaces": site.version == 3}
-    return _attended(site, attention, [query, key, value], masks, options, shapes, conversions, **arguments)
+    arguments: Dict[str, Any] = {"score_mode": mode, "replaces": call.version == 3}
+    return _attended(call, attention, [query, key, value], masks, options, shapes, conversions, **arguments)

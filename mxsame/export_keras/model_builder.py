@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame.exporting.shapes import Shape
 from mxsame.port.cutting import keras_order
-from mxsame.port.description import Layer, LayerCall, Model, Tensor
+from mxsame.port.description import Layer, LayerCall, Model, TensorId
 from mxsame.rewriting.graph import unused
 from mxsame.validation import check
 
@@ -17,13 +17,13 @@ Lengths = Tuple[Optional[int], ...]
 Order = Tuple[int, ...]
 
 
-class Value(NamedTuple):
+class KerasTensor(NamedTuple):
     """A tensor of the model: its shape, None for the batch, and the axes of MXNet's array that its axes are.
 
     `features` are the positions in MXNet's array of the elements of the last axis, if a flattening left them in another
     order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
 
-    tensor: Tensor
+    tensor: TensorId
     shape: Lengths
     order: Order
     features: Optional[np.ndarray] = None
@@ -80,18 +80,18 @@ def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]
     return groups
 
 
-class Made(NamedTuple):
+class KerasFile(NamedTuple):
     """A model to be written: the shapes of its tensors, the shapes of the net's inputs, and the axes of the net's
     inputs and outputs in the file's order."""
 
     model: Model
-    tensors: Mapping[Tensor, tuple]
+    tensors: Mapping[TensorId, tuple]
     shapes: Mapping[str, Shape]
     orders: Sequence[Order]
     output_orders: Sequence[Order]
 
 
-class Draft:
+class ModelBuilder:
     """The model, and the shapes of its tensors.
 
     Parameters
@@ -105,7 +105,7 @@ class Draft:
     def __init__(self, trained: Set[str], is_h5: bool) -> None:
         self.trained, self.is_h5 = trained, is_h5
         self.model = Model("network", [], [], [], version=2 if is_h5 else 3)
-        self.shapes: Dict[Tensor, Lengths] = {}
+        self.shapes: Dict[TensorId, Lengths] = {}
         self.layers: Dict[Any, Layer] = {}  # those that may be called again, by what they are
         self.owners: Dict[str, Any] = {}  # what trains a parameter
         self._names: Set[str] = set()
@@ -116,10 +116,10 @@ class Draft:
         self._names.add(name)
         return name
 
-    def input(self, name: str, shape: Lengths, dtype: str) -> Tensor:
+    def input(self, name: str, shape: Lengths, dtype: str) -> TensorId:
         """The tensor of a new input layer."""
         config = {"name": name, "dtype": dtype, "batch_shape": list(shape)}
-        layer = self.add(Layer("InputLayer", name, config, roles=[]))
+        layer = self.add(Layer("InputLayer", name, config, weight_specs=[]))
         self.model.inputs.append(self.call(layer, (), {}, shape))
         return self.model.inputs[-1]
 
@@ -127,10 +127,10 @@ class Draft:
         self.model.layers.append(layer)
         return layer
 
-    def renamed(self, values: Sequence[Value], layer: Layer, name: str) -> List[Value]:
+    def renamed(self, values: Sequence[KerasTensor], layer: Layer, name: str) -> List[KerasTensor]:
         """Values of a layer that nothing takes yet, which gets this name, or one like it."""
 
-        def new(tensor: Tensor) -> Tensor:
+        def new(tensor: TensorId) -> TensorId:
             return tensor._replace(layer=layer.name) if tensor.layer == before else tensor
 
         before = layer.name
@@ -139,14 +139,14 @@ class Draft:
         self.shapes = {new(tensor): shape for tensor, shape in self.shapes.items()}
         return [x._replace(tensor=new(x.tensor)) for x in values]
 
-    def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> Tensor:
+    def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> TensorId:
         """The output of one more call of a layer, of this shape."""
         layer.calls.append(LayerCall(args, dict(kwargs)))
-        tensor = Tensor(layer.name, len(layer.calls) - 1)
+        tensor = TensorId(layer.name, len(layer.calls) - 1)
         self.shapes[tensor] = shape
         return tensor
 
-    def finish(self, outputs: List[Tensor]) -> None:
+    def finish(self, outputs: List[TensorId]) -> None:
         """Bring the layers into the order that Keras gives them. Layers that no output needs are left out."""
         self.model.outputs = outputs
         layers = {layer.name: layer for layer in self.model.layers}

@@ -1,0 +1,31 @@
+"""How layers and operators are built, in one file for each family. A converter is a function that `@layer` or
+`@operator` of `mxsame.port.table` registers."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+from mxsame.port.description import Layer, WeightSpec
+from mxsame.port.table import LAYERS, OPERATORS, Converter, name_of
+
+# isort: off
+from mxsame.port.converters import attention, axes, elementwise, images, merging, noise, norms  # noqa: F401
+from mxsame.port.converters import categorical, linear_algebra, recurrent, windows, wrappers  # noqa: F401
+# isort: on
+
+
+def converter_of(layer: Layer) -> Optional[Converter]:
+    """Returns the converter of a layer or an operator, if it has one."""
+    return LAYERS.get(layer.class_name) if layer.operator is None else OPERATORS.get(name_of(layer.operator))
+
+
+def weight_specs_of(layer: Layer) -> Optional[List[WeightSpec]]:
+    """Returns a layer's weights in Keras's order; None for a class or a configuration that is in no converter, which
+    may have any."""
+    converter = converter_of(layer)
+    if converter is None:
+        return [] if layer.operator is not None or layer.class_name == "InputLayer" else None
+    try:
+        return converter.weights_of(layer.config)
+    except Exception:  # its converter names the reason
+        return None

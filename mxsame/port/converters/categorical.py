@@ -1,0 +1,72 @@
+"""Converters of layers of numbers that count or name something, and of masks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mxsame._mxnet import mx
+from mxsame.port import blocks
+from mxsame.port.converters._shared import LORA
+from mxsame.port.description import WeightSpec
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer, operator
+from mxsame.port.types import CAST, SETS_DTYPE, STORED, known
+from mxsame.validation import check, integer
+
+
+@layer("Embedding", order=KERAS_ORDER, weights=[WeightSpec("embeddings", "weight")], masks=HANDLES_MASK,
+       types=SETS_DTYPE, ignored=f"input_length|{LORA}")  # fmt: skip
+def _embedding(call: CallContext, x: Tensor) -> Tensor:
+    config = call.config
+    mask = call.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
+    (out,) = call.block(partial(mx.gluon.nn.Embedding, config["input_dim"], config["output_dim"]), x)
+    return out._replace(mask=mask)
+
+
+@layer("Masking", order=KERAS_ORDER, masks=HANDLES_MASK)
+def _masking(call: CallContext, x: Tensor) -> Tensor:
+    """Mask the steps whose elements all are the mask value."""
+    mask = call.function(blocks.any_not_equal, x, value=call.number("mask_value", 0.0))
+    return call.function(blocks.masked if call.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
+
+
+@layer("CategoryEncoding", order=KERAS_ORDER, types=CAST)
+def _category_encoding(call: CallContext, x: Tensor) -> Tensor:
+    return _encoded(call, x, call.config["num_tokens"], str(call.config.get("output_mode", "multi_hot")))
+
+
+@layer("Discretization", order=KERAS_ORDER, types=SETS_DTYPE, ignored="num_bins|epsilon|dtype")
+def _discretization(call: CallContext, x: Tensor) -> Tensor:
+    """Count how many boundaries are not above an element."""
+    boundaries = np.asarray(call.config.get("bin_boundaries") or (), dtype="float32")
+    is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
+    check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
+    x, arrays = call.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
+    out = call.cast(call.constant(blocks.counted_below, x, arrays), "int64" if call.version == 2 else "int32")
+    return _encoded(call, out, len(boundaries) + 1, str(call.config.get("output_mode", "int")))
+
+
+@operator("one_hot", order=KERAS_ORDER, types=SETS_DTYPE, names={"indices": "x", "depth": "num_classes"})
+def _one_hot(call: CallContext, x: Tensor, num_classes: int, axis: Any = -1, dtype: Any = None) -> Tensor:
+    """Put ones along a new last axis. MXNet takes the last 32 bits of an integer."""
+    check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
+    count = integer("num_classes", num_classes, 1)
+    x = call.function("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
+    out = call.function("one_hot", x, depth=count)
+    return call.cast(out._replace(dtype="float32"), known(dtype or "float32"))
+
+
+def _encoded(call: CallContext, x: Tensor, count: Any, mode: str) -> Tensor:
+    """Returns integers below `count` as they are, or as ones, by Keras's `output_mode`: several in one vector are those
+    along the first axis after the batch."""
+    if mode == "int":
+        return x
+    modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
+    fits = mode in modes and (x.rank <= 2 or call.version == 3)
+    check(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
+    if mode == "one_hot" and x.shape[-1] == 1:
+        x = call.function("squeeze", x, axis=-1)
+    ones = call.function("one_hot", x, depth=integer("num_tokens", count, 1))
+    return ones if mode == "one_hot" else call.function(modes[mode], ones, axis=1 if x.rank > 1 else 0)

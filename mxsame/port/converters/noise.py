@@ -1,0 +1,61 @@
+"""Converters of dropout, noise, and other layers that do nothing at inference."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from mxsame.port import blocks
+from mxsame.port.converters._shared import OF_CHANGES, random_layer, rate
+from mxsame.port.description import snake_case
+from mxsame.port.table import PASSES_MASK, PASSES_MASK_IN_KERAS, CallContext, Tensor, layer
+from mxsame.port.types import ANY_DTYPE, CAST, STORED_AS_FLOAT32
+from mxsame.validation import check
+
+
+def _dropped(call: CallContext, x: Tensor, part: float, axes: Sequence[int]) -> Tensor:
+    if not part or call.training is False:
+        return x
+    out = call.function("Dropout", x, p=part, axes=x.axes(axes), mode="always" if call.training else "training")
+    return out._replace(same_as=None if call.training else x.tensor)
+
+
+@layer("Dropout", masks=PASSES_MASK, types=STORED_AS_FLOAT32)
+def _dropout(call: CallContext, x: Tensor) -> Tensor:
+    noise = call.config.get("noise_shape") or ()
+    return _dropped(call, x, rate(call), [axis for axis, length in enumerate(noise) if length == 1])
+
+
+@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES_MASK, types=STORED_AS_FLOAT32,
+       ignored="noise_shape")  # fmt: skip
+def _spatial_dropout(call: CallContext, x: Tensor) -> Tensor:
+    return _dropped(call, x, rate(call), call.spatial(x))
+
+
+@layer("StochasticDepth", masks=PASSES_MASK)
+def _stochastic_depth(call: CallContext, x: Tensor) -> Tensor:
+    """Drop as `keras.applications.convnext` does: the whole branch of an image is dropped, or not."""
+    return _dropped(call, x, rate(call, "drop_path_rate"), range(1, x.rank))
+
+
+@layer("AlphaDropout", "GaussianDropout", "GaussianNoise", masks=PASSES_MASK)
+def _noise(call: CallContext, x: Tensor) -> Tensor:
+    name = snake_case(call.layer.class_name)
+    amount = call.number("stddev") if name == "gaussian_noise" else rate(call)
+    check(not call.training, "noise must not be called with training=True")
+    if not amount or call.training is False:
+        return x
+    return call.function(getattr(blocks, name), x, amount=amount)._replace(same_as=x.tensor)
+
+
+@layer("ActivityRegularization", masks=PASSES_MASK, ignored="l1|l2")
+@layer("Identity", masks=PASSES_MASK_IN_KERAS[3], types=ANY_DTYPE)
+def _identity(call: CallContext, x: Tensor) -> Tensor:
+    return x
+
+
+RANDOM = {
+    "masks": PASSES_MASK_IN_KERAS[2],
+    "ignored": OF_CHANGES,
+}  # Keras 2 gives back what it was given, with its mask
+layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, **RANDOM)(random_layer)
+layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", **RANDOM)(random_layer)
