@@ -13,7 +13,7 @@ from mxsame import nn, padding
 from mxsame._mxnet import mx
 from mxsame.demo import symmetric_pad
 from mxsame.graphs.hybridize import hybridize
-from mxsame.plan import Window, force, strategies_for
+from mxsame.plan import Window, strategies_for, use_strategy
 from mxsame.scope import Target, building
 
 PLANNER = "planner"
@@ -204,9 +204,11 @@ def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str,
     names: Dict[str, List[str]] = {}
     for strategy in (PLANNER, *strategies_for(KINDS[layer.kind][2])):
         net, forced = same(layer, static), None if strategy == PLANNER else strategy
-        made = force(forced)(call(net, data, train))  # at each call: hybridized nets have a graph for each strategy
+        made = use_strategy(forced)(
+            call(net, data, train)
+        )  # at each call: hybridized nets have a graph for each strategy
         try:
-            with force(forced):
+            with use_strategy(forced):
                 operators = _operators(net[0], layer, static, train)
             made()
         except ValueError:  # this strategy is not exact, or refused here

@@ -172,7 +172,7 @@ class Row:
 def row(strategy: str, size: int, static: bool, kernel_size: int = 3, stride: int = 2) -> Row:
     """One axis as a strategy runs it."""
     window = Window(size if static else None, kernel_size, stride)
-    with planning.force(strategy):
+    with planning.use_strategy(strategy):
         plan = planning.first_plan([window], "max" if strategy in ("full", "pick") else "conv")
     return Row(window, size, plan.axes[0], plan.convention == "full").check()
 

@@ -1,7 +1,8 @@
 """Which exact plan is chosen: the public names of `mxsame.plan.choice`."""
 
 from mxsame.plan.choice import PlannedOperator, candidates, estimate, fastest_plan
-from mxsame.plan.costs import COSTS, Costs, Workload
+from mxsame.plan.costs import Workload
+from mxsame.plan.cpu_costs import COSTS, Costs
 from mxsame.plan.gpu_costs import GPU_COSTS, GpuCosts
 
 choose, Decision = fastest_plan, PlannedOperator  # their names before, for scripts that measure older checkouts, too

@@ -25,6 +25,7 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/padding.py": "padding ways",
     "mxsame/plan/costs.py": "planner",
     "mxsame/plan/choice.py": "planner",
+    "mxsame/plan/cpu_costs.py": "planner",
     "mxsame/plan/gpu_costs.py": "planner benchmarks",
     "mxsame/plan/": "plan ops ways",
     "mxsame/ops/": "nn gpu_graphs ops ways",

@@ -82,7 +82,7 @@ def compare(way: str, op: str, forward, gradients, table) -> Comparison:
         if case.op != op or strategy not in (None, *STRATEGIES[op]):
             continue
         try:
-            with mxsame.plan.force(strategy):
+            with mxsame.plan.use_strategy(strategy):
                 pairs = list(compared(make, case, sizes(case), dtype, forward, gradients))
         except ValueError as error:
             if "must be one that is exact" in str(error):  # a forced strategy that is not possible here

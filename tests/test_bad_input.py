@@ -361,7 +361,7 @@ CONTRADICTIONS = [
 
 
 def forced(strategy, call):
-    with plan.force(strategy):
+    with plan.use_strategy(strategy):
         return call()
 
 

@@ -52,7 +52,7 @@ def test_large_plain_data_goes_in_blocks(name):
 
 def test_partial_averages_are_not_onednn_s():
     assert is_in_blocks("avg", (1, 8, 130, 130), 2, 2)
-    with mxsame.plan.force("full"):
+    with mxsame.plan.use_strategy("full"):
         assert not is_in_blocks("avg", LARGE, 2, 2)
         assert is_in_blocks("max", LARGE, 2, 2)
     assert "Convolution" not in running.operators(ops.lp_pool(mx.sym.var("data", shape=LARGE), 3, 2))
@@ -101,7 +101,7 @@ def test_channels_are_known_behind_a_layer_whose_padding_is_computed(strategy):
     conv, *others = nn.Conv2D(8, 3, strides=2, in_channels=3), nn.DepthwiseConv2D(3), nn.MaxPool2D(3, 2)
     for layer in (conv, *others):
         layer.initialize()
-    with mxsame.plan.force(strategy):
+    with mxsame.plan.use_strategy(strategy):
         out = conv(mx.sym.var("data"))
     before = running.operators(out)
     for layer in others:
@@ -152,7 +152,7 @@ def test_windows_that_are_picked_tell_sizes_apart(sizes):
     net.initialize()
     for size in sizes:
         x = mx.nd.random.normal(shape=(2, 3, *size))
-        with mxsame.plan.force("pick"):
+        with mxsame.plan.use_strategy("pick"):
             got = net(x).asnumpy()
         case = Case("avg_pool", size, (2, 2), (2, 2), in_channels=16)
         running.assert_equal(got, oracle.forward(case, {"data": net[0](x).asnumpy()}))

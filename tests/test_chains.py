@@ -88,7 +88,7 @@ def test_every_strategy_between_convolutions(strategy, rank):
             hybridize(net)
             for size in sizes:
                 try:
-                    with mxsame.plan.force(strategy):
+                    with mxsame.plan.use_strategy(strategy):
                         got = run(net, size, passes=2)
                 except ValueError as error:
                     assert "must be one that is exact for this layer" in str(error)

@@ -516,7 +516,7 @@ for name in (*test_deploy.SOFTMAX_OF, *test_deploy.COPIED):
 @pytest.mark.parametrize("strategy", ["slice", "kernel"])
 def test_convolution_batch_norm_and_activation_are_one_step_but_for_slices(strategy):
     shape = (2, 3, 12, 14)
-    with mxsame.plan.force(strategy):
+    with mxsame.plan.use_strategy(strategy):
         deployed = mxsame.deploy(trained(sequential(conv(8, 3, 2), conv(8, 3, 2)), shape), shape)
     sliced = ["slice"] * (strategy == "slice")
     assert running.operators(deployed.graph) == ["Convolution", *sliced, "Activation"] * 2
@@ -589,7 +589,7 @@ def test_a_prelu_stays_in_blocks(prelu):
 @pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
 def test_a_bias_after_a_transposed_convolution_is_a_step_with_the_activation():
     net = sequential(conv8(), mxsame.nn.Conv2DTranspose(8, 3, 2), nn.Activation("relu"), mxsame.nn.Conv2D(3, 3))
-    with mxsame.plan.force("slice"):
+    with mxsame.plan.use_strategy("slice"):
         found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
     assert found == ["_sg_mkldnn_conv", "Deconvolution", "slice", *["_sg_mkldnn_conv"] * 2, "slice_axis"]
 

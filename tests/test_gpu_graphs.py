@@ -21,7 +21,7 @@ from emulation import on_cpu
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.graphs import deploy, tracing
-from mxsame.plan import arrays, force
+from mxsame.plan import arrays, use_strategy
 from mxsame.port import activations, recurrent
 from mxsame.rewriting import constants, simplify
 from mxsame.rewriting.graph import Graph
@@ -60,7 +60,7 @@ def test_nhwc_runs_as_it_is(case):
     arrays, out, out_grad, gradients = running.expected(case)
     last = running.channels_last(arrays)
     # oneDNN, which computes here, has no Deconvolution with groups and a computed weight.
-    with force("slice" if case.op == "conv_transpose" and case.groups > 1 else None):
+    with use_strategy("slice" if case.op == "conv_transpose" and case.groups > 1 else None):
         symbol = built(case, last, layout="NHWC")
     if not (is_grouped(case) or is_stuffed(case) or pad_is_counted_beyond(case)):
         assert "transpose" not in running.operators(symbol)
@@ -86,7 +86,7 @@ def test_other_ranks_run_by_transposition(layout):
 
 def test_a_strategy_for_channels_first_is_not_taken_with_channels_last():
     data, weight = mx.sym.var("data", shape=(2, 8, 8, 3)), mx.sym.var("weight", shape=(4, 3, 3, 3))
-    with building(Target("inference", "gpu")), force("flip"):
+    with building(Target("inference", "gpu")), use_strategy("flip"):
         symbol = mxsame.ops.conv(data, weight, strides=2, layout="NHWC")
     assert not {"reverse", "transpose"} & set(running.operators(symbol))
 
@@ -97,7 +97,7 @@ def test_pads_with_channels_last_are_those_of_five_axes(case):
     arrays_of_case, out, out_grad, gradients = running.expected(case)
     last = running.channels_last(arrays_of_case)
     try:
-        with force("pad"):
+        with use_strategy("pad"):
             symbol = built(case, last, layout="NHWC")
     except ValueError as error:
         assert "exact" in str(error)

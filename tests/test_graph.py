@@ -322,7 +322,7 @@ def test_outputs_are_nested_as_the_net_nests_them(function):
 @pytest.mark.parametrize("kind", [mxsame.nn.MaxPool3D, mxsame.nn.AvgPool3D])
 def test_one_pool_for_data_of_many_channels(kind):
     """Three axes are made four by a reshape that has the channels in it."""
-    with mxsame.plan.force("gather"):
+    with mxsame.plan.use_strategy("gather"):
         assert_hybridized(sequential(kind(2, 3)), *([normal(2, channels, 7, 6, 5)] for channels in (2, 4, 3, 2)))
 
 
@@ -509,7 +509,7 @@ def test_the_first_graph_is_shared_unless_it_was_built_by_other_plans(strategy, 
     net = initialized(conv())
     sizes = (30, 33), (46, 49), (31, 34)
     want = [net(images(*size)).asnumpy() for size in sizes]
-    with mxsame.plan.force(strategy) if strategy else contextlib.nullcontext():
+    with mxsame.plan.use_strategy(strategy) if strategy else contextlib.nullcontext():
         net.hybridize()
         running.assert_equal(net(images(*sizes[0])), want[0])
     counts = []

@@ -349,7 +349,7 @@ def test_a_transposed_convolution_of_stride_3_takes_one_size_after_another(way):
     layers = mxsame.nn.Conv2D(16, 3, strides=3), mxsame.nn.Conv2DTranspose(16, (1, 2), strides=3, in_channels=16)
     net = initialized(sequential(*layers))
     data = [mx.nd.random.uniform(shape=(1, 3, *size)) for size in ((12, 12), (51, 48), (12, 12))]
-    with mxsame.plan.force("dilate"):
+    with mxsame.plan.use_strategy("dilate"):
         wanted = [net(array).asnumpy() for array in data]
     run = functools.partial(running.recorded, net, train_mode=False) if way == "saliency" else WAYS[way](net) or net
     for array, out in zip(data, wanted):

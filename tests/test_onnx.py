@@ -425,7 +425,7 @@ def test_files_of_mxsame_lose_their_slices(tmp_path, path):
     layers = mxsame.nn.Conv2D(8, 3, strides=2), gluon.Activation("relu"), mxsame.nn.Conv2D(8, 4)
     net = sequential(*layers, mxsame.nn.Conv2DTranspose(4, 3, strides=2))
     for strategy in ("slice", "pad"):
-        with mxsame.plan.force(strategy):
+        with mxsame.plan.use_strategy(strategy):
             loaded = running.from_files(net, tmp_path, SHAPE)
         check(loaded, path, random(*SHAPE))
         assert not MOVING & operators(path).keys(), strategy

@@ -126,7 +126,7 @@ def test_what_is_not_a_number_stays_in_its_windows(strategy, value):
         reached, clean = oracle.forward(linear, {**ones, "data": touched}) != 0, oracle.forward(case, arrays)
         arrays["data"][index] = value
         try:
-            with planning.force(strategy):
+            with planning.use_strategy(strategy):
                 out = operate(case, as_nd(arrays)).asnumpy()
         except ValueError as error:
             assert "must be one that is exact" in str(error)
@@ -241,7 +241,7 @@ def test_a_second_call_follows_what_is_forced(monkeypatch):
 
     def seen(strategy):
         called.clear()
-        with planning.force(strategy):
+        with planning.use_strategy(strategy):
             ops.conv(data, weight, strides=2)
         return called[:1]
 

@@ -74,7 +74,7 @@ def test_data_in_blocks_stays_there():
     assert kernels(ops.max_pool(normed, 3, 2)) == PAIRS
     with building(Target("deployment")):  # a batch norm is folded
         assert kernels(ops.max_pool(normed, 3, 2)) == LONE
-    with mxsame.plan.force("concat"):  # which gives plain data
+    with mxsame.plan.use_strategy("concat"):  # which gives plain data
         assert kernels(ops.max_pool(relu, 2, 2)) == ["(1, 2)"]
 
 

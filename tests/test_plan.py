@@ -16,7 +16,7 @@ from cases import Case
 
 from mxsame import plan as planning
 from mxsame.padding import keeps_extra_output
-from mxsame.plan import OPERATORS, POOLS, Window, first_plan, force, simulation, strategies_for
+from mxsame.plan import OPERATORS, POOLS, Window, first_plan, simulation, strategies_for, use_strategy
 from mxsame.plan.axis_plan import AddedElements, SelectorKernel
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
@@ -72,7 +72,7 @@ def test_every_strategy_on_the_whole_grid(operator, sizes):
             assert first_plan([window], operator), f"no graph for {window}"
             for strategy in strategies_for(operator):
                 try:
-                    with force(strategy):
+                    with use_strategy(strategy):
                         plan = first_plan([window], operator)
                 except ValueError as error:
                     assert "must be one that is exact for this layer (" in str(error)
@@ -161,18 +161,18 @@ def test_transposed_convolutions_on_the_whole_grid():
     assert tuple(served[strategy] for strategy in strategies_for("transposed")) == TRANSPOSED
 
 
-# ---- force -----------------------------------------------------------------------------------------------------------
+# ---- use_strategy ----------------------------------------------------------------------------------------------------
 
 
-def test_force_is_for_a_block_and_a_thread():
-    with force("concat"):
-        with pytest.raises(ZeroDivisionError), force("slice"):
-            assert planning.forced() == "slice"
+def test_a_strategy_is_used_within_a_block_and_a_thread():
+    with use_strategy("concat"):
+        with pytest.raises(ZeroDivisionError), use_strategy("slice"):
+            assert planning.current_strategy() == "slice"
             raise ZeroDivisionError
-        assert planning.forced() == "concat"
+        assert planning.current_strategy() == "concat"
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            assert pool.submit(planning.forced).result() is None
-    assert planning.forced() is None
+            assert pool.submit(planning.current_strategy).result() is None
+    assert planning.current_strategy() is None
 
 
 def test_a_padding_has_one_form():
@@ -186,11 +186,11 @@ def test_a_padding_has_one_form():
     assert Window(8, 3, 2, 1, "Valid") == Window(8, 3, 2, 1, 0) != Window(8, 3, 2, 1, "Keras-MXNet")
 
 
-def test_force_leaves_alone_what_the_strategy_does_not_serve_or_what_needs_nothing():
+def test_a_strategy_in_use_leaves_alone_what_it_does_not_serve_and_what_needs_nothing():
     for strategy, operator in (("dilate", "conv"), ("kernel", "max"), ("shift", "avg"), ("flip", "max")):
         plain = first_plan([Window(8, 3, 2)], operator)
-        with force(strategy) as built:
+        with use_strategy(strategy) as planned:
             assert first_plan([Window(8, 3, 2)], operator) == plain
             assert first_plan([Window(9, 3, 2)], "conv").axes == (planning.AxisPlan(3, pad=1),)
         first = next(iter(planning.exact_plans([Window(8, 3, 2)], operator)))
-        assert built == [(operator, first), ("conv", "native")]
+        assert planned == [(operator, first), ("conv", "native")]

@@ -269,7 +269,7 @@ def random_net(stream):
 def by_strategy(net, shape, strategy):
     """Deployed; as the planner chooses, where a strategy is not exact for all layers."""
     try:
-        with mxsame.plan.force(strategy):
+        with mxsame.plan.use_strategy(strategy):
             return mxsame.deploy(net, shape)
     except ValueError as error:
         assert "must be one that is exact" in str(error)

@@ -151,7 +151,7 @@ def check(
         turned, layout = running.channels_last, {"layout": CHANNELS_LAST[case.rank]}
     make, sizes = WAYS[way]
     sizes = sizes(case)
-    with mxsame.plan.force(strategy):
+    with mxsame.plan.use_strategy(strategy):
         run = make(case, turned(cases.arrays(case)), dtype, **layout)
         for size in (*sizes, *sizes[:1]):
             arrays, out, out_grad, gradients = expected(case, size)

@@ -20,7 +20,7 @@ from mxsame import _gluon, tensors, threads, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.errors import ShapeCheck, explain_errors, explain_symbols, reason
 from mxsame.graphs.nesting import flatten as flatten, regroup as regroup
-from mxsame.plan import forced
+from mxsame.plan import current_strategy
 from mxsame.plan.choice import PlannedOperator
 from mxsame.rewriting import prepare
 from mxsame.rewriting.graph import Graph, Node, operators
@@ -364,7 +364,7 @@ def call_facts(args: tuple) -> Any:
             return None
         facts += type(array), array.shape, array.dtype
     recording, training = mx.autograd.is_recording(), mx.autograd.is_training()
-    modes = recording, training, mx.util.is_np_array(), forced(), operands.amp_type()
+    modes = recording, training, mx.util.is_np_array(), current_strategy(), operands.amp_type()
     return (*modes, args[0].ctx, *facts) if args else None
 
 
@@ -374,7 +374,7 @@ class Call(NamedTuple):
     structure: Any  # the arguments, with True for each array
     leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array
     target: Target
-    strategy: Optional[str]  # of `mxsame.plan.force`
+    strategy: Optional[str]  # of `mxsame.plan.use_strategy`
     amp: Optional[str]  # the type of `mxnet.contrib.amp`
     skips_states: Optional[bool]  # of a recurrent layer of Gluon's, which returns states if it is given some
 
@@ -384,7 +384,7 @@ class Call(NamedTuple):
         leaves = tuple((type(array), array.shape, array.dtype) for array in arrays)
         structure = regroup(args, itertools.repeat(True))
         skips_states = getattr(net, "skip_states", None)
-        return cls(structure, leaves, target_of(arrays[0]), forced(), operands.amp_type(), skips_states)
+        return cls(structure, leaves, target_of(arrays[0]), current_strategy(), operands.amp_type(), skips_states)
 
     @property
     def shapes(self) -> tuple[tuple, ...]:

@@ -11,7 +11,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked, traces
 from mxsame.nn._gluon_arguments import GluonArguments
-from mxsame.ops._call import run
+from mxsame.ops._call import apply
 from mxsame.plan.windows import lengths
 from mxsame.scope import Scope, deferred_in_trace, scope
 from mxsame.tensors import operands
@@ -55,7 +55,7 @@ class Layer(Checked, HybridBlock):
 
     def _operator_output(self, x: Any, **parameters: Any) -> Any:
         """Returns the operator's output, before the activation."""
-        return run(self._call, data=x, **parameters)
+        return apply(self._call, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
         """Returns the channels that the data must have, None until they are known."""
@@ -192,7 +192,7 @@ class ConvolutionLayer(Layer):
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
 
     def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
-        return run(self._call, data=x, **weights, bias=bias)
+        return apply(self._call, data=x, **weights, bias=bias)
 
     def _add_parameters(self, **initializers: Any) -> None:
         """Adds parameters of these names; unknown lengths are 0 until the first input."""

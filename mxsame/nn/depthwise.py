@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.nn._layer import ConvolutionLayer
-from mxsame.ops._call import run
+from mxsame.ops._call import apply
 from mxsame.ops._conv import DepthwiseSpec, pointwise_spec
 from mxsame.types import Activation, ConvPadding, Ints, Layout
 
@@ -26,7 +26,7 @@ class _Depthwise(ConvolutionLayer):
         call = self._call
         if isinstance(x, mx.sym.Symbol):
             call = call._replace(in_channels=self._known_in_channels())
-        return run(call, data=x, **weights, bias=bias)
+        return apply(call, data=x, **weights, bias=bias)
 
     def _repr_arguments(self) -> dict:
         return {"depth_multiplier": self._call.depth_multiplier}
@@ -152,7 +152,7 @@ class _SeparableConv(_Depthwise):
 
     def _operator_output(self, x: Any, bias: Any = None, *, pointwise_weight: Any = None, **weights: Any) -> Any:
         hidden = super()._operator_output(x, **weights)
-        return run(self._pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
+        return apply(self._pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
     def _weights(self, in_channels: int) -> dict:
         depth_channels = in_channels * self._call.depth_multiplier

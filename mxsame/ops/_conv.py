@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import Operator, choose_plan, run
+from mxsame.ops._call import apply, choose_plan, noted, recipe_of
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import Plan, arrays
-from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.steps import StepContext
+from mxsame.plan.costs import Workload
+from mxsame.plan.recipe import Recipe
 from mxsame.plan.windows import Windows, windows_of
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import Shape
@@ -76,7 +76,7 @@ def conv(
     [1.0, 5.0, 4.0]
     """
     spec = ConvSpec(kernel_size, strides, padding, dilation, layout, input_size, channels, groups)
-    return run(spec, data=data, weight=weight, bias=bias)
+    return apply(spec, data=data, weight=weight, bias=bias)
 
 
 @validation.check_arguments
@@ -128,7 +128,7 @@ def depthwise_conv(
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
     spec = DepthwiseSpec(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
-    return run(spec, data=data, weight=weight, bias=bias)
+    return apply(spec, data=data, weight=weight, bias=bias)
 
 
 @validation.check_arguments
@@ -180,8 +180,8 @@ def separable_conv(
     """
     window = kernel_size, strides, padding, dilation, layout, input_size
     depthwise = DepthwiseSpec(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
-    hidden = run(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
-    return run(pointwise_spec(depthwise, channels), data=hidden, pointwise_weight=pointwise_weight, bias=bias)
+    hidden = apply(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
+    return apply(pointwise_spec(depthwise, channels), data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
 
 def pointwise_spec(depthwise: ConvSpec, channels: Any) -> ConvSpec:
@@ -213,14 +213,13 @@ class ConvSpec(NamedTuple):
         return windows_of(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def lower(self, inputs: Inputs) -> Convolution:
-        """Returns MXNet's Convolution for a checked spec and its inputs."""
+        """Returns the recipe of MXNet's Convolution for a checked spec and its inputs."""
         spec, in_channels = self.completed(inputs)
         windows = spec.windows(inputs.size)
-        work = inputs.work(windows, "conv", in_channels, channels=spec.channels, groups=spec.groups)
         if spec.groups > 1:  # cuDNN does not promise them with channels last
             inputs = inputs._replace(native_layout=False)
-        context = StepContext(windows, work, inputs.spatial_axis)
-        return Convolution.of(inputs, context, choose_plan(inputs, context))
+        work = inputs.work(windows, "conv", in_channels, channels=spec.channels, groups=spec.groups)
+        return Convolution.of(inputs, windows, work, choose_plan(inputs, windows, work))
 
     def completed(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
@@ -252,37 +251,35 @@ class DepthwiseSpec(ConvSpec):
 
 
 @dataclass(frozen=True)
-class Convolution(Operator):
+class Convolution(Recipe):
     """MXNet's Convolution, or for a transposed convolution its Deconvolution, perhaps of a copy of the weight."""
 
     copies_weight: bool = False
 
     @classmethod
-    def of(cls, inputs: Inputs, context: StepContext, plan: Plan, copies_weight: bool = False) -> Convolution:
-        """Returns the operator for a plan."""
-        work, dilation = context.work, tuple(window.dilation for window in context.windows)
+    def of(
+        cls, inputs: Inputs, windows: Windows, work: Workload, plan: Plan, copies_weight: bool = False
+    ) -> Convolution:
+        """Returns the recipe of a plan."""
+        dilation = tuple(window.dilation for window in windows)
         more: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
         more["no_bias"], name = inputs.arrays[-1] is None, "Convolution"
         if work.operator == "transposed" and not plan.dilates:
             name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
-        operator: Convolution = cls.by_plan(name, inputs, context, plan, more, copies_weight=copies_weight)
-        return operator
+        return recipe_of(cls, name, inputs, windows, work, plan, more, copies_weight=copies_weight)
 
     def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
-        ndim = len(self.plan.axes) + SPATIAL
+        ndim = self.axes.stop
         if self.transposes:
             data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
-        with self.attributes():
-            weight, ready = self.kernel(F, weight, data), self.before(F, data)
+        with noted(self):
+            weight, ready = self.weight(F, weight, data), self.before(F, data)
             weights = (weight,) if bias is None else (weight, bias)
-            out = self.after(F, getattr(F, self.name)(ready, *weights, **self.arguments), data)
+            out = self.after(F, getattr(F, self.mxnet_operator)(ready, *weights, **self.attributes), data)
         return tensors.channels_last(F, out, ndim) if self.transposes else out
 
-    def kernel(self, F: Any, weight: Any, data: Any) -> Any:
+    def weight(self, F: Any, weight: Any, data: Any) -> Any:
         """Returns the weight that MXNet's operator is given."""
         if self.plan.dilates:
-            return arrays.flip_weight(F, weight, self.context.work.groups, len(self.plan.axes))
-        weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
-        for step in self.plan.steps:
-            weight = step.weight(F, self.context, weight, data)
-        return weight
+            return arrays.flip_weight(F, weight, self.work.groups, self.rank)
+        return super().weight(F, arrays.copy_weight(F, weight) if self.copies_weight else weight, data)

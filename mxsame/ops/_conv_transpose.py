@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.onednn_blocks import SMALLEST
-from mxsame.ops._call import IN_A_FORMAT, choose_plan, run
+from mxsame.ops._call import IN_A_FORMAT, apply, choose_plan
 from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
-from mxsame.plan.steps import StepContext
 from mxsame.plan.windows import Windows, transposed_windows_of
 from mxsame.scope import Target
 from mxsame.tensors import operands
@@ -84,7 +84,7 @@ def conv_transpose(
     """
     window = kernel_size, strides, padding, output_padding, dilation, layout
     spec = TransposedSpec(*window, channels, groups, _is_computed(weight))
-    return run(spec, data=data, weight=weight, bias=bias)
+    return apply(spec, data=data, weight=weight, bias=bias)
 
 
 class TransposedSpec(NamedTuple):
@@ -110,19 +110,18 @@ class TransposedSpec(NamedTuple):
         return transposed_windows_of(size, *rule)
 
     def lower(self, inputs: Inputs) -> Convolution:
-        """Returns MXNet's Deconvolution for a checked spec and its inputs, or its Convolution of dilated data."""
+        """Returns the recipe of MXNet's Deconvolution, or of its Convolution of dilated data, for a checked spec."""
         spec, in_channels = self.completed(inputs)
         windows = spec.windows(inputs.size)
         work = inputs.work(windows, "transposed", in_channels, channels=spec.channels, groups=spec.groups)
         reorders = _reorders_weight(windows, inputs.target)
         refused = _refused(inputs, windows, work, reorders, spec.is_computed)
         if spec.groups > 1 or "slice" in refused:
-            inputs = inputs._replace(native_layout=False)
-        context = StepContext(windows, work, inputs.spatial_axis)
+            inputs, work = inputs._replace(native_layout=False), replace(work, channels_last=False)
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
-        plan = choose_plan(inputs, context, refused, ("dilate",) if dilates else IN_A_FORMAT)
-        return Convolution.of(inputs, context, plan, copies_weight=reorders)
+        plan = choose_plan(inputs, windows, work, refused, ("dilate",) if dilates else IN_A_FORMAT)
+        return Convolution.of(inputs, windows, work, plan, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""

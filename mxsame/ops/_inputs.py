@@ -33,7 +33,7 @@ class Spec(Iterable[Any], Protocol):
         """Returns the spec with its arguments in canonical form, for this number of axes."""
 
     def lower(self, inputs: Inputs) -> Callable[..., Any]:
-        """Returns MXNet's operator for a checked spec and its inputs."""
+        """Returns the recipe of MXNet's operator for a checked spec and its inputs."""
 
 
 class Inputs(NamedTuple):
@@ -77,8 +77,9 @@ class Inputs(NamedTuple):
     @classmethod
     def classic(cls, **named: Any) -> Inputs:
         """Returns arrays of one kind, type and device in classic form. A bias, which may be None, is the last."""
-        (data_name, data), *_ = named.items()
-        for name, array in named.items():
+        (data_name, data), *others = named.items()
+        operands.check(data_name, data)
+        for name, array in others:
             if array is not None or name != "bias":
                 operands.check(name, array)
                 operands.check_together(name, array, data_name, data)
@@ -158,7 +159,8 @@ class Inputs(NamedTuple):
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
-        more.update(plain=tensors.is_input(self.data), purpose=self.target.planning_purpose, device=self.target.where)
+        target, plain = self.target, tensors.is_input(self.data)
+        more.update(plain=plain, purpose=target.planning_purpose, device=target.where, channels_last=self.keeps_layout)
         return Workload(operator, self.shape[0], in_channels, **more)
 
     def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
@@ -169,16 +171,16 @@ class Inputs(NamedTuple):
         channels last, the second axis is the last.
         """
         operands.check_convolvable("data", self.data)
-        name, (first, second) = self.names[1], axes
-        meaning = f"({first}, *kernel_size, {second})" if self.channels_last else f"({first}, {second}, *kernel_size)"
+        name, (first, second), last = self.names[1], axes, self.channels_last
+        meaning = f"({first}, *kernel_size, {second})" if last else f"({first}, {second}, *kernel_size)"
         given = self.shapes[1] or (None,) * len(self.shape)
-        shape = tensors.shape_channels_first(given) if self.channels_last else given
+        shape = tensors.shape_channels_first(given) if last else given
         for axis, (length, actual) in enumerate(zip(kernel_size or (), shape[2:])):
             validation.check_equal(f"kernel_size[{axis}]", length, f"the length of {name}", actual)
         size = kernel_size or shape[2:]
         rule = f"kernel_size must be given if the shape of {name} is unknown"
         validation.check(None not in size, rule, kernel_size=None)
-        expected = (axes[first], *size, axes[second]) if self.channels_last else (*axes.values(), *size)
+        expected = (axes[first], *size, axes[second]) if last else (*axes.values(), *size)
         validation.check_shape(name, given, expected, meaning)
         return size, shape[0], shape[1]
 
@@ -187,21 +189,20 @@ def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
     """Returns the inputs of a spec, from its arrays by name. Raises `ValueError` unless all that shows the number of
     spatial axes agrees, and the data has the size that the spec gives."""
     inputs, fields = Inputs.classic(**named), spec._asdict()
-    layout = None if spec.layout is None else validation.rank_of_layout(spec.layout)
+    given = None if spec.layout is None else validation.rank_of_layout(spec.layout)
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
-    rank = inputs.rank({"len(layout) - 2": layout, **sizes})
-    inputs = inputs._replace(layout=validation.layout(spec.layout, rank))
-    shape = tuple(inputs.shapes[0] or (None,) * (rank + 2))
-    if inputs.channels_last:
-        native = tensors.runs_channels_last(rank, inputs.target.device)
-        inputs, shape = inputs._replace(native_layout=native), tensors.shape_channels_first(shape)
-    inputs = inputs._replace(shape=shape)
-    if fields.get("input_size") is None:
-        return inputs
-    size = validation.per_axis("input_size", fields["input_size"], rank, 1, LARGEST)
-    for axis, (length, actual) in enumerate(zip(size, inputs.size)):
-        validation.check_equal(f"input_size[{axis}]", length, "the data's length", actual)
-    return inputs._replace(shape=shape[:2] + size, fixes_size=None in inputs.size)
+    rank = inputs.rank({"len(layout) - 2": given, **sizes})
+    layout, shape, native = validation.layout(spec.layout, rank), inputs.shapes[0] or (None,) * (rank + 2), False
+    if validation.has_channels_last(layout):
+        native, shape = tensors.runs_channels_last(rank, inputs.target.device), tensors.shape_channels_first(shape)
+    input_size, size = fields.get("input_size"), shape[SPATIAL:]
+    if input_size is not None:
+        input_size = validation.per_axis("input_size", input_size, rank, 1, LARGEST)
+        for axis, (length, actual) in enumerate(zip(input_size, size)):
+            validation.check_equal(f"input_size[{axis}]", length, "the data's length", actual)
+        shape = shape[:SPATIAL] + input_size
+    fixes_size = input_size is not None and None in size
+    return inputs._replace(layout=layout, shape=shape, native_layout=native, fixes_size=fixes_size)
 
 
 Record = TypeVar("Record", bound=Any)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import Operator, choose_plan, run
+from mxsame.ops._call import apply, choose_plan, noted, recipe_of
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.steps import StepContext
+from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Window, Windows, make_pool_windows
 from mxsame.scope import scope
@@ -69,7 +69,7 @@ def max_pool(
     >>> mxsame.ops.max_pool(nd.array([[[-3, -1, -2]]]), 2).asnumpy().tolist()
     [[[-1.0, -2.0]]]
     """
-    return run(PoolSpec("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
+    return apply(PoolSpec("max", pool_size, strides, padding, layout, input_size, ceil_mode), data=data)
 
 
 @validation.check_arguments
@@ -109,7 +109,7 @@ def avg_pool(
     [[[1.5, 1.5]]]
     """
     window = pool_size, strides, padding, layout, input_size, ceil_mode
-    return run(PoolSpec("avg", *window, count_include_pad=count_include_pad), data=data)
+    return apply(PoolSpec("avg", *window, count_include_pad=count_include_pad), data=data)
 
 
 @validation.check_arguments
@@ -148,7 +148,7 @@ def lp_pool(
     >>> mxsame.ops.lp_pool(nd.array([[[3, 4, -5]]]), 2).asnumpy().tolist()
     [[[5.0, 5.0]]]
     """
-    return run(PoolSpec("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
+    return apply(PoolSpec("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
 class PoolSpec(NamedTuple):
@@ -187,7 +187,7 @@ class PoolSpec(NamedTuple):
         )
 
     def lower(self, inputs: Inputs) -> Pooling:
-        """Returns MXNet's Pooling for a checked spec and its inputs."""
+        """Returns the recipe of MXNet's Pooling for a checked spec and its inputs."""
         target, (windows, pads) = inputs.target, self.windows_and_pads(inputs.size)
         operator = self.pool_type if pads else self.operator  # an average does not count pads that are data
         if pads:  # by MXNet's pad operator, which has channels first
@@ -196,19 +196,18 @@ class PoolSpec(NamedTuple):
         # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
         doubles = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         work = inputs.work(windows, operator, **_layouts(inputs, operator, doubles))
-        context = StepContext(windows, work, inputs.spatial_axis, _fill(operator, windows))
-        plan = choose_plan(inputs, context, _refused(inputs, windows))
+        plan = choose_plan(inputs, windows, work, _refused(inputs, windows))
         more: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
         if operator == "lp":
             more["p_value"] = self.p_value
         if self.pool_type == "avg":
             more["count_include_pad"] = operator == AVG_WITH_PADDING
-        own = {"copies": target.has_gradients, "doubles": doubles}
-        pooling: Pooling = Pooling.by_plan("Pooling", inputs, context, plan, more, pads=pads, **own)
-        if operator != "avg" or context.fill != "zero" or not plan.fills or pooling.windows_note:
+        fields = {"fill": _fill(operator, windows), "copies": target.has_gradients, "doubles": doubles}
+        pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, more, pads=pads, **fields)
+        if operator != "avg" or pooling.fill != "zero" or not plan.fills or pooling.windows_note:
             return pooling
-        thin, ones = replace(plan, pairs=False, blocks=False), context._replace(work=replace(work, in_channels=1))
-        divisor = Pooling.by_plan("Pooling", inputs, ones, thin, more, **own)
+        thin = replace(plan, pairs=False, blocks=False)
+        divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, more, **fields)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
 
@@ -255,7 +254,7 @@ def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class Pooling(Operator):
+class Pooling(Recipe):
     """MXNet's Pooling.
 
     Parameters
@@ -270,22 +269,22 @@ class Pooling(Operator):
         The same pooling of ones: the part of each window that is data, by which averages are divided.
     """
 
-    copies: bool
-    doubles: bool
+    copies: bool = False
+    doubles: bool = False
     pads: Tuple[validation.Pair, ...] = ()
     divisor: Optional[Pooling] = None
 
     def __call__(self, F: Any, data: Any) -> Any:
-        ndim = len(self.plan.axes) + SPATIAL
+        ndim = self.axes.stop
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
         data = arrays.pad(F, data, self.pads)
-        with self.attributes():
+        with noted(self):
             out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
             if self.doubles:
                 out = F.cast(out, dtype="float32")
             if self.divisor is not None:
-                thin = arrays.take_first(F, data, (0, 1 if self.context.spatial_axis == SPATIAL else ndim - 1))
+                thin = arrays.take_first(F, data, (0, 1 if self.spatial_axis == SPATIAL else ndim - 1))
                 ones = F.BlockGrad(F.ones_like(thin))  # for one batch entry and one channel
                 out = F.broadcast_div(out, self.divisor(F, ones))
         return tensors.channels_last(F, out, ndim) if self.transposes else out
@@ -295,8 +294,8 @@ class Pooling(Operator):
         if plan.pairs:
             ready = arrays.pair_channels(F, ready, self.copies)
         if plan.blocks:
-            ready = arrays.copy_to_blocks(F, ready, (self.context.work.in_channels or 0) // (1 + plan.pairs))
-        out = F.Pooling(ready, **self.arguments)
+            ready = arrays.copy_to_blocks(F, ready, (self.work.in_channels or 0) // (1 + plan.pairs))
+        out = F.Pooling(ready, **self.attributes)
         if plan.pairs:
             out = arrays.unpair_channels(F, out, copies=plan.blocks)
         return self.after(F, out, data)

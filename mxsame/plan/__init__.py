@@ -6,9 +6,12 @@ exact ones. `mxsame.planner` chooses among them.
 """
 
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.exact import exact_plans, first_plan, force, forced, strategies_for
-from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, Plan, Strategy
+from mxsame.plan.exact import current_strategy, exact_plans, first_plan, strategies_for, use_strategy
+from mxsame.plan.recipe import Plan
+from mxsame.plan.strategies import OPERATORS, POOLS, STRATEGIES, Strategy
 from mxsame.plan.windows import TransposedWindow, Window, make_transposed_windows, make_windows
+
+force = use_strategy  # its name before, for scripts that measure older checkouts, too
 
 __all__ = [
     "OPERATORS",
@@ -19,11 +22,11 @@ __all__ = [
     "Strategy",
     "TransposedWindow",
     "Window",
+    "current_strategy",
     "exact_plans",
     "first_plan",
-    "force",
-    "forced",
     "make_transposed_windows",
     "make_windows",
     "strategies_for",
+    "use_strategy",
 ]

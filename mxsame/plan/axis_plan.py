@@ -1,4 +1,8 @@
-"""The steps by which MXNet runs a window along one axis, as numbers. What runs them is in `mxsame.plan.steps`."""
+"""The steps by which MXNet runs a window along one axis, as numbers. What runs them is in `mxsame.plan.recipe`.
+
+They are numbers, one axis at a time, since a strategy drafts them and :mod:`mxsame.plan.simulation` proves them so; the
+steps that run serve all axes at once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,13 @@ from mxsame.plan.windows import AnyWindow
 
 class SelectorKernel(NamedTuple):
     """A kernel of zeros and a single one, which moves an array along an axis. The one is at reach - low, and low is at
-    least `least`. `zeros` zeros are added to both ends of the array first."""
+    least `least`. `zeros` zeros are added to both ends of the array first.
+
+    For windows of 3 with stride 2, SAME's low is 0 for even sizes, 1 for odd ones. To shift data, SelectorKernel(0, 2,
+    2) becomes [0, 0, 1] for an even size and [0, 1, 0] for an odd one: it leaves the data after as many zeros as low,
+    and windows that start at its first element are those of SAME. To pick outputs, SelectorKernel(0, 2, 1) with stride
+    2 takes those at 1, 3, .. for an even size, and at 0, 2, .. for an odd one, of outputs that were padded by 1.
+    """
 
     least: int
     reach: int
@@ -47,14 +57,14 @@ class AxisPlan:
     concat
         (low, high) elements concatenated to the data.
     lengthen
-        Elements are concatenated to the data, before it as many as follow from the size.
+        Elements are concatenated to the data, before it as many as follow from its size.
     pad_operator
         (low, high) elements added by MXNet's pad operator.
     gather
         The padded data is gathered from the data, with pads computed in the graph.
     shift
         The data is shifted within its padding, so that low is `least` for every size; `reach` is the pad that the last
-        window of any size needs.
+        window of any size needs. See :class:`SelectorKernel`, as for `pick`.
     pick
         The operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are picked.
     dilate
@@ -92,6 +102,10 @@ class AxisPlan:
     def strides(self, window: AnyWindow) -> int:
         """Returns the operator's own stride."""
         return 1 if self.dilate or self.pick else window.stride
+
+    def computed_outputs(self, size: int, outputs: int) -> int:
+        """Returns how many outputs the operator computes for data of this size, before any are cropped or picked."""
+        return size if self.pick else outputs + self.crop[0] + self.static_end
 
     @property
     def static_end(self) -> int:

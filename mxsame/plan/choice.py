@@ -1,28 +1,7 @@
 """Chooses one of the exact plans: the one that is estimated to be the fastest.
 
-On the CPU the estimate is a sum of counts, each multiplied by a constant of :class:`Costs`, in nanoseconds: elements
-that a step copies; kernel elements that get zeros or are flipped; the operator's multiplications, including those for
-zeros and for cropped outputs; elements that it reads or writes; and operators that the plan adds. oneDNN's own padding
-costs nothing. The constants were fitted to 150 layers drawn at random, each measured with every exact plan, by itself
-and between two 1x1 convolutions, with one thread and with two. Plans are only ranked, so only ratios of constants
-matter. `python -m benchmarks costs` measures most of them anywhere.
-
-The estimate includes four properties of MXNet:
-
-* Blocks. Between convolutions, oneDNN keeps data in blocks of 8 or 16 channels. Operators other than convolutions,
-  pooling and elementwise ones undo the blocks, and the next convolution makes them again. So copies are cheap at the
-  network's input and expensive between layers.
-* Purpose. In training, gradients are copied too. In a deployed net, whatever depends only on parameters is free. A
-  graph for every size serves both: it gets the plan with the smallest product of both estimates.
-* Slow code. These have constants of their own: convolutions of fewer than 8 channels; depthwise convolutions along one
-  or three axes; averages with partial windows; gradients of convolutions padded by more than half their kernel; and
-  gradients of depthwise convolutions longer than 3 along the last axis.
-* Pooling of data that is not in blocks, such as a network's input. oneDNN is fast only with AVX-512, and if 16 channels
-  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Else, and for the strategy `pick`,
-  a depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
-  multiples of 8 (two axes) or 16 (one axis).
-
-On a GPU the estimate is another sum, of other counts and constants: :mod:`mxsame.plan.gpu_costs`.
+The estimates are in :mod:`mxsame.plan.cpu_costs` and :mod:`mxsame.plan.gpu_costs`. A graph for every size serves
+inference and training: it gets the plan with the smallest product of both estimates.
 """
 
 from __future__ import annotations
@@ -32,17 +11,17 @@ import math
 from dataclasses import replace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame import onednn_blocks, processor, validation
-from mxsame.plan import gpu_costs
+from mxsame import onednn_blocks, validation
+from mxsame.plan import cpu_costs, gpu_costs
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import CostInputs, Workload
-from mxsame.plan.exact import checked_allowed, first_of, forced, plans_of
-from mxsame.plan.strategies import POOLS, STRATEGIES, Plan
-from mxsame.plan.windows import AnyWindow, TransposedWindow, Window, Windows, check_static, checked_windows
+from mxsame.plan.exact import checked_allowed, current_strategy, first_of, no_exact_plan, plans_of
+from mxsame.plan.recipe import Plan
+from mxsame.plan.strategies import POOLS, STRATEGIES
+from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
 WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
-BYTES_OF_BLOCK = onednn_blocks.LARGEST * 4  # of one element of the largest blocks
 
 
 class PlannedOperator(NamedTuple):
@@ -121,11 +100,10 @@ def fastest_plan(
 
 def chosen(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True) -> Plan:
     """Returns what `fastest_plan` returns, for checked arguments."""
-    if forced() is not None or not plans_of(windows, work.operator, allowed):
+    if current_strategy() is not None:
         plan = choose_layout(first_of(windows, work.operator, allowed), windows, work)
     else:
-        is_for_both = is_for_both and any(window.size is None for window in windows)
-        plan = _estimated_fastest(windows, work, allowed, is_for_both)
+        plan = _estimated_fastest(windows, work, allowed, is_for_both and None in [window.size for window in windows])
     return _pad_shallow_data(plan, windows, work)
 
 
@@ -154,11 +132,9 @@ def _candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> D
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
-        gathers = any(axis.gather for axis in plan.axes)
-        fits = work.device in STRATEGIES[name].competes_on and (
-            STRATEGIES[name].channels_last or not work.channels_last
-        )
-        return fits and not (is_static and (gathers or _makes_nan(plan, work)))
+        strategy = STRATEGIES[name]
+        fits = work.device in strategy.competes_on and (strategy.channels_last or not work.channels_last)
+        return fits and not (is_static and (True in [axis.gather for axis in plan.axes] or _makes_nan(plan, work)))
 
     competing = [name for name, plan in plans.items() if competes(name, plan)]
     return {name: choose_layout(plans[name], windows, work) for name in competing or plans}
@@ -173,18 +149,22 @@ def _makes_nan(plan: Plan, work: Workload) -> bool:
 def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool) -> Plan:
     """Returns the candidate with the smallest estimate, or product of estimates for all that it is for."""
     plans = _candidates(windows, work, allowed)
+    if not plans:
+        raise no_exact_plan(windows, work.operator, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
     has_both_layouts = _may_have_both_layouts(windows, work)
     if has_both_layouts:
         works = [replace(each, channels_last=last) for each in works for last in (False, True)]
+    layers = [CostInputs(windows, each) for each in works]
 
     def cost(name: str) -> float:
         penalty = WORTH_NAN if _makes_nan(plans[name], work) else 1
         last = _measured_with_channels_last(name, plans) if has_both_layouts else name
-        runs = (plans[last if each.channels_last else name] for each in works)
-        return math.prod(_estimate(plan, windows, each) * penalty for plan, each in zip(runs, works))
+        return math.prod(
+            [_estimate(plans[last if each.work.channels_last else name], each) * penalty for each in layers]
+        )
 
     return plans[min(plans, key=cost)]
 
@@ -272,9 +252,9 @@ def _is_slow_in_plain_layout(plan: Plan, windows: Sequence[AnyWindow], operator:
     if any(axis.pick for axis in plan.axes):
         return True
     size = [window.size for window in windows if window.size is not None]
-    if len(size) < len(windows) or (operator == "avg" and _is_partial(plan, windows, size)):
+    if len(size) < len(windows) or (operator == "avg" and cpu_costs.is_partial(plan, windows, size)):
         return False
-    return _is_slow_when_plain(plan, windows, size)
+    return cpu_costs.is_slow_when_plain(plan, windows, size)
 
 
 # -- the estimate
@@ -298,103 +278,9 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     counts = {"plan.axes": len(plan.axes), "windows": len(windows)}
     validation.check(len({*counts.values()}) == 1, "plan must have one axis for each of the windows", **counts)
-    return _estimate(plan, windows, work)
+    return _estimate(plan, CostInputs(windows, work))
 
 
-def _estimate(plan: Plan, windows: Windows, work: Workload) -> float:
-    """Returns what `estimate` returns, for checked arguments."""
-    layer, steps = CostInputs(windows, work), plan.steps
-    if work.device == "gpu":
-        return gpu_costs.estimate(plan, layer)
-    nanoseconds = _operator_cost(plan, layer) + sum(step.cost(layer) for step in steps)
-    if layer.input_in_blocks and any(step.reorders for step in steps):
-        nanoseconds += layer.costs.reorder * layer.inputs
-    if layer.convolves and work.purpose != "deployment":
-        nanoseconds += sum(step.weight_cost(layer) for step in steps)
-    return nanoseconds + (sum(step.backward_cost(layer) for step in steps) if layer.training else 0)
-
-
-def _operator_cost(plan: Plan, layer: CostInputs) -> float:
-    """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
-    outputs = math.prod(map(_computed_outputs, plan.axes, layer.size, layer.outputs))
-    touched = math.prod(layer.size) * layer.in_channels + outputs * layer.channels
-    touch = layer.batch * touched * layer.costs.touch * (3 if layer.training else 1)
-    return touch + (_convolution(plan, layer) if layer.convolves else _pooling(plan, layer))
-
-
-def _pooling(plan: Plan, layer: CostInputs) -> float:
-    """Returns the cost of what a pooling operator reads, and of a copy in blocks."""
-    costs, elements, detour = layer.costs, layer.batch * layer.in_channels, 0.0
-    each = costs.pooling
-    if layer.work.operator == "avg" and _is_partial(plan, layer.windows, layer.size):
-        each = costs.pooling_slow
-    elif plan.blocks:
-        detour = 4 * elements * math.prod(layer.size) * costs.touch  # into blocks: two reads, two writes
-    elif layer.work.plain and _is_slow_when_plain(plan, layer.windows, layer.size):
-        each = costs.pooling_slow
-    return detour + elements * _all_reads(plan, layer) * each * (2 if layer.training else 1)
-
-
-def _convolution(plan: Plan, layer: CostInputs) -> float:
-    """Returns the cost of the multiplications of a convolution, and of those of its gradients in training."""
-    costs, share = layer.costs, max(layer.in_channels // layer.work.groups, 1)
-    long = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
-    each, backward = costs.dense, (4 if long else 2) * costs.dense  # backward: gradients of the data and the weight
-    if share == 1 and layer.work.groups > 1:
-        each = layer.depthwise
-        backward = costs.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0
-    products = layer.batch * layer.channels * share * _all_reads(plan, layer)
-    return products * (each + (backward if layer.training else 0))
-
-
-def _all_reads(plan: Plan, layer: CostInputs) -> int:
-    """Returns the elements that all windows read of one channel."""
-    return math.prod(map(_reads, plan.axes, layer.windows, layer.size, layer.outputs))
-
-
-# -- how often elements are read
-
-
-def _computed_outputs(axis: AxisPlan, size: int, outputs: int) -> int:
-    """Returns how many outputs MXNet's operator computes along an axis, before any are cropped or picked."""
-    return size if axis.pick else outputs + axis.crop[0] + axis.static_end
-
-
-def _reads(axis: AxisPlan, window: AnyWindow, size: int, outputs: int) -> int:
-    """Returns the elements that all windows along an axis read of the data and of what is added to it; the operator's
-    own padding takes none of oneDNN's time."""
-    if isinstance(window, TransposedWindow):
-        return axis.kernel_size * (max(outputs, 1) if axis.dilate else size)
-    count, kernel = _computed_outputs(axis, size, outputs), axis.kernel_size
-    if axis.pick:
-        return count * kernel
-    shifted = axis.shift.growth if axis.shift else 0
-    elements = size + sum(axis.concat) + sum(axis.pad_operator) + shifted
-    if axis.gather:
-        elements = outputs * window.stride + max(window.effective_kernel_size - window.stride, 0)
-    total = 0
-    for start in range(-axis.pad, kernel * window.dilation - axis.pad, window.dilation):  # where the first window reads
-        first, end = -(start // window.stride), -((start - elements) // window.stride)  # windows that read elements
-        total += max(min(end, count) - max(first, 0), 0)
-    return max(total, 1)
-
-
-# -- for what oneDNN has no fast code
-
-
-def _is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Returns whether a window goes beyond the operator's own padding, as the convention "full" allows. MXNet does not
-    leave such averages to oneDNN."""
-    if plan.convention != "full":
-        return False
-    axes = zip(plan.axes, windows, size)
-    return any((w.outputs(n) - 1) * w.stride + axis.kernel_size > n + 2 * axis.pad for axis, w, n in axes)
-
-
-def _is_slow_when_plain(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
-    """Returns whether oneDNN pools plain data slowly: always without AVX-512, else if a block of the data and of the
-    output does not fit into the cache."""
-    outputs = (_computed_outputs(axis, n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))
-    elements = math.prod(size) + math.prod(outputs)
-    block = (2 if len(size) == 1 else 1) * BYTES_OF_BLOCK * elements
-    return not processor.has("AVX512_CORE") or block > processor.POOLING_CACHE
+def _estimate(plan: Plan, layer: CostInputs) -> float:
+    """Returns the estimate for the device of a layer."""
+    return gpu_costs.estimate(plan, layer) if layer.work.device == "gpu" else cpu_costs.estimate(plan, layer)

@@ -1,25 +1,21 @@
-"""What costs are estimated from: constants that were measured on the CPU, in nanoseconds, and a typical layer.
-
-Plans are only ranked, so the ratios of the constants matter. The steps of a plan (`mxsame.plan.steps`) and MXNet's
-operator between them (`mxsame.plan.choice`) have their own costs, for the same `CostInputs`. Those of a GPU are in
-`mxsame.plan.gpu_costs`.
+"""What estimates of all devices are made from: the workload of an operator, and the numbers of a typical layer for what
+is not known. The estimates are in `mxsame.plan.cpu_costs` and `mxsame.plan.gpu_costs`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence
+from typing import Optional, Sequence
 
 from mxsame import validation
 from mxsame.onednn_blocks import SMALLEST
-from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.axis_plan import SelectorKernel
 from mxsame.plan.windows import AnyWindow
 
-MOVE_OPERATORS = 8  # operators that make a kernel with a single one
+SELECTOR_OPERATORS = 8  # operators that make a kernel with a single one
 LOW_OPERATORS = 12  # that compute SAME's low for an axis of dynamic shape
 AXIS_OPERATORS = 3  # in addition, for each axis
+GATHER_OPERATORS = 30  # that look up the data of an axis
 
 PURPOSES, DEVICES = ("inference", "training", "deployment"), ("cpu", "gpu")
 
@@ -27,36 +23,6 @@ TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
 QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Nanoseconds: per element that is copied, per multiplication and addition, per operator.
-
-    >>> COSTS.slice < COSTS.gather
-    True
-    """
-
-    concat: float = 0.2  #: concatenate a few elements to an axis
-    concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
-    concat_back: float = 0.6  #: its backward pass
-    back_line: float = 4.5  #: the same along a single axis
-    slice: float = 0.6  #: take a part, also of what a convolution has left in blocks
-    slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
-    flip: float = 1.1  #: reverse an axis
-    gather: float = 4.0  #: transpose, copy rows, transpose back
-    reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
-    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
-    dense: float = 0.024  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
-    depthwise: float = 0.05  #: per multiplication of a depthwise convolution
-    depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)
-    pooling: float = 0.04  #: per element of a pooling window
-    pooling_slow: float = 0.9  #: the same without oneDNN (partial windows of averages, plain data beyond the cache)
-    touch: float = 0.15  #: per element that an operator reads or writes
-    operator: float = 1.0e3  #: for each operator
-
-
-COSTS = Costs()
 
 
 @dataclass(frozen=True)
@@ -122,8 +88,6 @@ class CostInputs:
     """A layer for which the steps of a plan are estimated: its windows and workload, with typical numbers for what is
     unknown."""
 
-    costs = COSTS
-
     def __init__(self, windows: Sequence[AnyWindow], work: Workload):
         self.windows, self.work, self.rank = windows, work, len(windows)
         self.in_channels: int = work.in_channels or work.channels or TYPICAL_CHANNELS
@@ -140,20 +104,6 @@ class CostInputs:
         keeps_blocks = not self.training  # batch norm undoes them
         self.input_in_blocks: bool = keeps_blocks and self.in_channels >= SMALLEST and not work.plain
         self.output_in_blocks: bool = keeps_blocks and self.channels >= SMALLEST and self.convolves
-
-    @property
-    def depthwise(self) -> float:
-        """The cost of a multiplication of a depthwise convolution: oneDNN has fast code for two axes and a block of
-        channels."""
-        fast = self.rank == 2 and self.in_channels >= SMALLEST
-        return self.costs.depthwise if fast else self.costs.depthwise_slow
-
-    def moving(self, ones: Mapping[int, SelectorKernel], elements: int) -> float:
-        """Returns the cost of moving elements by a depthwise convolution whose kernel has a single one, by axis."""
-        products: int = math.prod(one.length for one in ones.values())
-        dynamic = sum(self.windows[axis - SPATIAL].size is None for axis in ones)
-        operators = MOVE_OPERATORS + LOW_OPERATORS * dynamic + AXIS_OPERATORS * len(ones)
-        return (products * self.depthwise + 2 * self.costs.touch) * elements + operators * self.costs.operator
 
 
 def _typical_size(rank: int, channels: int) -> int:

@@ -1,4 +1,4 @@
-"""The exact plans of an operator, and which of them is the first, or forced."""
+"""The exact plans of an operator, and which of them is the first, or that of the strategy in use."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
+from mxsame.plan.recipe import Plan
 from mxsame.plan.simulation import takes_too_short
-from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES, Plan
+from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, checked_windows, describe_windows
 
 
-class Built(NamedTuple):
-    """An operator that was planned within a :func:`force`, and the name of the strategy that it has."""
+class Planned(NamedTuple):
+    """An operator that was planned within a :func:`use_strategy`, and the name of the strategy that it has."""
 
     operator: str
     strategy: str
 
 
-class _Force(NamedTuple):
+class _InUse(NamedTuple):
     strategy: Optional[str] = None
-    built: Optional[List[Built]] = None
+    planned: Optional[List[Planned]] = None
 
 
-_FORCED: contextvars.ContextVar[_Force] = contextvars.ContextVar("mxsame_forced", default=_Force())  # noqa: B039
-
+_IN_USE: contextvars.ContextVar[_InUse] = contextvars.ContextVar("mxsame_strategy", default=_InUse())  # noqa: B039
 
 _SERVING = {
     operator: tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
@@ -137,7 +137,7 @@ def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
 
 @validation.check_arguments
 def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """Return the first of the exact plans, or the one of :func:`force`; `ValueError` if that is not exact.
+    """Return the first of the exact plans, or the one of :func:`use_strategy`; `ValueError` if that is not exact.
 
     >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
     >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
@@ -151,58 +151,61 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
 
 def first_of(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
     """Returns what `first_plan` returns, for checked arguments."""
-    strategy, built = _FORCED.get()
-    forces = strategy is not None and strategy in allowed
-    tried = tuple(name for name in allowed if name in ("native", strategy)) if forces else allowed
-    plans = plans_of(windows, operator, tried)
-    if plans:
-        name, plan = next(iter(plans.items()))
-        if built is not None:
-            built.append(Built(operator, name))
+    strategy, planned = _IN_USE.get()
+    tried = tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
+    for name, plan in plans_of(windows, operator, tried).items():
+        if planned is not None:
+            planned.append(Planned(operator, name))
         return plan
-    given = describe_windows(windows)
-    if not forces and any(window.size is None for window in windows):
+    raise no_exact_plan(windows, operator, allowed)
+
+
+def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> validation.InvalidValue:
+    """Returns the error of windows for which no strategy is exact, or not the one in use."""
+    strategy, given = current_strategy(), describe_windows(windows)
+    is_in_use = strategy in allowed
+    if not is_in_use and any(window.size is None for window in windows):
         rule = "an input of dynamic shape with this padding and stride has no exact graph"
-        raise validation.DynamicShapeError(f"{rule}; received {given}")
-    exact = ", ".join(plans_of(windows, operator, allowed if forces else strategies_for(operator))) or "none"
-    name, value = ("strategy", strategy) if forces else ("allowed", allowed)
-    rule = f"{name} must {'be one' if forces else 'have one'} that is exact for this layer ({exact})"
-    raise validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")
+        return validation.DynamicShapeError(f"{rule}; received {given}")
+    exact = ", ".join(plans_of(windows, operator, allowed if is_in_use else strategies_for(operator))) or "none"
+    name, value = ("strategy", strategy) if is_in_use else ("allowed", allowed)
+    rule = f"{name} must {'be one' if is_in_use else 'have one'} that is exact for this layer ({exact})"
+    return validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")
 
 
-def forced() -> Optional[str]:
-    """Return the strategy of :func:`force`, or None.
+def current_strategy() -> Optional[str]:
+    """Return the strategy of :func:`use_strategy`, or None.
 
-    >>> with force("concat"):
-    ...     forced()
+    >>> with use_strategy("concat"):
+    ...     current_strategy()
     'concat'
     """
-    return _FORCED.get().strategy
+    return _IN_USE.get().strategy
 
 
 @validation.check_arguments
 @contextlib.contextmanager
-def force(strategy: Optional[str]) -> Iterator[List[Built]]:
-    """Build graphs by this strategy within the `with` block, for tests and experiments; None ends a force.
+def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
+    """Build graphs by this strategy within the `with` block, for tests and experiments; None is the planner's choice.
 
     Operators that the strategy does not serve, and those that need nothing but MXNet's own padding, are not affected:
     the list that the block gets has the name of the strategy for each operator that is planned in it. What was built
-    under the same force before is not planned again.
+    within an earlier block of the same strategy is not planned again.
 
     Raises `ValueError` for a geometry for which the strategy is not exact.
 
-    >>> with force("slice") as built:
+    >>> with use_strategy("slice") as planned:
     ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
     ...     _ = first_plan([Window(225, 7, 2)], "conv")
     True
-    >>> built
-    [Built(operator='conv', strategy='slice'), Built(operator='conv', strategy='native')]
+    >>> planned
+    [Planned(operator='conv', strategy='slice'), Planned(operator='conv', strategy='native')]
     """
     known = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
     validation.check(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
-    built: List[Built] = []
-    token = _FORCED.set(_Force(strategy, None if strategy is None else built))
+    planned: List[Planned] = []
+    token = _IN_USE.set(_InUse(strategy, None if strategy is None else planned))
     try:
-        yield built
+        yield planned
     finally:
-        _FORCED.reset(token)
+        _IN_USE.reset(token)

@@ -34,10 +34,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Type
 
-from mxsame.plan import steps
+from mxsame.plan import recipe
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import AXIS_OPERATORS, LOW_OPERATORS, MOVE_OPERATORS, CostInputs
-from mxsame.plan.strategies import Plan
+from mxsame.plan.costs import AXIS_OPERATORS, GATHER_OPERATORS, LOW_OPERATORS, SELECTOR_OPERATORS, CostInputs
+from mxsame.plan.recipe import Plan, Step
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
 TILE = 16  # input channels that fill cuDNN's tiles of a convolution
@@ -128,11 +128,11 @@ def _crop(elements: float, layer: CostInputs) -> Counts:
     return {"operator": 1, name: elements, "picture": elements * is_picture}
 
 
-def _flip(step: steps.Flip, layer: CostInputs) -> Counts:
+def _flip(step: recipe.Flip, layer: CostInputs) -> Counts:
     return {"operator": 4, "crop": layer.inputs + layer.results}
 
 
-def _dilate(step: steps.Dilate, layer: CostInputs) -> Counts:
+def _dilate(step: recipe.Dilate, layer: CostInputs) -> Counts:
     """Each axis in turn gets zeros next to its elements, is concatenated with them, and cropped."""
     grown, copied = float(layer.inputs), 0.0
     for stride in step.values.values():
@@ -141,30 +141,30 @@ def _dilate(step: steps.Dilate, layer: CostInputs) -> Counts:
     return {"operator": DILATE_OPERATORS * len(step.axes), "concat": copied}
 
 
-def _concat(step: steps.Concat, layer: CostInputs) -> Counts:
+def _concat(step: recipe.Concat, layer: CostInputs) -> Counts:
     return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.inputs}
 
 
-def _lengthen(step: steps.Lengthen, layer: CostInputs) -> Counts:
+def _lengthen(step: recipe.Lengthen, layer: CostInputs) -> Counts:
     each = LOW_OPERATORS + AXIS_OPERATORS + LENGTHEN_OPERATORS
     return {"operator": each * len(step.axes), "concat": len(step.axes) * layer.inputs}
 
 
-def _pad(step: steps.Pad, layer: CostInputs) -> Counts:
+def _pad(step: recipe.Pad, layer: CostInputs) -> Counts:
     """Data of one axis gets another for a while, by copies, and so does an input with channels last; that of other data
     with channels last copies nothing."""
     copies = 3 if layer.rank == 1 else 1 + bool(layer.work.channels_last and layer.work.plain)
     return {"operator": copies, "pad": copies * layer.inputs}
 
 
-def _gather(step: steps.Gather, layer: CostInputs) -> Counts:
-    return {"operator": steps.GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.inputs}
+def _gather(step: recipe.Gather, layer: CostInputs) -> Counts:
+    return {"operator": GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.inputs}
 
 
 def _moving(step: Any, layer: CostInputs, elements: float) -> Counts:
     """Returns the counts of a depthwise convolution that moves elements."""
     products = elements * math.prod(one.length for one in step.values.values())
-    operators = MOVE_OPERATORS + (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
+    operators = SELECTOR_OPERATORS + (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
     return {"operator": operators, _depthwise(layer): products}
 
 
@@ -174,33 +174,30 @@ def _depthwise(layer: CostInputs) -> str:
     return "depthwise" if layer.rank < 3 else "depthwise_slow"
 
 
-def _zeros(step: steps.Zeros, layer: CostInputs) -> Counts:
+def _zeros(step: recipe.Zeros, layer: CostInputs) -> Counts:
     """Nothing if the longer kernel is computed beforehand."""
     if layer.work.purpose == "deployment":
         return {}
     return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.weights}
 
 
-def _cropped(step: steps.Crop, layer: CostInputs) -> Counts:
+def _cropped(step: recipe.Crop, layer: CostInputs) -> Counts:
     """A crop to a length that follows from the size has the operators that compute it, and copies once more."""
-    is_dynamic = any(end is None for _, end in step.values.values())
-    is_static = any(map(any, step.values.values()))
-    counts = dict(_crop((is_static + is_dynamic) * layer.results, layer))
-    counts["operator"] = is_static + 4 * is_dynamic
-    return counts
+    static, dynamic = step.is_static, bool(step.dynamic_axes)
+    return {**_crop((static + dynamic) * layer.results, layer), "operator": static + 4 * dynamic}
 
 
-MOVES: Dict[Type[steps.Step[Any]], Callable[[Any, CostInputs], Counts]] = {
-    steps.Flip: _flip,
-    steps.Dilate: _dilate,
-    steps.Concat: _concat,
-    steps.Lengthen: _lengthen,
-    steps.Pad: _pad,
-    steps.Gather: _gather,
-    steps.Shift: lambda step, layer: _moving(step, layer, layer.inputs),
-    steps.Zeros: _zeros,
-    steps.Crop: _cropped,
-    steps.Pick: lambda step, layer: _moving(step, layer, layer.results),
+MOVES: Dict[Type[Step[Any]], Callable[[Any, CostInputs], Counts]] = {
+    recipe.Flip: _flip,
+    recipe.Dilate: _dilate,
+    recipe.Concat: _concat,
+    recipe.Lengthen: _lengthen,
+    recipe.Pad: _pad,
+    recipe.Gather: _gather,
+    recipe.Shift: lambda step, layer: _moving(step, layer, layer.inputs),
+    recipe.Zeros: _zeros,
+    recipe.Crop: _cropped,
+    recipe.Pick: lambda step, layer: _moving(step, layer, layer.results),
 }
 
 
@@ -235,4 +232,4 @@ def _positions(axis: AxisPlan, window: AnyWindow, size: int, outputs: int) -> in
     of the data."""
     if isinstance(window, TransposedWindow):
         return outputs if axis.dilate else size
-    return size if axis.pick else outputs + axis.crop[0] + axis.static_end
+    return axis.computed_outputs(size, outputs)

@@ -11,51 +11,16 @@ place, for every input size of the window (:func:`mxsame.plan.simulation.complet
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.padding import high_pad
 from mxsame.plan.axis_plan import AddedElements, AxisPlan, SelectorKernel
 from mxsame.plan.simulation import completed
-from mxsame.plan.steps import Step, steps_of
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
 MOST_SHIFTS = 2  # after the first; each is an element of the kernel that moves data, zero for all but one
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The plans of all axes of an operator.
-
-    Pooling operators have three facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
-    `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`, whether plain data is
-    copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
-
-    >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
-    True
-    """
-
-    axes: Tuple[AxisPlan, ...]
-    convention: str = "valid"
-    pairs: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
-    blocks: bool = False
-
-    @functools.cached_property
-    def steps(self) -> Tuple[Step[Any], ...]:
-        """The steps around the operator."""
-        return steps_of(self.axes)
-
-    @property
-    def fills(self) -> bool:
-        """Whether padding becomes part of the data, so that an average counts it."""
-        return any(step.fills for step in self.steps)
-
-    @property
-    def dilates(self) -> bool:
-        """Whether a transposed convolution runs as a convolution of the dilated input."""
-        return any(axis.dilate for axis in self.axes)
 
 
 # -- drafts for convolutions and pooling operators. A crop that ends in None is completed.
@@ -260,8 +225,8 @@ class Strategy:
     together : bool
         Whether all axes must run by it.
     competes_on : tuple of str
-        The devices on which the planner may choose it for its speed. Elsewhere it runs only if forced, or if no other
-        is exact.
+        The devices on which the planner may choose it for its speed. Elsewhere it runs only if it is asked for
+        (:func:`mxsame.plan.use_strategy`), or if no other is exact.
 
     Examples
     --------

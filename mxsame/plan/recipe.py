@@ -1,0 +1,421 @@
+"""How MXNet runs an operator by a plan: a `Recipe`, and the steps of the plan around MXNet's operator.
+
+A step serves all axes whose `AxisPlan` asks for it, at once: one slice flips several axes. It runs on classic arrays or
+Symbols by the `F` that it is given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any, Dict, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+from mxsame.plan import arrays
+from mxsame.plan.arrays import SPATIAL
+from mxsame.plan.axis_plan import AxisPlan, SelectorKernel
+from mxsame.plan.costs import Workload
+from mxsame.plan.windows import Ints, Windows
+
+Value = TypeVar("Value")  # of a field of `AxisPlan`
+Pair = Tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plans of all axes of an operator.
+
+    Pooling operators have three facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
+    `pairs`, whether data of one axis goes to them as pictures of pairs of channels; `blocks`, whether plain data is
+    copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
+
+    >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
+    True
+    """
+
+    axes: Tuple[AxisPlan, ...]
+    convention: str = "valid"
+    pairs: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
+    blocks: bool = False
+
+    @functools.cached_property
+    def steps(self) -> Tuple[Step[Any], ...]:
+        """The steps around the operator."""
+        return _steps_of(self.axes)
+
+    @property
+    def fills(self) -> bool:
+        """Whether padding becomes part of the data, so that an average counts it."""
+        return any(step.fills for step in self.steps)
+
+    @property
+    def dilates(self) -> bool:
+        """Whether a transposed convolution runs as a convolution of the dilated input."""
+        return any(axis.dilate for axis in self.axes)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How MXNet runs an operator: what is done before it, the attributes with which it runs, and what is done after it.
+
+    A plan has numbers alone. A recipe has all that its steps depend on as well, so `mxsame.ops` can run it. Subclasses
+    do, with the data in the caller's layout.
+
+    Parameters
+    ----------
+    mxnet_operator : str
+        The name of MXNet's operator.
+    attributes : dict
+        What MXNet's operator is given.
+    plan : mxsame.plan.Plan
+        The steps around the operator.
+    windows
+        The geometry along each axis.
+    work : mxsame.planner.Workload
+        Only shifting, picking, and concatenation in 3-D depend on its number of channels.
+    spatial_axis : int
+        The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
+    transposes : bool
+        Whether the caller has channels last, and MXNet's operator channels first.
+    windows_note : str, optional
+        An attribute of all nodes of the recipe, in a graph for another format: the windows, if the attributes of
+        MXNet's operator are not the windows for every size. Those of a convolution of dilated data are; MXNet's
+        Deconvolution is not right for all of its own.
+    fill : "zero" or "edge"
+        What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
+        maximum over a window that holds that element too.
+    """
+
+    mxnet_operator: str
+    attributes: Dict[str, Any]
+    plan: Plan
+    windows: Windows
+    work: Workload
+    spatial_axis: int
+    transposes: bool
+    windows_note: Optional[str]
+    fill: str = "zero"
+
+    def before(self, F: Any, data: Any) -> Any:
+        """Returns the data after all steps before MXNet's operator."""
+        for step in self.plan.steps:
+            data = step.before(F, self, data)
+        return data
+
+    def weight(self, F: Any, weight: Any, data: Any) -> Any:
+        """Returns the weight after all steps that change it."""
+        for step in self.plan.steps:
+            weight = step.weight(F, self, weight, data)
+        return weight
+
+    def after(self, F: Any, out: Any, data: Any) -> Any:
+        """Returns the output of MXNet's operator after all steps; `data` is the data before them."""
+        for step in reversed(self.plan.steps):
+            out = step.after(F, self, out, data)
+        return out
+
+    @property
+    def axes(self) -> range:
+        """The spatial axes, with channels first."""
+        return range(SPATIAL, SPATIAL + len(self.windows))
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial axes."""
+        return len(self.windows)
+
+    def window(self, axis: int) -> Any:
+        """Returns the window along one of `axes`."""
+        return self.windows[axis - SPATIAL]
+
+    def row(self, F: Any, data: Any, axis: int) -> Any:
+        """Returns a row of the data along an axis: the first element of all other axes."""
+        return arrays.take_first(F, data, [other for other in range(self.axes.stop) if other != axis])
+
+
+class Step(Generic[Value]):
+    """A change along some axes: `before` changes the data, `weight` the kernel and `after` the output.
+
+    `values` are those of the step's own field of `AxisPlan`, by the axes that have the step.
+    """
+
+    fills = False  # padding becomes part of the data
+    reorders = False  # data in oneDNN's blocks is brought into the plain layout, and back
+
+    def __init__(self, values: Mapping[int, Value]):
+        self.values, self.axes = values, list(values)
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        return data
+
+    def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+        return weight
+
+    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+        """Returns the changed output; `data` is the data before all steps."""
+        return out
+
+
+class Flip(Step[bool]):
+    """The reversal of data, kernel and output."""
+
+    reorders = True
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        """Returns the data reversed, by a slice that steps backwards: it is many times faster than `reverse`."""
+        ndim = recipe.axes.stop
+        step = tuple(-1 if axis in self.axes else 1 for axis in range(ndim))
+        return F.slice(data, begin=(None,) * ndim, end=(None,) * ndim, step=step)
+
+    def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+        return arrays.reverse_kernel(F, weight, self.axes)
+
+    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+        return self.before(F, recipe, out)
+
+
+class Dilate(Step[int]):
+    """The addition of zeros between the elements of a transposed convolution's data."""
+
+    reorders = True
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        """Returns (n-1)*stride + 1 elements for n."""
+        for axis, stride in self.values.items():
+            if stride == 1:
+                continue
+            elements = F.expand_dims(data, axis=axis + 1)
+            zeros = F.repeat(F.zeros_like(elements), repeats=stride - 1, axis=axis + 1)
+            merged = F.reshape(F.concat(elements, zeros, dim=axis + 1), shape=(0,) * axis + (-3,) + (-2,))
+            data = F.slice_axis(merged, axis=axis, begin=0, end=1 - stride)
+        return data
+
+
+class Concat(Step[Pair]):
+    """The concatenation of elements to the data."""
+
+    fills = reorders = True
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        return self.concatenate(F, recipe, data, {})
+
+    def concatenate(self, F: Any, recipe: Recipe, data: Any, likes: Mapping[int, Any]) -> Any:
+        """Returns the data with the elements. `likes` has arrays that are as long as what is concatenated before the
+        data, by axis. The data get four axes first: only then oneDNN concatenates, ten times as fast as MXNet."""
+        rank, first = recipe.rank, recipe.spatial_axis
+        back: Tuple[int, ...] = ()
+        if rank == 1:
+            data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
+        elif rank == 3 and recipe.work.in_channels is not None:
+            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, recipe.work.in_channels, -2)
+        for axis, counts in self.values.items():
+            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, recipe.fill, likes.get(axis))
+        return F.reshape(data, shape=back) if back else data
+
+
+class Lengthen(Concat):
+    """The concatenation of SAME's low and more elements before the data, and of others after it.
+
+    With a kernel of 3, stride 2, `extra` 2 and `after` 1, 3 elements are concatenated before 7, for which SAME's low
+    is 1, and one after them: 11 in all. Of 8, for which low is 0, it makes 2 + 8 + 1 = 11, too.
+    """
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        """Returns the data with the elements. MXNet infers its length too late for pooling operators, so it gets the
+        shape of an array for which the length is inferred at once."""
+        like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
+        for axis, (extra, after) in self.values.items():
+            starts[axis], length = _infer_lengths(F, recipe, data, axis, extra)
+            length = arrays.concatenate(F, length, 0, (0, after)) if after else length
+            like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
+        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, recipe, data, starts), like)
+
+
+class Pad(Step[Pair]):
+    """The addition of elements by MXNet's pad operator."""
+
+    fills = reorders = True
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        pads = [axis.pad_operator for axis in recipe.plan.axes]
+        return arrays.pad(F, data, pads, recipe.fill, recipe.spatial_axis)
+
+
+class Gather(Step[bool]):
+    """The look-up of the data with its padding in the data: out*s + max(ke - s, 0) elements along each axis."""
+
+    fills = reorders = True
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        """Returns the padded data. Each axis in turn becomes the first, along which whole rows are copied: a look-up
+        along any other axis goes element by element, many times slower."""
+        whole, order = data, list(range(recipe.axes.stop))
+        for axis in self.axes:
+            positions = self._positions(F, recipe, whole, axis)
+            data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
+            order = [axis, *(one for one in order if one != axis)]
+            if recipe.fill == "zero":
+                data, positions = arrays.concatenate(F, data, 0, (1, 1)), positions + 1
+            data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
+        return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
+
+    def _positions(self, F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
+        """Returns the positions -low, 1-low, .. that the windows read along an axis."""
+        window = recipe.window(axis)
+        row = F.contrib.arange_like(F.cast(recipe.row(F, data, axis), dtype="float64"), axis=axis)
+        starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
+        positions = F.repeat(starts, repeats=window.stride)
+        if window.effective_kernel_size > window.stride:
+            more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
+            more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
+            positions = F.concat(positions, more, dim=0)
+        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, recipe, data, axis))
+
+
+class Shift(Step[SelectorKernel]):
+    """The shift of the data within its padding to where its low is the same for every size."""
+
+    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        return _move_channels(F, recipe, data, data, self.values, (1,) * recipe.rank)
+
+
+class Zeros(Step[Pair]):
+    """The concatenation of (front, back) zeros to the kernel."""
+
+    def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+        """Returns the kernel with the zeros. On the CPU, its last axes go to the front first: then whole blocks are
+        copied, not a few elements at a time. MXNet transposes five axes too slowly for that."""
+        rank, first = recipe.rank, recipe.spatial_axis
+        moves = first == SPATIAL and rank < 3 and recipe.work.device == "cpu"
+        if moves:
+            weight = F.transpose(arrays.copy_weight(F, weight), axes=(*range(first, first + rank), 0, 1))
+            first = 0
+        for axis, counts in self.values.items():
+            weight = arrays.concatenate(F, weight, axis - SPATIAL + first, counts)
+        return arrays.copy_weight(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
+
+
+class Crop(Step[Tuple[int, Optional[int]]]):
+    """The crop of (start, end) elements from the output; an end of None depends on the size."""
+
+    def __init__(self, values: Mapping[int, Tuple[int, Optional[int]]]):
+        super().__init__(values)
+        self.dynamic_axes = [axis for axis, (_, end) in values.items() if end is None]
+        self.is_static = any(map(any, values.values()))  # whether elements are dropped whatever the size is
+
+    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+        """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
+        crops = [(axis.crop[0], axis.static_end) for axis in recipe.plan.axes]
+        out = arrays.crop(F, out, crops, recipe.spatial_axis)
+        if not self.dynamic_axes:
+            return out
+        whole = (None,) * recipe.axes.stop
+        step = (1, 1, *(window.stride for window in recipe.windows))
+        like = F.slice(arrays.take_first(F, data, (0, 1)), begin=whole, end=whole, step=step)
+        return F.slice_like(out, like, axes=self.dynamic_axes)
+
+
+class Pick(Step[SelectorKernel]):
+    """The choice of the outputs that SAME has for the size, from those of windows at every position."""
+
+    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+        strides = tuple(recipe.window(axis).stride if axis in self.axes else 1 for axis in recipe.axes)
+        return _move_channels(F, recipe, out, data, self.values, strides)
+
+
+# By the field of `AxisPlan`. Before the operator they run in this order, after it in the opposite one.
+STEPS: Dict[str, Type[Step[Any]]] = {
+    "flip": Flip,
+    "dilate": Dilate,
+    "concat": Concat,
+    "lengthen": Lengthen,
+    "gather": Gather,
+    "shift": Shift,
+    "pad_operator": Pad,  # after all that reads the size off the data
+    "zeros": Zeros,
+    "crop": Crop,
+    "pick": Pick,
+}
+
+
+# -- dynamic shapes: the graph reads a size off the data when it runs, in float64, which is exact for any length
+
+
+def _low_pad(F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
+    """Returns the number of padding elements before the data along an axis, as an array (1,). It is half of all, and
+    rounded up if the extra one is at the start.
+
+    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
+    length of a thin row.
+    """
+    window, others = recipe.window(axis), [other for other in range(recipe.axes.stop) if other != axis]
+    row = data if recipe.work.plain else arrays.take_first_block(F, data, others)
+    length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
+    total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
+    if window.effective_kernel_size < window.stride:
+        total = F.relu(total)
+    half = total / 2
+    return F.ceil(half) if window.extra_at_start else F.floor(half)
+
+
+def _infer_lengths(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
+    """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
+    many as these and the data.
+
+    MXNet infers these lengths with the shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is.
+    The first array is what is missing from that sum to n: of MXNet's operators, only `_rnn_param_concat` infers it.
+
+    For 7 elements, a kernel of 3 and stride 2, SAME's low is 1. With `extra` 2, `starts` has 4 * 2 elements, `row` and
+    what is concatenated to it 7 + 5, and every second one of these 20 is in `half`: 10 = 2 + 1 + 7. So the first
+    array gets 10 - 7 = 3 elements.
+    """
+    window = recipe.window(axis)
+    missing = window.effective_kernel_size - window.stride + 2 * extra
+    row = F.zeros_like(F.reshape(recipe.row(F, data, axis), shape=(-1,)))
+    starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
+    twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
+    half = F.slice(twice, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
+    start = F._internal._zeros_without_dtype(shape=(-1,))
+    return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
+
+
+def _selector(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, SelectorKernel]) -> Any:
+    r"""Returns a kernel (1, 1, \*lengths) of zeros and a one, which is at the right position for the size of `data`."""
+    ndim, chosen = recipe.axes.stop, None
+    dynamic = [axis for axis in kernels if recipe.window(axis).size is None]
+    for axis in dynamic:
+        row = F.one_hot(kernels[axis].reach - _low_pad(F, recipe, data, axis), depth=kernels[axis].length)
+        row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
+        chosen = row if chosen is None else F.broadcast_mul(chosen, row)
+    weight = F.ones_like(arrays.take_first(F, data, range(ndim)))  # of its type and device
+    if chosen is not None:
+        filled = F.tile(weight, reps=tuple(kernels[axis].length if axis in dynamic else 1 for axis in range(ndim)))
+        weight = F.where(chosen, filled, F.zeros_like(filled))
+    for axis, kernel in kernels.items():
+        window = recipe.window(axis)
+        if window.size is not None:
+            before = kernel.reach - window.pads(window.size)[0]
+            weight = arrays.concatenate(F, weight, axis, (before, kernel.length - 1 - before))
+    return F.BlockGrad(weight)
+
+
+def _move_channels(
+    F: Any, recipe: Recipe, array: Any, data: Any, kernels: Mapping[int, SelectorKernel], strides: Ints
+) -> Any:
+    """Returns the array moved along some axes, by a depthwise convolution whose kernel has a single one. Its position
+    follows from the size of the data."""
+    weight, channels = _selector(F, recipe, data, kernels), recipe.work.in_channels
+    lengths = [kernels[axis].length if axis in kernels else 1 for axis in recipe.axes]
+    pads = tuple(kernels[axis].zeros if axis in kernels else 0 for axis in recipe.axes)
+    return arrays.convolve_channels(F, array, weight, channels, lengths, stride=strides, pad=pads)
+
+
+@functools.lru_cache(maxsize=4096)
+def _steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[Step[Any], ...]:
+    """Returns the steps of a plan: those whose field is not empty for some axis."""
+    steps = []
+    for name, step in STEPS.items():
+        values = {axis: getattr(plan, name) for axis, plan in enumerate(axes, SPATIAL)}
+        values = {axis: value for axis, value in values.items() if value != getattr(AxisPlan, name)}
+        if values:
+            steps.append(step(values))
+    return tuple(steps)
