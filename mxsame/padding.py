@@ -46,11 +46,19 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
     >>> effective_kernel_size(3, 2)
     5
     """
-    kernel_size = validation.integer("kernel_size", kernel_size, 1)
-    dilation = validation.integer("dilation", dilation, 1)
-    effective = (kernel_size - 1) * dilation + 1
-    most = validation.LARGEST_STEP
-    validation.check(effective <= most, f"the effective kernel size ke = (k-1)d + 1 must be <= {most}", ke=effective)
+    return extent(validation.integer("kernel_size", kernel_size, 1), validation.integer("dilation", dilation, 1))
+
+
+def extent(kernel_size: int, dilation: int) -> int:
+    """Returns what `effective_kernel_size` returns, for checked numbers.
+
+    >>> extent(3, 2)
+    5
+    """
+    effective, most = (kernel_size - 1) * dilation + 1, validation.LARGEST_STEP
+    if effective > most:
+        rule = f"the effective kernel size ke = (k-1)d + 1 must be <= {most}"
+        raise validation.InvalidValue(f"{rule}; {validation.received(ke=effective)}")
     return effective
 
 
@@ -77,7 +85,7 @@ def split_same(size: int, effective: int, stride: int) -> tuple[int, int]:
     >>> split_same(224, 3, 2)
     (0, 1)
     """
-    total = max(_beyond(size, effective, stride), 0)
+    total = max(high_pad(size, -(-size // stride), effective, stride), 0)
     return total // 2, total - total // 2
 
 
@@ -85,11 +93,6 @@ def _checked(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[i
     """Returns the checked (n, ke, s) of an axis."""
     stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
     return validation.integer("size", size, 1), effective_kernel_size(kernel_size, dilation), stride
-
-
-def _beyond(size: int, effective: int, stride: int) -> int:
-    """Returns how far SAME's last window reaches beyond the input, (out-1)s + ke - n; negative if it ends before."""
-    return high_pad(size, -(-size // stride), effective, stride)
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
@@ -116,11 +119,11 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
     ((1, 1), (1, 0), (2, 1))
     """
-    axis = _checked(size, kernel_size, stride, dilation)
-    high, low = split_same(*axis)
+    size, effective, stride = _checked(size, kernel_size, stride, dilation)
+    high, low = split_same(size, effective, stride)
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
-    validation.check(_beyond(*axis) >= -1, rule, **given)
+    validation.check(high_pad(size, -(-size // stride), effective, stride) >= -1, rule, **given)
     return low, high
 
 

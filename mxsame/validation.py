@@ -185,8 +185,9 @@ def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
 
 def flag(name: str, value: Any) -> bool:
     """Returns a value that must be a bool."""
-    check_type(isinstance(value, bool), f"{name} must be True or False", **{name: value})
-    return bool(value)
+    if type(value) is not bool:  # no other type is a bool
+        raise InvalidType(f"{name} must be True or False; {received(**{name: value})}")
+    return value
 
 
 def is_sequence(value: Any) -> bool:
@@ -309,7 +310,8 @@ def rank(candidates: dict[str, int | None]) -> int:
 
 def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
     """Raises unless `name` is a multiple of `by_name`."""
-    check(value % by == 0, f"{name} must be a multiple of {by_name}", **{name: value, by_name: by})
+    if value % by:
+        raise InvalidValue(f"{name} must be a multiple of {by_name}; {received(**{name: value, by_name: by})}")
 
 
 def check_equal(name: str, given: Any, source: str, actual: Any) -> None:
@@ -319,8 +321,9 @@ def check_equal(name: str, given: Any, source: str, actual: Any) -> None:
 
 def check_shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """Raises unless a shape fits the expected one, where both are known."""
-    rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
-    check(_fits(value, expected), rule, **{f"{name}.shape": tuple(value)})
+    if not _fits(value, expected):
+        rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
+        raise InvalidValue(f"{rule}; {received(**{f'{name}.shape': tuple(value)})}")
 
 
 def _fits(value: Sequence[int | None], expected: Sequence[int | None]) -> bool:
@@ -341,8 +344,9 @@ def _lengths(value: Sequence[int | None]) -> str:
 
 def check_element_count(name: str, value: Sequence[int | None]) -> None:
     """Raises if an array has more elements than MXNet can count, as far as its shape is known."""
-    count = math.prod(length for length in value if length is not None)
-    check(count < LARGEST, f"{name} must have fewer than {LARGEST} elements; received the shape ({_lengths(value)})")
+    if math.prod([1 if length is None else length for length in value]) >= LARGEST:
+        rule = f"{name} must have fewer than {LARGEST} elements"
+        raise InvalidValue(f"{rule}; received the shape ({_lengths(value)})")
 
 
 def check_not_empty(name: str, value: Sequence[int]) -> None:
@@ -352,6 +356,6 @@ def check_not_empty(name: str, value: Sequence[int]) -> None:
 
 def check_float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """Raises unless a type is a floating one that MXNet supports for this operator."""
-    rule = f"{name} must be {' or '.join(allowed)}{why}" if "float" in dtype else f"{name} must be floats"
-    rule += "" if "float" in dtype else f', as {name}.astype("float32") is'
-    check_type(dtype in allowed, rule, **{f"{name}.dtype": dtype})
+    if dtype not in allowed:
+        floats = f"{' or '.join(allowed)}{why}" if "float" in dtype else f'floats, as {name}.astype("float32") is'
+        raise InvalidType(f"{name} must be {floats}; {received(**{f'{name}.dtype': dtype})}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Optional, Sequence, Tuple, Union, cast
+from typing import Any, List, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
 from mxsame.types import AxisPadding, ConvPadding
@@ -39,7 +39,7 @@ class _Axis:
     @functools.cached_property
     def effective_kernel_size(self) -> int:
         """The effective kernel size ke = (k-1)d + 1."""
-        return (self.kernel_size - 1) * self.dilation + 1
+        return arithmetic.extent(self.kernel_size, self.dilation)
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -219,11 +219,11 @@ def windows_of(
     arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
     windows = []
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
-        arithmetic.effective_kernel_size(k, d)
+        arithmetic.extent(k, d)  # refuses what is too long for any size
         window = Window(n, k, s, d, pads, ceil)
         if window.size is not None:
             window.check_outputs(window.size, pads)
-            if pool:
+            if ceil:
                 _check_no_window_is_empty(window)
         windows.append(window)
     return tuple(windows)
@@ -390,7 +390,10 @@ def lengths(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes]:
     >>> lengths(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
     ((8, None), (4, None))
     """
-    paddings = [getattr(window, "padding", "") for window in windows]
-    pads = [0 if isinstance(padding, str) else sum(padding) for padding in paddings]
-    padded = tuple(None if window.size is None else window.size + more for window, more in zip(windows, pads))
-    return padded, tuple(None if window.size is None else window.outputs(window.size) for window in windows)
+    padded: List[Optional[int]] = []
+    outputs: List[Optional[int]] = []
+    for window in windows:
+        pads = getattr(window, "padding", "")
+        padded.append(window.size and window.size + (0 if isinstance(pads, str) else sum(pads)))
+        outputs.append(window.size and window.outputs(window.size))
+    return tuple(padded), tuple(outputs)
