@@ -52,7 +52,16 @@ def conv1d(
 ) -> Array:
     """Compute a 1-D convolution.
 
-    Arguments are those of :func:`conv2d`; `padding` may also be "causal": (k-1)*d zeros before the data, none after it.
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+    kernel : same kind as x
+        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
+    strides, dilation_rate : int
+    padding : "same", "valid" or "causal"
+        "causal" adds (k-1)*d zeros before the data, and none after it.
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Examples
     --------
@@ -119,7 +128,17 @@ def conv3d(
     data_format: Optional[DataFormat] = None,
     dilation_rate: Ints = (1, 1, 1),
 ) -> Array:
-    """Compute a 3-D convolution; arguments are those of :func:`conv2d`.
+    """Compute a 3-D convolution; for "same" out = ceil(n/s), and the extra padding element is at the end.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+    kernel : same kind as x
+        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Examples
     --------
@@ -154,8 +173,9 @@ def conv2d_transpose(
         (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. The convolution must
         turn each out into the data's length. None leaves it open: out = n*s for "same" and (n-1)s + max(ke, s) for
         "valid".
-    strides, padding, data_format, dilation_rate
-        As in :func:`conv2d`.
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Raises
     ------
@@ -183,7 +203,19 @@ def conv3d_transpose(
     padding: KerasPadding = "valid",
     data_format: Optional[DataFormat] = None,
 ) -> Array:
-    """Compute a 3-D transposed convolution; arguments are those of :func:`conv2d_transpose`.
+    """Compute a 3-D transposed convolution: the gradient of the convolution from an output of this shape to the data.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, I) or (N, I, \\*size), by the data format.
+    kernel : same kind as x
+        (\\*k, O, I).
+    output_shape : one int or None per axis, or None
+        (N, \\*out, O) or (N, O, \\*out), by the data format; :func:`conv2d_transpose` explains what is possible.
+    strides : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Examples
     --------
@@ -208,12 +240,15 @@ def depthwise_conv2d(
 ) -> Array:
     """Compute a 2-D depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
-    Arguments are those of :func:`conv2d`, except:
-
     Parameters
     ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as x
         (\\*k, C, m).
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Examples
     --------
@@ -237,7 +272,19 @@ def separable_conv1d(
     data_format: Optional[DataFormat] = None,
     dilation_rate: Ints = 1,
 ) -> Array:
-    """Compute a 1-D separable convolution; arguments are those of :func:`separable_conv2d`.
+    """Compute a 1-D depthwise convolution with the stride, padding and dilation, then a 1x1 convolution.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+    depthwise_kernel : same kind as x
+        (k, C, m).
+    pointwise_kernel : same kind as x
+        (1, C*m, channels).
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Examples
     --------
@@ -263,14 +310,17 @@ def separable_conv2d(
 ) -> Array:
     """Compute a 2-D depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
-    Arguments are those of :func:`conv2d`, except:
-
     Parameters
     ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as x
         (\\*k, C, m).
     pointwise_kernel : same kind as x
-        (1, .., C*m, channels).
+        (1, 1, C*m, channels).
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Examples
     --------
@@ -340,7 +390,17 @@ def pool3d(
     data_format: Optional[DataFormat] = None,
     pool_mode: PoolMode = "max",
 ) -> Array:
-    """Compute 3-D pooling; arguments are those of :func:`pool2d`.
+    """Compute 3-D pooling; padding is never the maximum, and does not count in the mean.
+
+    Parameters
+    ----------
+    x : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format.
+    pool_size, strides : int or one int per axis
+        The strides are 1 by default, not the pool size.
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
+    pool_mode : "max" or "avg"
 
     Examples
     --------

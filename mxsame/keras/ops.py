@@ -87,12 +87,16 @@ def depthwise_conv(
 ) -> Array:
     """Compute a depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
 
-    Arguments are those of :func:`conv`, except:
-
     Parameters
     ----------
+    inputs : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     kernel : same kind as inputs
         (\\*k, C, m).
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last", optional
+        :func:`mxsame.keras.backend.image_data_format` by default.
 
     Examples
     --------
@@ -116,14 +120,18 @@ def separable_conv(
 ) -> Array:
     """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution.
 
-    Arguments are those of :func:`conv`, except:
-
     Parameters
     ----------
+    inputs : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as inputs
         (\\*k, C, m).
     pointwise_kernel : same kind as inputs
         (1, .., C*m, channels).
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last", optional
+        :func:`mxsame.keras.backend.image_data_format` by default.
 
     Examples
     --------
@@ -157,10 +165,12 @@ def conv_transpose(
         (N, \\*size, I) or (N, I, \\*size), by the data format.
     kernel : same kind as inputs
         (\\*k, O, I).
+    strides, dilation_rate : int or one int per axis
+    padding : "same" or "valid"
     output_padding : int or one int per axis, optional
         Less than the stride. None is not 0.
-    strides, padding, data_format, dilation_rate
-        As in :func:`conv`.
+    data_format : "channels_first" or "channels_last", optional
+        :func:`mxsame.keras.backend.image_data_format` by default.
 
     Raises
     ------
@@ -226,7 +236,17 @@ def average_pool(
     padding: KerasPadding = "valid",
     data_format: Optional[DataFormat] = None,
 ) -> Array:
-    """Compute the mean of the elements of the data in each window; arguments are those of :func:`max_pool`.
+    """Compute the mean of the elements of the data in each window; padding does not count.
+
+    Parameters
+    ----------
+    inputs : NDArray, Symbol or mx.np.ndarray
+        (N, \\*size, C) or (N, C, \\*size), by the data format.
+    pool_size : int or one int per axis
+    strides : int or one int per axis; the pool size by default
+    padding : "same" or "valid"
+    data_format : "channels_first" or "channels_last", optional
+        :func:`mxsame.keras.backend.image_data_format` by default.
 
     Examples
     --------

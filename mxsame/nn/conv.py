@@ -103,8 +103,12 @@ class _Conv(ConvolutionLayer):
 
 
 class Conv1D(_Conv, mx.gluon.nn.Conv1D, num_spatial_dims=1):
-    """1-D convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2D`, and padding="causal".
+    """1-D convolution: (N, C, W) -> (N, channels, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.Conv1D(8, 3, strides=2, padding="causal")
     Conv1D(None -> 8, kernel_size=(3,), strides=(2,), padding='causal')
@@ -128,8 +132,12 @@ class Conv2D(_Conv, mx.gluon.nn.Conv2D, num_spatial_dims=2):
 
 
 class Conv3D(_Conv, mx.gluon.nn.Conv3D, num_spatial_dims=3):
-    """3-D convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2D`.
+    """3-D convolution: (N, C, D, H, W) -> (N, channels, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.Conv3D(8, (1, 3, 3), groups=2, in_channels=4)
     Conv3D(4 -> 8, kernel_size=(1, 3, 3), strides=(1, 1, 1), padding='same', groups=2)

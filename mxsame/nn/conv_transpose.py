@@ -21,14 +21,37 @@ class _ConvTranspose(ConvolutionLayer):
     SAME convolution has n outputs; max(ke - s, 0) elements are cropped, the extra one at the end. "valid" crops nothing
     and has (n - 1) s + max(ke, s) outputs. (Keras's `Conv2DTranspose`, TensorFlow's `conv2d_backprop_input`.)
 
-    Arguments are those of :class:`mxsame.nn.Conv2D`, and:
-
     Parameters
     ----------
+    channels : int
+        Channels of the output.
+    kernel_size : int or one int per axis
+        Elements of the kernel.
+    strides : int or one int per axis
+        From one element of the data to the next in the output; 1 by default.
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "same" by default. Explicit pads are cropped from the output, as in `gluon.nn`.
     output_padding : int or one int per axis, optional
         Less than the stride; None by default, which is not 0: see :func:`mxsame.ops.conv_transpose`.
+    dilation : int or one int per axis
+        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
+    groups : int
+        In how many groups the channels of data and output are split; 1 by default.
+    layout : str
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last. With channels last the weight
+        is (in_channels, \\*kernel_size, channels/groups).
+    activation : str, optional
+        "relu", "sigmoid", "tanh", "softrelu" or "softsign", applied to the output; none by default.
+    use_bias : bool
+        Whether a bias is added; True by default.
+    weight_initializer, bias_initializer : str or mx.init.Initializer, optional
+        What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
+    in_channels : int
+        Channels of the data; 0, the default, to take them from the first input.
+    prefix : str, optional
+        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        Where parameters are shared with another layer; none by default.
 
     Inputs
     ------
@@ -43,7 +66,8 @@ class _ConvTranspose(ConvolutionLayer):
     Raises
     ------
     TypeError, ValueError
-        As :class:`mxsame.nn.Conv2D`, and for an `output_padding` that no forward convolution corresponds to.
+        For wrong arguments when the layer is made, an `output_padding` that no forward convolution corresponds to among
+        them; for data that does not fit when it is called.
     """
 
     def __init__(
@@ -83,8 +107,12 @@ class _ConvTranspose(ConvolutionLayer):
 
 
 class Conv1DTranspose(_ConvTranspose, mx.gluon.nn.Conv1DTranspose, num_spatial_dims=1):
-    """1-D transposed convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`Conv2DTranspose`.
+    """1-D transposed convolution: (N, C, W) -> (N, channels, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.Conv1DTranspose(8, 4, strides=2)
     Conv1DTranspose(None -> 8, kernel_size=(4,), strides=(2,), padding='same')
@@ -108,8 +136,12 @@ class Conv2DTranspose(_ConvTranspose, mx.gluon.nn.Conv2DTranspose, num_spatial_d
 
 
 class Conv3DTranspose(_ConvTranspose, mx.gluon.nn.Conv3DTranspose, num_spatial_dims=3):
-    """3-D transposed convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`Conv2DTranspose`.
+    """3-D transposed convolution: (N, C, D, H, W) -> (N, channels, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.Conv3DTranspose(8, 3, strides=2, output_padding=1)
     Conv3DTranspose(None -> 8, kernel_size=(3, 3, 3), strides=(2, 2, 2), padding='same', output_padding=(1, 1, 1))

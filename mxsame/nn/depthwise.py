@@ -35,15 +35,36 @@ class _Depthwise(ConvolutionLayer):
 class _DepthwiseConv(_Depthwise):
     """Depthwise convolution with Keras's padding: channel c gives outputs c*m .. c*m + m - 1, m = depth_multiplier.
 
-    Arguments are those of :class:`mxsame.nn.Conv2D` except `channels` and `groups`, with the same rule of padding, and:
+    The rule of "same" is that of :class:`mxsame.nn.Conv2D`.
 
     Parameters
     ----------
+    kernel_size : int or one int per axis
+        Elements of the kernel.
+    strides : int or one int per axis
+        From one window to the next; 1 by default.
+    padding : str, int, or one int or (low, high) pair per axis
+        "same" by default; "valid", in 1-D also "causal", or explicit. An int pads both ends.
+        "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     depth_multiplier : int
         m, the outputs of each channel; 1 by default.
+    dilation : int or one int per axis
+        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
+    layout : str
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
+    activation : str, optional
+        "relu", "sigmoid", "tanh", "softrelu" or "softsign", applied to the output; none by default.
+    use_bias : bool
+        Whether a bias is added; True by default.
+    weight_initializer, bias_initializer : str or mx.init.Initializer, optional
+        What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
     in_channels : int
         Channels of the data; 0, the default, to take them from the first input. A layer that is first called inside a
         parent hybridized by `net.hybridize()` may need it: without it, the graph cannot be built.
+    prefix : str, optional
+        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        Where parameters are shared with another layer; none by default.
 
     Inputs
     ------
@@ -58,7 +79,8 @@ class _DepthwiseConv(_Depthwise):
     Raises
     ------
     TypeError, ValueError
-        As :class:`mxsame.nn.Conv2D`, and if a graph is built and the channels are unknown.
+        For wrong arguments when the layer is made, for data that does not fit when it is called, and if a graph is
+        built and the channels are unknown.
     """
 
     def __init__(
@@ -92,17 +114,39 @@ class _DepthwiseConv(_Depthwise):
 class _SeparableConv(_Depthwise):
     """A depthwise convolution, which takes the strides, padding and dilation, then a 1x1 convolution with the bias.
 
-    Arguments are those of :class:`mxsame.nn.Conv2D` except `groups`, with the same rule of padding, and:
+    The rule of "same" is that of :class:`mxsame.nn.Conv2D`.
 
     Parameters
     ----------
+    channels : int
+        Channels of the output.
+    kernel_size : int or one int per axis
+        Elements of the kernel.
+    strides : int or one int per axis
+        From one window to the next; 1 by default.
+    padding : str, int, or one int or (low, high) pair per axis
+        "same" by default; "valid", in 1-D also "causal", or explicit. An int pads both ends.
+        "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
+    dilation : int or one int per axis
+        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
     depth_multiplier : int
         Outputs of each channel between the two convolutions; 1 by default.
-    depthwise_initializer, pointwise_initializer : str or mx.init.Initializer, optional
-        Instead of `weight_initializer`, for `depthwise_weight` and `pointwise_weight`; by default what `initialize` is
-        given.
+    layout : str
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
+    activation : str, optional
+        "relu", "sigmoid", "tanh", "softrelu" or "softsign", applied to the output; none by default.
+    use_bias : bool
+        Whether a bias is added; True by default.
+    depthwise_initializer, pointwise_initializer, bias_initializer : str or mx.init.Initializer, optional
+        What `initialize` uses for `depthwise_weight`, `pointwise_weight` and `bias`; by default its own argument for
+        the weights, and zeros for the bias.
     in_channels : int
-        As for :class:`mxsame.nn.DepthwiseConv2D`.
+        Channels of the data; 0, the default, to take them from the first input. A layer that is first called inside a
+        parent hybridized by `net.hybridize()` may need it: without it, the graph cannot be built.
+    prefix : str, optional
+        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        Where parameters are shared with another layer; none by default.
 
     Inputs
     ------
@@ -117,7 +161,8 @@ class _SeparableConv(_Depthwise):
     Raises
     ------
     TypeError, ValueError
-        As :class:`mxsame.nn.DepthwiseConv2D`.
+        For wrong arguments when the layer is made, for data that does not fit when it is called, and if a graph is
+        built and the channels are unknown.
     """
 
     def __init__(
@@ -160,8 +205,12 @@ class _SeparableConv(_Depthwise):
 
 
 class DepthwiseConv1D(_DepthwiseConv, num_spatial_dims=1):
-    """1-D depthwise convolution: (N, C, W) -> (N, C*m, W'); arguments as :class:`DepthwiseConv2D`.
+    """1-D depthwise convolution: (N, C, W) -> (N, C*m, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.DepthwiseConv1D(3, in_channels=4, depth_multiplier=2)
     DepthwiseConv1D(4 -> 8, kernel_size=(3,), strides=(1,), padding='same', depth_multiplier=2)
@@ -185,8 +234,12 @@ class DepthwiseConv2D(_DepthwiseConv, num_spatial_dims=2):
 
 
 class DepthwiseConv3D(_DepthwiseConv, num_spatial_dims=3):
-    """3-D depthwise convolution: (N, C, D, H, W) -> (N, C*m, D', H', W'); arguments as :class:`DepthwiseConv2D`.
+    """3-D depthwise convolution: (N, C, D, H, W) -> (N, C*m, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.DepthwiseConv3D((1, 3, 3), use_bias=False)
     DepthwiseConv3D(None -> None, kernel_size=(1, 3, 3), ..., depth_multiplier=1, use_bias=False)
@@ -194,8 +247,12 @@ class DepthwiseConv3D(_DepthwiseConv, num_spatial_dims=3):
 
 
 class SeparableConv1D(_SeparableConv, num_spatial_dims=1):
-    """1-D separable convolution: (N, C, W) -> (N, channels, W'); arguments as :class:`SeparableConv2D`.
+    """1-D separable convolution: (N, C, W) -> (N, channels, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.SeparableConv1D(8, 3, padding="causal", in_channels=4)
     SeparableConv1D(4 -> 8, kernel_size=(3,), strides=(1,), padding='causal', depth_multiplier=1)
@@ -219,8 +276,12 @@ class SeparableConv2D(_SeparableConv, num_spatial_dims=2):
 
 
 class SeparableConv3D(_SeparableConv, num_spatial_dims=3):
-    """3-D separable convolution: (N, C, D, H, W) -> (N, channels, D', H', W'); arguments as :class:`SeparableConv2D`.
+    """3-D separable convolution: (N, C, D, H, W) -> (N, channels, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.SeparableConv3D(8, 3, in_channels=2)
     SeparableConv3D(2 -> 8, kernel_size=(3, 3, 3), strides=(1, 1, 1), padding='same', depth_multiplier=1)

@@ -55,7 +55,7 @@ class _MaxPool(_Pool):
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        As every Block; a pooling layer has no parameters.
+        Accepted as by every Block; a pooling layer has no parameters.
 
     Inputs
     ------
@@ -89,13 +89,43 @@ class _MaxPool(_Pool):
 class _AvgPool(_Pool):
     """Average pooling with Keras's padding: the mean of the elements inside the data, see :func:`mxsame.ops.avg_pool`.
 
-    Arguments, inputs and outputs are those of :class:`mxsame.nn.MaxPool2D`, in the order of `gluon.nn`, and:
+    The order of the arguments is that of `gluon.nn`, where `ceil_mode` is before the layout.
 
     Parameters
     ----------
+    pool_size : int or one int per axis
+        Elements of the window; 2 by default.
+    strides : int or one int per axis
+        The pool size by default.
+    padding : str, int, or one int or (low, high) pair per axis
+        "same" by default, "valid", or explicit: less than the pool size. An int pads both ends.
+        "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.max_pool`.
+    ceil_mode : bool
+        With "valid" and explicit pads, whether a partial window at the end counts; False by default.
+    layout : str
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
     count_include_pad : bool, optional
         Whether padding counts as zeros. By default it does not, as in Keras; in `gluon.nn` it does. With "keras-mxnet"
         padding always counts.
+    prefix : str, optional
+        What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        Accepted as by every Block; a pooling layer has no parameters.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, C, \\*size'), or (N, \\*size', C).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
     def __init__(
@@ -119,12 +149,40 @@ class _AvgPool(_Pool):
 class _LpPool(_Pool):
     """Lp pooling with Keras's padding: (sum of x^p)^(1/p) over a window, see :func:`mxsame.ops.lp_pool`.
 
-    Arguments, inputs and outputs are those of :class:`mxsame.nn.MaxPool2D`, and:
-
     Parameters
     ----------
+    pool_size : int or one int per axis
+        Elements of the window; 2 by default.
+    strides : int or one int per axis
+        The pool size by default.
+    padding : str, int, or one int or (low, high) pair per axis
+        "same" by default, "valid", or explicit: less than the pool size. An int pads both ends.
+        "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.max_pool`.
+    layout : str
+        "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
+    ceil_mode : bool
+        With "valid" and explicit pads, whether a partial window at the end counts; False by default.
     p_value : 1, 2 or 3
         The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
+    prefix : str, optional
+        What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
+    params : gluon.ParameterDict, optional
+        Accepted as by every Block; a pooling layer has no parameters.
+
+    Inputs
+    ------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with channels last.
+
+    Outputs
+    -------
+    out : same kind as data
+        (N, C, \\*size'), or (N, \\*size', C).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For wrong arguments when the layer is made, for data that does not fit when it is called.
     """
 
     def __init__(
@@ -145,8 +203,12 @@ class _LpPool(_Pool):
 
 
 class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D, num_spatial_dims=1):
-    """1-D max pooling: (N, C, W) -> (N, C, W'); arguments as :class:`MaxPool2D`.
+    """1-D max pooling: (N, C, W) -> (N, C, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.MaxPool1D(3, 2)
     MaxPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False)
@@ -168,8 +230,12 @@ class MaxPool2D(_MaxPool, mx.gluon.nn.MaxPool2D, num_spatial_dims=2):
 
 
 class MaxPool3D(_MaxPool, mx.gluon.nn.MaxPool3D, num_spatial_dims=3):
-    """3-D max pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`MaxPool2D`.
+    """3-D max pooling: (N, C, D, H, W) -> (N, C, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.MaxPool3D((1, 2, 2))
     MaxPool3D(pool_size=(1, 2, 2), strides=(1, 2, 2), padding='same', layout=NCDHW, ceil_mode=False)
@@ -177,8 +243,12 @@ class MaxPool3D(_MaxPool, mx.gluon.nn.MaxPool3D, num_spatial_dims=3):
 
 
 class AvgPool1D(_AvgPool, mx.gluon.nn.AvgPool1D, num_spatial_dims=1):
-    """1-D average pooling: (N, C, W) -> (N, C, W'); arguments as :class:`AvgPool2D`.
+    """1-D average pooling: (N, C, W) -> (N, C, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.AvgPool1D(3, 2)
     AvgPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False, count_include_pad=False)
@@ -200,8 +270,12 @@ class AvgPool2D(_AvgPool, mx.gluon.nn.AvgPool2D, num_spatial_dims=2):
 
 
 class AvgPool3D(_AvgPool, mx.gluon.nn.AvgPool3D, num_spatial_dims=3):
-    """3-D average pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`AvgPool2D`.
+    """3-D average pooling: (N, C, D, H, W) -> (N, C, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.AvgPool3D(2, layout="NDHWC")
     AvgPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, count_include_pad=False)
@@ -209,8 +283,12 @@ class AvgPool3D(_AvgPool, mx.gluon.nn.AvgPool3D, num_spatial_dims=3):
 
 
 class LpPool1D(_LpPool, num_spatial_dims=1):
-    """1-D Lp pooling: (N, C, W) -> (N, C, W'); arguments as :class:`LpPool2D`.
+    """1-D Lp pooling: (N, C, W) -> (N, C, W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.LpPool1D(3, 2, p_value=1)
     LpPool1D(pool_size=(3,), strides=(2,), padding='same', layout=NCW, ceil_mode=False, p_value=1)
@@ -232,8 +310,12 @@ class LpPool2D(_LpPool, num_spatial_dims=2):
 
 
 class LpPool3D(_LpPool, num_spatial_dims=3):
-    """3-D Lp pooling: (N, C, D, H, W) -> (N, C, D', H', W'); arguments as :class:`LpPool2D`.
+    """3-D Lp pooling: (N, C, D, H, W) -> (N, C, D', H', W').
 
+    {shared}
+
+    Examples
+    --------
     >>> import mxsame
     >>> mxsame.nn.LpPool3D(2, layout="NDHWC")
     LpPool3D(pool_size=(2, 2, 2), ..., layout=NDHWC, ceil_mode=False, p_value=2)

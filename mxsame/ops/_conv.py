@@ -96,10 +96,10 @@ def depthwise_conv(
 ) -> Array:
     """Compute a depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
 
-    Arguments are those of :func:`conv`, except:
-
     Parameters
     ----------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C. float32 or float64 on the CPU.
     weight : same kind as data
         (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last; m is the depth multiplier.
     bias : same kind as data, optional
@@ -108,15 +108,23 @@ def depthwise_conv(
         C; needed to build a graph.
     depth_multiplier : int, optional if the weight's shape is known
         m.
+    kernel_size : int or one int per axis, optional if the weight's shape is known
+    strides, dilation : int or one int per axis
+    padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
+        :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
+    input_size : int or one int per axis, optional
+        The spatial size of a Symbol. Without it, the graph is right for every size.
 
     Returns
     -------
-    (N, C*m, \\*out) or (N, \\*out, C*m).
+    Of the kind of `data`: (N, C*m, \\*out) or (N, \\*out, C*m).
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`conv`, and if `in_channels` or `depth_multiplier` is unknown.
+        For wrong arguments, shapes that do not fit together, an input shorter than the kernel with "valid", and if
+        `in_channels` or `depth_multiplier` is unknown.
 
     Examples
     --------
@@ -150,25 +158,38 @@ def separable_conv(
 ) -> Array:
     """Compute a depthwise convolution with the strides, padding and dilation, then a 1x1 convolution with the bias.
 
-    Arguments are those of :func:`depthwise_conv`, except:
-
     Parameters
     ----------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C. float32 or float64 on the CPU.
     depthwise_weight : same kind as data
         (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last.
     pointwise_weight : same kind as data
         (channels, C*m, 1, ..) with channels first, (channels, 1, .., C*m) with channels last.
     bias : same kind as data, optional
         (channels,).
+    channels : int, optional if the shape of the pointwise weight is known
+    in_channels : int, optional if the data's channels are known
+        C; needed to build a graph.
+    depth_multiplier : int, optional if the shape of the depthwise weight is known
+        m.
+    kernel_size : int or one int per axis, optional if the weight's shape is known
+    strides, dilation : int or one int per axis
+    padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
+        :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
+    input_size : int or one int per axis, optional
+        The spatial size of a Symbol. Without it, the graph is right for every size.
 
     Returns
     -------
-    (N, channels, \\*out) or (N, \\*out, channels).
+    Of the kind of `data`: (N, channels, \\*out) or (N, \\*out, channels).
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`depthwise_conv`, and if `channels` is unknown.
+        For wrong arguments, shapes that do not fit together, an input shorter than the kernel with "valid", and if
+        `channels`, `in_channels` or `depth_multiplier` is unknown.
 
     Examples
     --------

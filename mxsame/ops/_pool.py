@@ -86,18 +86,32 @@ def avg_pool(
 ) -> Array:
     """Compute the mean over windows of the data; padding does not count, as in TensorFlow.
 
-    Arguments are those of :func:`max_pool`, and:
-
     Parameters
     ----------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
+    pool_size : int or one int per axis
+    strides : int or one int per axis; the pool size by default
+    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
+        :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
+    input_size : int or one int per axis, optional
+        The spatial size of a Symbol. Without it the graph is right for every size.
     count_include_pad : bool, optional
         Whether padding counts as zeros: False by default; always True with "keras-mxnet". With `ceil_mode`, the part of
         a partial window after the padding does not count, as in `gluon.nn`.
+    ceil_mode : bool
+        With "valid" and explicit pads, whether a partial window at the end counts.
+
+    Returns
+    -------
+    Of the kind of `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
 
     Raises
     ------
     TypeError, ValueError
-        As `max_pool`, and for `count_include_pad=False` with "keras-mxnet".
+        For wrong arguments, `count_include_pad=False` with "keras-mxnet" among them, and if a window would hold no
+        element of the data.
 
     Examples
     --------
@@ -129,17 +143,30 @@ def lp_pool(
     Signed values are raised to the power, as in MXNet's Pooling: the result is the Lp norm if p is 2, or if the data is
     not negative. The gradient of a window that has only zeros is not defined.
 
-    Arguments are those of :func:`max_pool`, and:
-
     Parameters
     ----------
+    data : NDArray, Symbol or mx.np.ndarray
+        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
+    pool_size : int or one int per axis
+    strides : int or one int per axis; the pool size by default
+    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
+        :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
+    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
+    input_size : int or one int per axis, optional
+        The spatial size of a Symbol. Without it the graph is right for every size.
     p_value : 1, 2 or 3
         The order p of the norm.
+    ceil_mode : bool
+        With "valid" and explicit pads, whether a partial window at the end counts.
+
+    Returns
+    -------
+    Of the kind of `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
 
     Raises
     ------
     TypeError, ValueError
-        As `max_pool`, and for another p.
+        For wrong arguments, another p among them, and if a window would hold no element of the data.
 
     Examples
     --------
