@@ -114,7 +114,7 @@ def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtyp
     for least in (choice.LEAST_POOLED_CHANNELS, 1000):
         monkeypatch.setattr(choice, "LEAST_POOLED_CHANNELS", least)
         choice._estimated_fastest.cache_clear()
-        _call._OPERATORS.clear()  # so that calls are planned anew
+        _call._RECIPES.clear()  # so that calls are planned anew
         x = special(dtype)
         pool = functools.partial(POOLS[name], **window)
         out = running.recorded(pool, x, running.normal(*pool(x).shape, seed=1, dtype=dtype), train_mode)

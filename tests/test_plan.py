@@ -130,7 +130,7 @@ UPWARD = planning.TransposedWindow(None, 3, 2, 1, (0, 1))
 def test_a_plan_that_reads_other_elements_is_refused(window, right, wrong):
     def exact(kernel_size=3, lengthen=None, **numbers):
         numbers = {"crop": (0, None), "lengthen": lengthen and AddedElements(*lengthen), **numbers}
-        return simulation.completed(planning.AxisPlan(kernel_size, **numbers), window)
+        return simulation.prove(planning.AxisPlan(kernel_size, **numbers), window)
 
     if isinstance(window, planning.TransposedWindow):  # its ends are given
         right, wrong = {"crop": (0, 0), **right}, {"crop": (0, 0), **wrong}

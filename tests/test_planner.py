@@ -189,8 +189,8 @@ COUNTED = [  # constants that are not zero, and what is counted with them
     ("slice", square(None, 4, 2), CONV, {"crop": 1}, 2 * 2 * 32 * 28 * 28),
     ("pad", SMALL, dataclasses.replace(CONV, **TRAINED), {"pad_back": 1}, IN),
     ("slice", SMALL, dataclasses.replace(CONV, **TRAINED), {"crop_back": 1}, OUT),
-    ("slice", SMALL, dataclasses.replace(CONV, **TRAINED), {"picture_back": 1}, 0),
-    ("slice", SMALL, on_gpu("conv", 4, 32, batch=2, **TRAINED), {"picture_back": 1}, OUT),
+    ("slice", SMALL, dataclasses.replace(CONV, **TRAINED), {"image_back": 1}, 0),
+    ("slice", SMALL, on_gpu("conv", 4, 32, batch=2, **TRAINED), {"image_back": 1}, OUT),
     ("concat", SMALL, dataclasses.replace(CONV, **TRAINED), {"concat_back": 1, "operator": 1}, 2 * IN + 2 * 9),
     ("pad", SMALL, dataclasses.replace(CONV, **TRAINED), {"dense": 1}, 3 * 2 * 16 * 32 * 16 * 9),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from mxsame import _gluon, validation
 
-WRITTEN = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}  # names of a call's arguments
+WRITTEN = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}  # names of arguments
 NAMES = {"kernel": "kernel_size", "layout": "layout", "num_group": "groups", **WRITTEN}
 
 
@@ -26,15 +26,15 @@ class GluonArguments(collections.UserDict):
     """
 
     def __init__(self, layer: Any):
-        self._layer, own = layer, layer._call._asdict()
+        self._layer, own = layer, layer._spec._asdict()
         own.setdefault("kernel_size", own.get("pool_size"))
         self.data = {name: own[argument] for name, argument in NAMES.items() if own.get(argument) is not None}
-        pads = ((0, 0),) * layer.num_spatial_dims if layer._call.padding == "valid" else layer._call.padding
+        pads = ((0, 0),) * layer.num_spatial_dims if layer._spec.padding == "valid" else layer._spec.padding
         if not isinstance(pads, str) and all(low == high for low, high in pads):
             self.data["pad"] = tuple(low for low, _ in pads)
 
     def __missing__(self, name: str) -> Any:
-        padding = self._layer._call.padding
+        padding = self._layer._spec.padding
         raise KeyError(f"{name} is not among the arguments, or follows from the size; received padding={padding!r}")
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -45,7 +45,7 @@ class GluonArguments(collections.UserDict):
         else:
             value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
-        self._layer._call = self._layer._call._replace(**{WRITTEN[name]: value})
+        self._layer._spec = self._layer._spec._replace(**{WRITTEN[name]: value})
         _gluon.drop_graph(self._layer)
 
     def __delitem__(self, name: str) -> None:

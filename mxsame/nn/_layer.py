@@ -1,4 +1,4 @@
-"""What all layers share: they keep a call of an operator of `mxsame.ops`, and check their input."""
+"""What all layers share: they keep the spec of an operator of `mxsame.ops`, and check their input."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ACTIVATIONS = get_args(Activation)
 
 
 class Layer(Checked, HybridBlock):
-    """A layer over `num_spatial_dims` spatial axes: it keeps a call of an operator of `mxsame.ops`, and makes it with
+    """A layer over `num_spatial_dims` spatial axes: it keeps the spec of an operator of `mxsame.ops`, and applies it to
     its input and its parameters."""
 
     num_spatial_dims: int
     act: Any = None  # the block of the activation
-    _call: Any  # a checked mxsame.ops._inputs.Spec
+    _spec: Any  # a checked mxsame.ops._inputs.Spec
 
     def __init_subclass__(cls, num_spatial_dims: Optional[int] = None) -> None:
         """Replaces `{shared}` by the docstring of the first base, and refuses arguments under other names."""
@@ -41,21 +41,21 @@ class Layer(Checked, HybridBlock):
         if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes
             cls.__init__ = validation.check_arguments(cls.__init__)  # type: ignore[method-assign]
 
-    def __init__(self, call: Any, prefix: Optional[str], params: Any):
+    def __init__(self, spec: Any, prefix: Optional[str], params: Any):
         validation.check_type(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
         is_dict = isinstance(params, (mx.gluon.ParameterDict, type(None)))
         validation.check_type(is_dict, "params must be a gluon.ParameterDict or None", params=params)
         mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
         rank = self.num_spatial_dims
-        self._call = call.checked(rank)
-        self._call.windows((None,) * rank)  # refuses what is wrong for every size
-        self._channels_last = validation.has_channels_last(self._call.layout)
+        self._spec = spec.checked(rank)
+        self._spec.windows((None,) * rank)  # refuses what is wrong for every size
+        self._channels_last = validation.has_channels_last(self._spec.layout)
 
     # -- what differs
 
     def _operator_output(self, x: Any, **parameters: Any) -> Any:
         """Returns the operator's output, before the activation."""
-        return apply(self._call, data=x, **parameters)
+        return apply(self._spec, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
         """Returns the channels that the data must have, None until they are known."""
@@ -149,7 +149,7 @@ class Layer(Checked, HybridBlock):
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             rule = "data must be an mx.np.ndarray in np mode (npx.set_np)"
             raise validation.InvalidType(f"{rule}; {operands.received('data', x)}")
-        _, outputs = lengths(self._call.windows(shape[1:-1] if self._channels_last else shape[2:]))
+        _, outputs = lengths(self._spec.windows(shape[1:-1] if self._channels_last else shape[2:]))
         validation.check_element_count("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
         for parameter in _gluon.own_parameters(self).values():
             _gluon.check_initialized(parameter)
@@ -161,7 +161,7 @@ class Layer(Checked, HybridBlock):
         return shape[-1] if self._channels_last else shape[1]
 
     def _check_shape(self, shape: Sequence[Any]) -> None:
-        given, layout = {"data.shape": tuple(shape)}, self._call.layout
+        given, layout = {"data.shape": tuple(shape)}, self._spec.layout
         fits, axes = len(shape) == len(layout), f"{len(layout)} axes ({', '.join(layout)})"
         validation.check(fits, f"data must have the {axes}", **given)
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
@@ -170,7 +170,7 @@ class Layer(Checked, HybridBlock):
         other = shape[1] if self._channels_last else shape[-1]
         hint = f" on the axis C of {layout}, or the layer another layout" if other == known else ""
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
-        validation.check_divisible("data channels", in_channels, "groups", getattr(self._call, "groups", 1))
+        validation.check_divisible("data channels", in_channels, "groups", getattr(self._spec, "groups", 1))
 
 
 class ConvolutionLayer(Layer):
@@ -179,20 +179,20 @@ class ConvolutionLayer(Layer):
     def _alias(self) -> str:
         return "conv"  # what gluon.nn's names of layers and parameters start with
 
-    def __init__(self, call: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any):
-        kernel_size = validation.per_axis("kernel_size", call.kernel_size, self.num_spatial_dims, 1)
-        super().__init__(call._replace(kernel_size=kernel_size), prefix, params)
+    def __init__(self, spec: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any):
+        kernel_size = validation.per_axis("kernel_size", spec.kernel_size, self.num_spatial_dims, 1)
+        super().__init__(spec._replace(kernel_size=kernel_size), prefix, params)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
-        for name, count in (("channels", self._call.channels or 0), ("in_channels", self._in_channels)):
-            validation.check_divisible(name, count, "groups", self._call.groups)
+        for name, count in (("channels", self._spec.channels or 0), ("in_channels", self._in_channels)):
+            validation.check_divisible(name, count, "groups", self._spec.groups)
         if activation is not None:
             activation = validation.one_of("activation", activation, ACTIVATIONS)
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
 
     def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
-        return apply(self._call, data=x, **weights, bias=bias)
+        return apply(self._spec, data=x, **weights, bias=bias)
 
     def _add_parameters(self, **initializers: Any) -> None:
         """Adds parameters of these names; unknown lengths are 0 until the first input."""
@@ -219,26 +219,26 @@ class ConvolutionLayer(Layer):
     def _shapes(self, in_channels: int) -> dict:
         shapes: dict = {"bias": (self._out_channels(in_channels),)}
         for name, (first, second) in self._weights(in_channels).items():
-            kernel = (1,) * self.num_spatial_dims if name == "pointwise_weight" else self._call.kernel_size
+            kernel = (1,) * self.num_spatial_dims if name == "pointwise_weight" else self._spec.kernel_size
             shapes[name] = (first, *kernel, second) if self._channels_last else (first, second, *kernel)
         return shapes
 
     def _out_channels(self, in_channels: Optional[int]) -> Any:
-        return self._call.channels
+        return self._spec.channels
 
     def _repr_arguments(self) -> dict:
         """Returns the subclass's own arguments that `repr` shows."""
-        return {} if self._call.groups == 1 else {"groups": self._call.groups}
+        return {} if self._spec.groups == 1 else {"groups": self._spec.groups}
 
     def __repr__(self) -> str:
-        known, call = self._known_in_channels(), self._call
+        known, spec = self._known_in_channels(), self._spec
         parts = [f"{known} -> {self._out_channels(known)}"]
-        parts += [f"kernel_size={call.kernel_size}", f"strides={call.strides}", f"padding={call.padding!r}"]
-        if set(call.dilation) != {1}:
-            parts.append(f"dilation={call.dilation}")
+        parts += [f"kernel_size={spec.kernel_size}", f"strides={spec.strides}", f"padding={spec.padding!r}"]
+        if set(spec.dilation) != {1}:
+            parts.append(f"dilation={spec.dilation}")
         parts += [f"{name}={value}" for name, value in self._repr_arguments().items()]
         if self._channels_last:
-            parts.append(f"layout={call.layout}")
+            parts.append(f"layout={spec.layout}")
         if not self._use_bias:
             parts.append("use_bias=False")
         if self.act is not None:

@@ -90,16 +90,16 @@ class _Conv(ConvolutionLayer):
         params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
-        call = ConvSpec(kernel_size, strides, padding, dilation, layout, channels=channels, groups=groups)
-        super().__init__(call, activation, use_bias, in_channels, prefix, params)
+        spec = ConvSpec(kernel_size, strides, padding, dilation, layout, channels=channels, groups=groups)
+        super().__init__(spec, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _weights(self, in_channels: int) -> dict:
-        return {"weight": (self._call.channels, in_channels // self._call.groups)}
+        return {"weight": (self._spec.channels, in_channels // self._spec.groups)}
 
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]
-        return share * self._call.groups if share > 0 else None
+        return share * self._spec.groups if share > 0 else None
 
 
 class Conv1D(_Conv, mx.gluon.nn.Conv1D, num_spatial_dims=1):

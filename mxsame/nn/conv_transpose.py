@@ -89,19 +89,19 @@ class _ConvTranspose(ConvolutionLayer):
         params: Optional[ParameterDict] = None,
     ):
         channels = validation.integer("channels", channels, 1)
-        call = TransposedSpec(kernel_size, strides, padding, output_padding, dilation, layout, channels, groups)
-        super().__init__(call, activation, use_bias, in_channels, prefix, params)
+        spec = TransposedSpec(kernel_size, strides, padding, output_padding, dilation, layout, channels, groups)
+        super().__init__(spec, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _weights(self, in_channels: int) -> dict:
-        return {"weight": (in_channels, self._call.channels // self._call.groups)}
+        return {"weight": (in_channels, self._spec.channels // self._spec.groups)}
 
     def _known_in_channels(self) -> Optional[int]:
         length = self.weight.shape[0]
         return length if length > 0 else None
 
     def _repr_arguments(self) -> dict:
-        added = self._call.output_padding
+        added = self._spec.output_padding
         own = {} if added is None else {"output_padding": added}
         return {**own, **super()._repr_arguments()}
 

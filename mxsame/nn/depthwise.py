@@ -20,16 +20,16 @@ class _Depthwise(ConvolutionLayer):
 
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
-        return first // self._call.depth_multiplier if first > 0 else None
+        return first // self._spec.depth_multiplier if first > 0 else None
 
     def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
-        call = self._call
+        spec = self._spec
         if isinstance(x, mx.sym.Symbol):
-            call = call._replace(in_channels=self._known_in_channels())
-        return apply(call, data=x, **weights, bias=bias)
+            spec = spec._replace(in_channels=self._known_in_channels())
+        return apply(spec, data=x, **weights, bias=bias)
 
     def _repr_arguments(self) -> dict:
-        return {"depth_multiplier": self._call.depth_multiplier}
+        return {"depth_multiplier": self._spec.depth_multiplier}
 
 
 class _DepthwiseConv(_Depthwise):
@@ -100,12 +100,12 @@ class _DepthwiseConv(_Depthwise):
         params: Optional[ParameterDict] = None,
     ):
         multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
-        call = DepthwiseSpec(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
-        super().__init__(call, activation, use_bias, in_channels, prefix, params)
+        spec = DepthwiseSpec(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
+        super().__init__(spec, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
     def _out_channels(self, in_channels: Optional[int]) -> Any:
-        return in_channels and in_channels * self._call.depth_multiplier
+        return in_channels and in_channels * self._spec.depth_multiplier
 
     def _weights(self, in_channels: int) -> dict:
         return {"weight": (self._out_channels(in_channels), 1)}
@@ -185,9 +185,9 @@ class _SeparableConv(_Depthwise):
     ):
         channels = validation.integer("channels", channels, 1)
         multiplier = validation.integer("depth_multiplier", depth_multiplier, 1)
-        call = DepthwiseSpec(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
-        super().__init__(call, activation, use_bias, in_channels, prefix, params)
-        self._pointwise = pointwise_spec(self._call, channels)
+        spec = DepthwiseSpec(kernel_size, strides, padding, dilation, layout, depth_multiplier=multiplier)
+        super().__init__(spec, activation, use_bias, in_channels, prefix, params)
+        self._pointwise = pointwise_spec(self._spec, channels)
         self._add_parameters(
             depthwise_weight=depthwise_initializer, pointwise_weight=pointwise_initializer, bias=bias_initializer
         )
@@ -200,7 +200,7 @@ class _SeparableConv(_Depthwise):
         return apply(self._pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
     def _weights(self, in_channels: int) -> dict:
-        depth_channels = in_channels * self._call.depth_multiplier
+        depth_channels = in_channels * self._spec.depth_multiplier
         return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._pointwise.channels, depth_channels)}
 
 

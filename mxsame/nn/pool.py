@@ -25,8 +25,8 @@ class _Pool(Layer):
 
     def __repr__(self) -> str:
         names = "pool_size", "strides", "padding", "layout", "ceil_mode"
-        arguments = {**{name: getattr(self._call, name) for name in names}, **self._repr_arguments()}
-        arguments["padding"] = repr(self._call.padding)
+        arguments = {**{name: getattr(self._spec, name) for name in names}, **self._repr_arguments()}
+        arguments["padding"] = repr(self._spec.padding)
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
 
@@ -139,11 +139,11 @@ class _AvgPool(_Pool):
         prefix: Optional[str] = None,
         params: Optional[ParameterDict] = None,
     ):
-        call = PoolSpec("avg", pool_size, strides, padding, layout, None, ceil_mode, 2, count_include_pad)
-        super().__init__(call, prefix, params)
+        spec = PoolSpec("avg", pool_size, strides, padding, layout, None, ceil_mode, 2, count_include_pad)
+        super().__init__(spec, prefix, params)
 
     def _repr_arguments(self) -> dict:
-        return {"count_include_pad": self._call.count_include_pad}
+        return {"count_include_pad": self._spec.count_include_pad}
 
 
 class _LpPool(_Pool):
@@ -199,7 +199,7 @@ class _LpPool(_Pool):
         super().__init__(PoolSpec("lp", pool_size, strides, padding, layout, None, ceil_mode, p_value), prefix, params)
 
     def _repr_arguments(self) -> dict:
-        return {"p_value": self._call.p_value}
+        return {"p_value": self._spec.p_value}
 
 
 class MaxPool1D(_MaxPool, mx.gluon.nn.MaxPool1D, num_spatial_dims=1):

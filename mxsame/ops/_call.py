@@ -25,9 +25,9 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, Spec, inputs_of
 from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, current_strategy, strategies_for
-from mxsame.plan.choice import PlannedOperator, chosen
+from mxsame.plan.choice import PlannedOperator, fastest_plan_unchecked
 from mxsame.plan.costs import Workload
-from mxsame.plan.exact import first_of
+from mxsame.plan.exact import first_plan_unchecked
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import AnyWindow, Windows, serialize_windows
@@ -109,14 +109,14 @@ def choose_plan(
     for another format nothing runs: the plan is the first of those `in_a_format`."""
     target = inputs.target
     if target.purpose == "format":
-        return first_of(windows, work.operator, tuple(in_a_format))
+        return first_plan_unchecked(windows, work.operator, tuple(in_a_format))
     if inputs.in_graph and is_in_subgraph():
         lengthen = (name for name in STRATEGIES if any(STRATEGIES[name].lengthens(each) for each in windows))
         refused = (*refused, *lengthen)
     unknown = WEIGHT if None in inputs.shapes[1:2] else None
     static = _runnable(work.operator, tuple(refused), (unknown,), inputs.native_layout)
     dynamic = _runnable(work.operator, tuple(refused), (unknown, CHANNELS if work.in_channels is None else None), False)
-    plan = chosen(windows, work, static if inputs.keeps_layout else dynamic, target.is_for_both)
+    plan = fastest_plan_unchecked(windows, work, static if inputs.keeps_layout else dynamic, target.is_for_both)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape

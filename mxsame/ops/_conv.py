@@ -11,7 +11,7 @@ from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
-from mxsame.plan.windows import Windows, windows_of
+from mxsame.plan.windows import Windows, make_windows_unchecked
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import Shape
 
@@ -231,7 +231,7 @@ class ConvSpec(NamedTuple):
 
     def windows(self, size: Shape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
-        return windows_of(size, self.kernel_size, self.strides, self.dilation, self.padding)
+        return make_windows_unchecked(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Convolution for a checked spec and its inputs."""

@@ -13,7 +13,7 @@ from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
-from mxsame.plan.windows import Windows, transposed_windows_of
+from mxsame.plan.windows import Windows, make_transposed_windows_unchecked
 from mxsame.scope import Target
 from mxsame.tensors import operands
 from mxsame.types import Ints, Layout, Padding
@@ -107,7 +107,7 @@ class TransposedSpec(NamedTuple):
     def windows(self, size: Shape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
         rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
-        return transposed_windows_of(size, *rule)
+        return make_transposed_windows_unchecked(size, *rule)
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Deconvolution, or of its Convolution of dilated data, for a checked spec."""

@@ -43,7 +43,7 @@ def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero", 
 
 
 def pair_channels(F: Any, data: Any, copies: bool) -> Any:
-    """Returns (N, C, W) as (N, C/2, 2, W), where each pair of channels is a picture of two rows. `copies` is for
+    """Returns (N, C, W) as (N, C/2, 2, W), where each pair of channels is an image of two rows. `copies` is for
     gradients."""
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
     return copy_to_plain(F, data) if copies else data
@@ -57,10 +57,10 @@ def convolve_channels(F: Any, data: Any, kernel: Any, channels: Any, lengths: Se
     return F.Convolution(data, weight, **given, **more)
 
 
-def copy_to_blocks(F: Any, pictures: Any, channels: int) -> Any:
-    """Returns a copy of pictures (N, C, H, W) in oneDNN's blocks."""
-    one = F.BlockGrad(F.ones_like(take_first(F, pictures, range(4))))
-    return convolve_channels(F, pictures, one, channels, (1, 1))
+def copy_to_blocks(F: Any, images: Any, channels: int) -> Any:
+    """Returns a copy of images (N, C, H, W) in oneDNN's blocks."""
+    one = F.BlockGrad(F.ones_like(take_first(F, images, range(4))))
+    return convolve_channels(F, images, one, channels, (1, 1))
 
 
 def copy_to_plain(F: Any, array: Any) -> Any:

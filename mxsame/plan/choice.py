@@ -15,12 +15,18 @@ from mxsame import onednn_blocks, validation
 from mxsame.plan import cpu_costs, gpu_costs
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import CostInputs, Workload
-from mxsame.plan.exact import checked_allowed, current_strategy, first_of, no_exact_plan, plans_of
+from mxsame.plan.exact import (
+    checked_allowed,
+    current_strategy,
+    exact_plans_unchecked,
+    first_plan_unchecked,
+    no_exact_plan,
+)
 from mxsame.plan.recipe import Plan
 from mxsame.plan.strategies import POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
-WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
+GAIN_WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
 LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
@@ -51,7 +57,7 @@ class PlannedOperator(NamedTuple):
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
-        return list(plans_of(self.windows, "conv", self.allowed)) != ["native"]
+        return list(exact_plans_unchecked(self.windows, "conv", self.allowed)) != ["native"]
 
     def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
         """Returns the shape of the output for data of this shape.
@@ -75,7 +81,8 @@ class PlannedOperator(NamedTuple):
         channels = size.pop(-1 if self.channels_last else 0)
         windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
         check_static(windows, self.work.operator in POOLS)
-        return chosen(windows, replace(self.work, batch=batch, in_channels=channels), self.allowed), channels
+        work = replace(self.work, batch=batch, in_channels=channels)
+        return fastest_plan_unchecked(windows, work, self.allowed), channels
 
 
 @validation.check_arguments
@@ -95,13 +102,15 @@ def fastest_plan(
     True
     """
     windows, allowed = _checked(windows, work), checked_allowed(allowed, work.operator)
-    return chosen(windows, work, allowed, validation.flag("is_for_both", is_for_both))
+    return fastest_plan_unchecked(windows, work, allowed, validation.flag("is_for_both", is_for_both))
 
 
-def chosen(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True) -> Plan:
+def fastest_plan_unchecked(
+    windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True
+) -> Plan:
     """Returns what `fastest_plan` returns, for checked arguments."""
     if current_strategy() is not None:
-        plan = choose_layout(first_of(windows, work.operator, allowed), windows, work)
+        plan = choose_layout(first_plan_unchecked(windows, work.operator, allowed), windows, work)
     else:
         plan = _estimated_fastest(windows, work, allowed, is_for_both and None in [window.size for window in windows])
     return _pad_shallow_data(plan, windows, work)
@@ -123,12 +132,12 @@ def candidates(
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Workload("transposed")))
     ['slice', 'kernel']
     """
-    return _candidates(_checked(windows, work), work, checked_allowed(allowed, work.operator))
+    return _candidates_unchecked(_checked(windows, work), work, checked_allowed(allowed, work.operator))
 
 
-def _candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
+def _candidates_unchecked(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
     """Returns what `candidates` returns, for checked arguments."""
-    plans = plans_of(windows, work.operator, allowed)
+    plans = exact_plans_unchecked(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
@@ -148,7 +157,7 @@ def _makes_nan(plan: Plan, work: Workload) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool) -> Plan:
     """Returns the candidate with the smallest estimate, or product of estimates for all that it is for."""
-    plans = _candidates(windows, work, allowed)
+    plans = _candidates_unchecked(windows, work, allowed)
     if not plans:
         raise no_exact_plan(windows, work.operator, allowed)
     if len(plans) == 1:
@@ -160,7 +169,7 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
     layers = [CostInputs(windows, each) for each in works]
 
     def cost(name: str) -> float:
-        penalty = WORTH_NAN if _makes_nan(plans[name], work) else 1
+        penalty = GAIN_WORTH_NAN if _makes_nan(plans[name], work) else 1
         last = _measured_with_channels_last(name, plans) if has_both_layouts else name
         return math.prod(
             [_estimate(plans[last if each.work.channels_last else name], each) * penalty for each in layers]
@@ -220,7 +229,7 @@ def _has_window_inside(axis: AxisPlan, window: Window, size: int) -> bool:
 def choose_layout(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
     """Returns the plan with the layout of a pooling operator's data: as it is, in pairs of channels, or in blocks.
 
-    Pairs: (N, C, W) as pictures of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
+    Pairs: (N, C, W) as images of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
     two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
 
     Blocks: for plain data, oneDNN has fast code only with AVX-512, and if the blocks of a few channels, of data and

@@ -21,7 +21,7 @@ PURPOSES, DEVICES = ("inference", "training", "deployment"), ("cpu", "gpu")
 
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
-TYPICAL_PICTURE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
+TYPICAL_INPUT_SIZE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
 QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
 
 
@@ -96,11 +96,11 @@ class CostInputs:
         self.training: bool = work.purpose == "training"
         self.convolves = work.operator in ("conv", "transposed")
         self.size = [window.size or _typical_size(self.rank, self.in_channels) for window in windows]
-        self.outputs = [window.outputs(length) for window, length in zip(windows, self.size)]
-        self.inputs: int = self.batch * self.in_channels * math.prod(self.size)  # elements
-        self.results: int = self.batch * self.channels * math.prod(self.outputs)
+        self.output_size = [window.outputs(length) for window, length in zip(windows, self.size)]
+        self.input_elements: int = self.batch * self.in_channels * math.prod(self.size)  # elements
+        self.output_elements: int = self.batch * self.channels * math.prod(self.output_size)
         kernel_elements = math.prod(window.kernel_size for window in windows)
-        self.weights: int = self.channels * self.in_channels // work.groups * kernel_elements
+        self.weight_elements: int = self.channels * self.in_channels // work.groups * kernel_elements
         keeps_blocks = not self.training  # batch norm undoes them
         self.input_in_blocks: bool = keeps_blocks and self.in_channels >= SMALLEST and not work.plain
         self.output_in_blocks: bool = keeps_blocks and self.channels >= SMALLEST and self.convolves
@@ -108,5 +108,7 @@ class CostInputs:
 
 def _typical_size(rank: int, channels: int) -> int:
     """Returns the size of a network's input for few channels, else a quarter of it, halved wherever channels double."""
-    quarter = TYPICAL_PICTURE[rank] // 4
-    return TYPICAL_PICTURE[rank] if channels < SMALLEST else min(quarter, max(7, quarter * QUARTER[rank] // channels))
+    if channels < SMALLEST:
+        return TYPICAL_INPUT_SIZE[rank]
+    quarter = TYPICAL_INPUT_SIZE[rank] // 4
+    return min(quarter, max(7, quarter * QUARTER[rank] // channels))

@@ -76,7 +76,7 @@ def estimate(plan: Plan, layer: CostInputs) -> float:
     data, weight, backward = map(sum, zip(StepCost(), *costs))
     nanoseconds = _operator_cost(plan, layer) + data
     if layer.input_in_blocks and True in [step.reorders for step in plan.steps]:
-        nanoseconds += COSTS.reorder * layer.inputs
+        nanoseconds += COSTS.reorder * layer.input_elements
     if layer.convolves and layer.work.purpose != "deployment":
         nanoseconds += weight
     return nanoseconds + (backward if layer.training else 0)
@@ -94,33 +94,33 @@ class StepCost(NamedTuple):
 
 
 def _flip(step: recipe.Flip, layer: CostInputs) -> StepCost:
-    of_input = COSTS.flip * layer.inputs + COSTS.operator
+    of_input = COSTS.flip * layer.input_elements + COSTS.operator
     per_result = COSTS.flip + layer.output_in_blocks * COSTS.reorder
-    of_output = per_result * layer.results + COSTS.operator
-    return StepCost(of_input + of_output, COSTS.weight * layer.weights + 2 * COSTS.operator, of_input)
+    of_output = per_result * layer.output_elements + COSTS.operator
+    return StepCost(of_input + of_output, COSTS.weight * layer.weight_elements + 2 * COSTS.operator, of_input)
 
 
 def _concat(step: recipe.Concat, layer: CostInputs) -> StepCost:
     count = len(step.axes)
     rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in step.axes)
-    data = (count * COSTS.concat + rows * COSTS.concat_row) * layer.inputs + 3 * count * COSTS.operator
+    data = (count * COSTS.concat + rows * COSTS.concat_row) * layer.input_elements + 3 * count * COSTS.operator
     per_element = COSTS.back_line if layer.rank == 1 else COSTS.concat_back
-    return StepCost(data, backward=count * (per_element * layer.inputs + 3 * COSTS.operator))
+    return StepCost(data, backward=count * (per_element * layer.input_elements + 3 * COSTS.operator))
 
 
 def _lengthen(step: recipe.Lengthen, layer: CostInputs) -> StepCost:
     concat, operators = _concat(step, layer), (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
-    return concat._replace(data=concat.data + 2 * COSTS.touch * layer.inputs + operators * COSTS.operator)
+    return concat._replace(data=concat.data + 2 * COSTS.touch * layer.input_elements + operators * COSTS.operator)
 
 
 def _pad(step: recipe.Pad, layer: CostInputs) -> StepCost:
-    cost = COSTS.gather * layer.inputs + COSTS.operator
+    cost = COSTS.gather * layer.input_elements + COSTS.operator
     return StepCost(cost, backward=cost)
 
 
 def _gather(step: recipe.Gather, layer: CostInputs) -> StepCost:
     slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
-    cost = slowly * COSTS.gather * layer.inputs + GATHER_OPERATORS * len(step.axes) * COSTS.operator
+    cost = slowly * COSTS.gather * layer.input_elements + GATHER_OPERATORS * len(step.axes) * COSTS.operator
     return StepCost(cost, backward=cost)
 
 
@@ -133,20 +133,20 @@ def _move(step: Any, layer: CostInputs, elements: int) -> float:
 
 
 def _shift(step: recipe.Shift, layer: CostInputs) -> StepCost:
-    cost = _move(step, layer, layer.inputs)
+    cost = _move(step, layer, layer.input_elements)
     return StepCost(cost, backward=cost)
 
 
 def _zeros(step: recipe.Zeros, layer: CostInputs) -> StepCost:
-    cost = COSTS.weight * layer.weights
+    cost = COSTS.weight * layer.weight_elements
     return StepCost(0.0, cost + (4 + 3 * len(step.axes)) * COSTS.operator, cost)
 
 
 def _crop(step: recipe.Crop, layer: CostInputs) -> StepCost:
     static, dynamic = step.is_static, bool(step.dynamic_axes)
     slices = 3 if layer.rank == 3 and layer.output_in_blocks else 1  # five axes are brought out of the blocks first
-    data = (static + dynamic) * slices * COSTS.slice * layer.results + (static + 4 * dynamic) * COSTS.operator
-    return StepCost(data, backward=(static + 2 * dynamic) * COSTS.slice_back * layer.results)
+    data = (static + dynamic) * slices * COSTS.slice * layer.output_elements + (static + 4 * dynamic) * COSTS.operator
+    return StepCost(data, backward=(static + 2 * dynamic) * COSTS.slice_back * layer.output_elements)
 
 
 STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostInputs], StepCost]] = {
@@ -159,7 +159,7 @@ STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostInputs], StepCost]] = {
     recipe.Shift: _shift,
     recipe.Zeros: _zeros,
     recipe.Crop: _crop,
-    recipe.Pick: lambda step, layer: StepCost(_move(step, layer, layer.results)),
+    recipe.Pick: lambda step, layer: StepCost(_move(step, layer, layer.output_elements)),
 }
 
 
@@ -168,10 +168,10 @@ STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostInputs], StepCost]] = {
 
 def _operator_cost(plan: Plan, layer: CostInputs) -> float:
     """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
-    computed = [*map(AxisPlan.computed_outputs, plan.axes, layer.size, layer.outputs)]
+    computed = [*map(AxisPlan.computed_outputs, plan.axes, layer.size, layer.output_size)]
     touched = math.prod(layer.size) * layer.in_channels + math.prod(computed) * layer.channels
     touch = layer.batch * touched * COSTS.touch * (3 if layer.training else 1)
-    reads = math.prod(map(_reads, plan.axes, layer.windows, layer.size, layer.outputs, computed))
+    reads = math.prod(map(_reads, plan.axes, layer.windows, layer.size, layer.output_size, computed))
     return touch + (_convolution if layer.convolves else _pooling)(plan, layer, reads)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.recipe import Plan
-from mxsame.plan.simulation import takes_too_short
+from mxsame.plan.simulation import accepts_too_short
 from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, checked_windows, describe_windows
 
@@ -79,20 +79,20 @@ def exact_plans(
     ['native']
     """
     allowed = checked_allowed(allowed, operator)
-    return plans_of(checked_windows(windows, operator), operator, allowed)
+    return exact_plans_unchecked(checked_windows(windows, operator), operator, allowed)
 
 
-def plans_of(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+def exact_plans_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
     """Returns what `exact_plans` returns, for checked arguments."""
     check_residues(windows)
     if operator in POOLS and operator != AVG_WITH_PADDING:  # they ignore it
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
-    return _plans_of_alike(tuple(window.alike() for window in windows), operator, allowed)
+    return _plans_of_representatives(tuple(window.representative() for window in windows), operator, allowed)
 
 
 @functools.lru_cache(maxsize=4096)
-def _plans_of_alike(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
-    """Returns the same, for windows of the shortest axes that have the same plans."""
+def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    """Returns the same, for representatives of windows."""
     rows = [_plans_of_axis(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
         return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
@@ -107,7 +107,7 @@ def _plans_of_alike(windows: Windows, operator: str, allowed: Tuple[str, ...]) -
             continue
         if all(chosen):
             plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
-    fitting = {name: plan for name, plan in plans.items() if not any(map(takes_too_short, plan.axes, windows))}
+    fitting = {name: plan for name, plan in plans.items() if not any(map(accepts_too_short, plan.axes, windows))}
     return MappingProxyType(fitting or plans)
 
 
@@ -146,14 +146,14 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
     """
     allowed = checked_allowed(allowed, operator)
-    return first_of(checked_windows(windows, operator), operator, allowed)
+    return first_plan_unchecked(checked_windows(windows, operator), operator, allowed)
 
 
-def first_of(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
+def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
     """Returns what `first_plan` returns, for checked arguments."""
     strategy, planned = _IN_USE.get()
     tried = tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
-    for name, plan in plans_of(windows, operator, tried).items():
+    for name, plan in exact_plans_unchecked(windows, operator, tried).items():
         if planned is not None:
             planned.append(Planned(operator, name))
         return plan
@@ -167,7 +167,8 @@ def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> 
     if not is_in_use and any(window.size is None for window in windows):
         rule = "an input of dynamic shape with this padding and stride has no exact graph"
         return validation.DynamicShapeError(f"{rule}; received {given}")
-    exact = ", ".join(plans_of(windows, operator, allowed if is_in_use else strategies_for(operator))) or "none"
+    possible = allowed if is_in_use else strategies_for(operator)
+    exact = ", ".join(exact_plans_unchecked(windows, operator, possible)) or "none"
     name, value = ("strategy", strategy) if is_in_use else ("allowed", allowed)
     rule = f"{name} must {'be one' if is_in_use else 'have one'} that is exact for this layer ({exact})"
     return validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")

@@ -22,7 +22,7 @@ The rules, each with its reason:
   convolution, has code of its own; if it is even and longer than 4, each multiplication takes longer.
 * Few channels leave tiles of cuDNN's matrix products partly empty: those of the data, and in a transposed convolution,
   which has larger tiles, those of the output.
-* In training, copies are made backward, too. The gradient of the weight for a picture, which has few channels, is
+* In training, copies are made backward, too. The gradient of the weight for an image, which has few channels, is
   several times slower if outputs are cropped.
 * With channels last, the pad operator was not measured, since MXNet's takes no such data of four axes. Of five axes it
   does, with as many elements to copy as in 3-D: it is an estimate that this is as fast as with channels first.
@@ -44,7 +44,7 @@ TILE = 16  # input channels that fill cuDNN's tiles of a convolution
 TRANSPOSED_TILE = 320  # output channels that fill those of a transposed convolution
 LEAST_CHANNELS = 32  # of an output of a transposed convolution that was measured; fewer are taken for so many
 LONGEST_EVEN = 4  # even kernel for which cuDNN is as fast as for odd ones
-PICTURE = 4  # the most channels of a picture
+IMAGE_CHANNELS = 4  # the most of an image
 
 PRODUCTS = ("dense", "dense_last", "depthwise", "depthwise_slow")  # names of constants
 MEASURED_LAST = ("native", "full", "slice", "concat", "kernel")  # strategies, with channels last
@@ -65,7 +65,7 @@ class GpuCosts:
     crop: float = 0.007  #: a part of an array, or the array reversed
     crop_back: float = 0.0065  #: its backward pass
     crop_last: float = 0.015  #: the same with channels last
-    picture_back: float = 0.064  #: in addition, backward, for a convolution of a picture
+    image_back: float = 0.064  #: in addition, backward, for a convolution of an image
     concat: float = 0.005  #: concatenate a few elements to an axis
     concat_back: float = 0.01  #: its backward pass
     gather: float = 0.018  #: transpose, copy rows, transpose back
@@ -95,7 +95,7 @@ def estimate(plan: Plan, layer: CostInputs, costs: GpuCosts = GPU_COSTS) -> floa
     if plan.fills and layer.work.operator == "avg" and any(window.kernel_size > 2 for window in layer.windows):
         # It is divided by the same average of ones, which are a thin array.
         operators = sum(counts.get("operator", 0) for counts in every)
-        every.append({"operator": operators + DIVISOR_OPERATORS, "pad": 2 * layer.results})
+        every.append({"operator": operators + DIVISOR_OPERATORS, "pad": 2 * layer.output_elements})
     return sum(_time(counts, layer, costs) for counts in every)
 
 
@@ -123,18 +123,18 @@ LENGTHEN_OPERATORS, DILATE_OPERATORS, CONCAT_OPERATORS = 12, 6, 4  # for each ax
 
 def _crop(elements: float, layer: CostInputs) -> Counts:
     """Returns the counts of a slice of so many elements."""
-    is_picture = layer.work.operator == "conv" and layer.in_channels <= PICTURE
+    is_image = layer.work.operator == "conv" and layer.in_channels <= IMAGE_CHANNELS
     name = "crop_last" if layer.work.channels_last else "crop"
-    return {"operator": 1, name: elements, "picture": elements * is_picture}
+    return {"operator": 1, name: elements, "image": elements * is_image}
 
 
 def _flip(step: recipe.Flip, layer: CostInputs) -> Counts:
-    return {"operator": 4, "crop": layer.inputs + layer.results}
+    return {"operator": 4, "crop": layer.input_elements + layer.output_elements}
 
 
 def _dilate(step: recipe.Dilate, layer: CostInputs) -> Counts:
     """Each axis in turn gets zeros next to its elements, is concatenated with them, and cropped."""
-    grown, copied = float(layer.inputs), 0.0
+    grown, copied = float(layer.input_elements), 0.0
     for stride in step.values.values():
         grown *= stride
         copied += 3 * grown
@@ -142,23 +142,23 @@ def _dilate(step: recipe.Dilate, layer: CostInputs) -> Counts:
 
 
 def _concat(step: recipe.Concat, layer: CostInputs) -> Counts:
-    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.inputs}
+    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.input_elements}
 
 
 def _lengthen(step: recipe.Lengthen, layer: CostInputs) -> Counts:
     each = LOW_OPERATORS + AXIS_OPERATORS + LENGTHEN_OPERATORS
-    return {"operator": each * len(step.axes), "concat": len(step.axes) * layer.inputs}
+    return {"operator": each * len(step.axes), "concat": len(step.axes) * layer.input_elements}
 
 
 def _pad(step: recipe.Pad, layer: CostInputs) -> Counts:
     """Data of one axis gets another for a while, by copies, and so does an input with channels last; that of other data
     with channels last copies nothing."""
     copies = 3 if layer.rank == 1 else 1 + bool(layer.work.channels_last and layer.work.plain)
-    return {"operator": copies, "pad": copies * layer.inputs}
+    return {"operator": copies, "pad": copies * layer.input_elements}
 
 
 def _gather(step: recipe.Gather, layer: CostInputs) -> Counts:
-    return {"operator": GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.inputs}
+    return {"operator": GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.input_elements}
 
 
 def _moving(step: Any, layer: CostInputs, elements: float) -> Counts:
@@ -178,13 +178,13 @@ def _zeros(step: recipe.Zeros, layer: CostInputs) -> Counts:
     """Nothing if the longer kernel is computed beforehand."""
     if layer.work.purpose == "deployment":
         return {}
-    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.weights}
+    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.weight_elements}
 
 
 def _cropped(step: recipe.Crop, layer: CostInputs) -> Counts:
     """A crop to a length that follows from the size has the operators that compute it, and copies once more."""
     static, dynamic = step.is_static, bool(step.dynamic_axes)
-    return {**_crop((static + dynamic) * layer.results, layer), "operator": static + 4 * dynamic}
+    return {**_crop((static + dynamic) * layer.output_elements, layer), "operator": static + 4 * dynamic}
 
 
 MOVES: Dict[Type[Step[Any]], Callable[[Any, CostInputs], Counts]] = {
@@ -194,10 +194,10 @@ MOVES: Dict[Type[Step[Any]], Callable[[Any, CostInputs], Counts]] = {
     recipe.Lengthen: _lengthen,
     recipe.Pad: _pad,
     recipe.Gather: _gather,
-    recipe.Shift: lambda step, layer: _moving(step, layer, layer.inputs),
+    recipe.Shift: lambda step, layer: _moving(step, layer, layer.input_elements),
     recipe.Zeros: _zeros,
     recipe.Crop: _cropped,
-    recipe.Pick: lambda step, layer: _moving(step, layer, layer.results),
+    recipe.Pick: lambda step, layer: _moving(step, layer, layer.output_elements),
 }
 
 
@@ -207,7 +207,7 @@ MOVES: Dict[Type[Step[Any]], Callable[[Any, CostInputs], Counts]] = {
 def _computed(plan: Plan, layer: CostInputs, costs: GpuCosts) -> Counts:
     """Returns the counts of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
     work, kernel = layer.work, math.prod(axis.kernel_size for axis in plan.axes)
-    positions: int = math.prod(map(_positions, plan.axes, layer.windows, layer.size, layer.outputs))
+    positions: int = math.prod(map(_positions, plan.axes, layer.windows, layer.size, layer.output_size))
     if not layer.convolves:
         return {"operator": 1, "pooling": layer.batch * layer.in_channels * positions * kernel}
     share = max(layer.in_channels // work.groups, 1)

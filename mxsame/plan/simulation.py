@@ -59,8 +59,10 @@ def simulate(plan: AxisPlan, window: AnyWindow, size: int, convention: str = "va
     >>> simulate(plan, Window(None, 3, 2), 6) == required(Window(None, 3, 2), 6)
     True
     """
-    run = _run_transposed if isinstance(window, TransposedWindow) else _run
-    reads: Optional[Reads] = run(plan, window, size, convention)  # type: ignore[arg-type]
+    if isinstance(window, TransposedWindow):
+        reads: Optional[Reads] = _transposed_reads(plan, window, size)
+    else:
+        reads = _conv_reads(plan, window, size, convention)
     if reads is None:
         return None
     (first, dropped), outputs = plan.crop, len(reads.starts)
@@ -69,7 +71,7 @@ def simulate(plan: AxisPlan, window: AnyWindow, size: int, convention: str = "va
     return reads.flipped() if plan.flip else reads
 
 
-def _run(plan: AxisPlan, window: Window, size: int, convention: str) -> Optional[Reads]:
+def _conv_reads(plan: AxisPlan, window: Window, size: int, convention: str) -> Optional[Reads]:
     """Returns what is read for all outputs of MXNet's operator, of flipped data by the flipped kernel."""
     low, dilation = window.pads(size)[0], window.dilation
     data = _extended(range(size)[::-1] if plan.flip else range(size), *plan.concat)
@@ -79,7 +81,7 @@ def _run(plan: AxisPlan, window: Window, size: int, convention: str) -> Optional
         overlap = max(window.effective_kernel_size - window.stride, 0)
         data = range(-low, -(-size // window.stride) * window.stride + overlap - low)
     if plan.shift:
-        data = _moved(data, plan.shift, low)
+        data = _selected(data, plan.shift, low)
         if data[0] > 0 or data[-1] < size - 1:
             return None
     data = _extended(_extended(data, *plan.pad_operator), plan.pad, plan.pad)
@@ -90,13 +92,13 @@ def _run(plan: AxisPlan, window: Window, size: int, convention: str) -> Optional
         first = plan.pick.reach - plan.pick.zeros - low
         if first < 0 or first + (window.outputs(size) - 1) * window.stride >= len(starts):
             return None
-        starts = _moved(starts, plan.pick, low)[:: window.stride]
+        starts = _selected(starts, plan.pick, low)[:: window.stride]
     front, back = plan.zeros
     dilation *= step
     return Reads.of(starts, range(front * dilation, (plan.kernel_size - back) * dilation, dilation))
 
 
-def _run_transposed(plan: AxisPlan, window: TransposedWindow, size: int, _: str) -> Reads:
+def _transposed_reads(plan: AxisPlan, window: TransposedWindow, size: int) -> Reads:
     """Returns what is read for all outputs of MXNet's Deconvolution, or of its Convolution of the dilated data."""
     front, back = (count * window.dilation for count in plan.zeros)
     reach = (plan.kernel_size - 1) * window.dilation
@@ -113,19 +115,19 @@ def _extended(positions: range, low: int, high: int) -> range:
     return range(positions.start - low * positions.step, positions.stop + high * positions.step, positions.step)
 
 
-def _moved(positions: range, one: SelectorKernel, low: int) -> range:
-    """Returns positions with zeros around them, as a kernel with a single one moves them."""
-    positions, first = _extended(positions, one.zeros, one.zeros), one.reach - low
-    return positions[first : first + len(positions) - one.length + 1]
+def _selected(positions: range, kernel: SelectorKernel, low: int) -> range:
+    """Returns the positions that a kernel with a single one leaves, of these with zeros around them."""
+    positions, first = _extended(positions, kernel.zeros, kernel.zeros), kernel.reach - low
+    return positions[first : first + len(positions) - kernel.length + 1]
 
 
-def completed(draft: AxisPlan, window: AnyWindow, convention: str = "valid") -> Optional[AxisPlan]:
+def prove(draft: AxisPlan, window: AnyWindow, convention: str = "valid") -> Optional[AxisPlan]:
     """Returns a plan if MXNet runs it, and it is exact for every size of the window; else None. An end of `crop` that
     is None becomes the number of outputs to drop, if that is the same for every size.
 
-    >>> completed(AxisPlan(3, pad=2, crop=(1, None)), Window(8, 3, 2)).crop
+    >>> prove(AxisPlan(3, pad=2, crop=(1, None)), Window(8, 3, 2)).crop
     (1, 0)
-    >>> completed(AxisPlan(3, pad=1), Window(8, 3, 2)) is None  # as many outputs, of other windows
+    >>> prove(AxisPlan(3, pad=1), Window(8, 3, 2)) is None  # as many outputs, of other windows
     True
     """
     first, dropped = draft.crop
@@ -150,11 +152,11 @@ def completed(draft: AxisPlan, window: AnyWindow, convention: str = "valid") -> 
     return draft if isinstance(window, Window) and window.follows_size else None
 
 
-def takes_too_short(plan: AxisPlan, window: AnyWindow) -> bool:
+def accepts_too_short(plan: AxisPlan, window: AnyWindow) -> bool:
     """Returns whether MXNet runs a plan for every size on data that is shorter than the rule of explicit pads allows,
     n + low + high >= ke, as it may with ceil_mode."""
     if not isinstance(window, Window) or window.size is not None or not isinstance(window.padding, tuple):
         return False
     longest = window.effective_kernel_size - sum(window.padding) - 1
-    reads = _run(plan, window, longest, "valid") if longest >= 1 else None
+    reads = _conv_reads(plan, window, longest, "valid") if longest >= 1 else None
     return reads is not None and len(reads.starts) > 0

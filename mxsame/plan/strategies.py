@@ -6,7 +6,7 @@ MXNet's operators have one pad for both ends. Steps around an operator make its 
     -> crop the output -> flip back
 
 Most steps are empty in most plans. A strategy only drafts plans: whether one is exact is decided for all of them in one
-place, for every input size of the window (:func:`mxsame.plan.simulation.completed`).
+place, for every input size of the window (:func:`mxsame.plan.simulation.prove`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Callable, Dict, Iterator, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.padding import high_pad
 from mxsame.plan.axis_plan import AddedElements, AxisPlan, SelectorKernel
-from mxsame.plan.simulation import completed
+from mxsame.plan.simulation import prove
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
 MOST_SHIFTS = 2  # after the first; each is an element of the kernel that moves data, zero for all but one
 
 
-# -- drafts for convolutions and pooling operators. A crop that ends in None is completed.
+# -- drafts for convolutions and pooling operators. The proof completes a crop that ends in None.
 
 Pads = Sequence[validation.Pair]  # (low, high) for each of a window's sizes
 
@@ -115,7 +115,7 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     although `low` is not. Without this, 3-D networks in one graph for every size take two to three times as long."""
     for drafts in (_native, _slice, _concat):
         for draft in drafts(window, [(high, low) for low, high in pads]):
-            plan = completed(replace(draft, flip=True, crop=(draft.crop[0], None)), window)
+            plan = prove(replace(draft, flip=True, crop=(draft.crop[0], None)), window)
             if plan is not None and plan.crop[1] is not None:
                 yield plan
 
@@ -126,8 +126,8 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Shift the data to where the windows of every size start at the same position."""
     for least, reach in _ends(window, pads) if window.size is None else ():
-        one = SelectorKernel(least, reach, reach - least)
-        yield AxisPlan(window.kernel_size, shift=one, pad=least, crop=(0, None))
+        kernel = SelectorKernel(least, reach, reach - least)
+        yield AxisPlan(window.kernel_size, shift=kernel, pad=least, crop=(0, None))
 
 
 def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -135,8 +135,8 @@ def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     pad = max(map(max, pads))
     for least, _ in _ends(window, pads) if window.dilation == 1 else ():
         for zeros in range(window.kernel_size):
-            one = SelectorKernel(least, pad + zeros, zeros)
-            yield AxisPlan(window.kernel_size, pick=one, pad=pad, crop=(0, None))
+            kernel = SelectorKernel(least, pad + zeros, zeros)
+            yield AxisPlan(window.kernel_size, pick=kernel, pad=pad, crop=(0, None))
 
 
 def _ends(window: Window, pads: Pads) -> Iterator[validation.Pair]:
@@ -261,7 +261,7 @@ class Strategy:
         else:
             drafts = self.drafts(window, list(map(window.pads, window.sizes))) if self.drafts else iter(())
         for draft in drafts:
-            plan = completed(draft, window, self.convention)
+            plan = prove(draft, window, self.convention)
             if plan is not None:
                 return None if operator in POOLS and plan.pad >= plan.kernel_size else plan
         return None

@@ -46,7 +46,7 @@ class _Axis:
         """The sizes for which a plan must be exact, to be so for all that the window serves."""
         raise NotImplementedError
 
-    def alike(self) -> Any:
+    def representative(self) -> Any:
         """Returns the window of the shortest axis that has the same plans."""
         raise NotImplementedError
 
@@ -77,25 +77,25 @@ class Window(_Axis):
             self._set("padding", pads)
 
     @property
-    def _long(self) -> int:
-        """A multiple of the stride, so long that no element of the kernel reads padding in every window. From this size
-        on, pads, outputs and crops follow from the remainder modulo the stride."""
+    def _periodic_from(self) -> int:
+        """The size from which on pads, outputs and crops depend on nothing but the remainder modulo the stride: a
+        multiple of the stride, so long that no element of the kernel reads padding in every window."""
         return self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
 
     @property
     def sizes(self) -> Sequence[int]:
         """The size; if it is dynamic, one size for each remainder modulo the stride."""
-        return range(self._long, self._long + self.stride) if self.size is None else (self.size,)
+        return range(self._periodic_from, self._periodic_from + self.stride) if self.size is None else (self.size,)
 
-    def alike(self) -> Window:
+    def representative(self) -> Window:
         """Returns the window of the shortest axis that has the same plans.
 
-        >>> Window(224, 3, 2).alike().size, Window(225, 3, 2).alike().size
+        >>> Window(224, 3, 2).representative().size, Window(225, 3, 2).representative().size
         (8, 9)
         """
-        if self.size is None or self.size < self._long + self.stride:
+        if self.size is None or self.size < self._periodic_from + self.stride:
             return self
-        return replace(self, size=self._long + self.size % self.stride)
+        return replace(self, size=self._periodic_from + self.size % self.stride)
 
     @property
     def follows_size(self) -> bool:
@@ -166,7 +166,7 @@ class TransposedWindow(_Axis):
         """The size; if it is dynamic, one that leaves an output."""
         return (2 + max(sum(self.crop), 0) // self.stride if self.size is None else self.size,)
 
-    def alike(self) -> TransposedWindow:
+    def representative(self) -> TransposedWindow:
         """Returns the window of dynamic size, which has the same plans."""
         return self if self.size is None else replace(self, size=None)
 
@@ -208,11 +208,11 @@ def make_windows(
         padding = validation.pooling_padding(padding, kernel_size)
     else:
         padding = validation.padding(padding, rank, causal=True)
-    return windows_of.__wrapped__(size, kernel_size, strides, dilation, padding, pool, ceil_mode)
+    return make_windows_unchecked.__wrapped__(size, kernel_size, strides, dilation, padding, pool, ceil_mode)
 
 
 @functools.lru_cache(maxsize=4096)
-def windows_of(
+def make_windows_unchecked(
     size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, pool: bool = False, ceil: bool = False
 ) -> Tuple[Window, ...]:
     """Returns what `make_windows` returns, for arguments in canonical form."""
@@ -259,7 +259,7 @@ def make_pool_windows(
         pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
         size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)
-    return windows_of(size, pool_size, strides, ones, padding, True, ceil_mode), pads
+    return make_windows_unchecked(size, pool_size, strides, ones, padding, True, ceil_mode), pads
 
 
 def serialize_windows(windows: Windows) -> str:
@@ -364,11 +364,11 @@ def make_transposed_windows(
     given = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
     rank = _count_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
     padding = validation.padding(padding, rank)
-    return transposed_windows_of.__wrapped__(*given.values(), padding, output_padding)
+    return make_transposed_windows_unchecked.__wrapped__(*given.values(), padding, output_padding)
 
 
 @functools.lru_cache(maxsize=4096)
-def transposed_windows_of(
+def make_transposed_windows_unchecked(
     size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints] = None
 ) -> Tuple[TransposedWindow, ...]:
     """Returns what `make_transposed_windows` returns, for arguments in canonical form."""

@@ -366,7 +366,7 @@ class ConvLSTM(Stepwise):
         weights = [self.scaled(F, _array(F, layer.weight, x)) for layer in (self.i2h, self.h2h)]
         bias = _zero_bias(F, weights[0]) if self.i2h.bias is None else _array(F, self.i2h.bias, x)
         bias, (activation, gate) = self.scaled(F, bias, 0.5), self.activations(F)
-        is_one = self.i2h._call == self.h2h._call
+        is_one = self.i2h._spec == self.h2h._spec
         if is_one:
             weight = F.concat(*weights, dim=1)
         else:

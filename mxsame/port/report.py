@@ -38,7 +38,7 @@ def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
             list(dict.fromkeys(getattr(block, "function", None) or type(block).__name__ for block in blocks)),
             tuple(out.shape),
             sum(int(np.prod(array.shape)) for array in layer.weights),
-            next((str(block._call.padding) for block in blocks if isinstance(block, Layer)), None),
+            next((str(block._spec.padding) for block in blocks if isinstance(block, Layer)), None),
         )
         for path, layer, blocks, out in net.layers_in_keras_order(*arrays)
     ]
