@@ -29,64 +29,43 @@ POOLS = ("max_pool", "avg_pool", "lp_pool")
 
 
 def _window_axis(n, k, s, d, padding, full=False, drops=True):
-    """(out, low, high) of a convolution or pooling along one axis; `drops` is for keras-mxnet."""
+    """(out, low, high) of a convolution or pooling along one axis, or None if it is refused; `drops` is for
+    keras-mxnet."""
     extent = (k - 1) * d + 1
     if padding == "keras-mxnet":
         wanted = math.ceil(n / s)
         pad = math.ceil(((wanted - 1) * s + extent - n) / 2)
-        if pad < 0:
-            raise ValueError(f"keras-mxnet asks for a negative pad: n {n}, extent {extent}, s {s}")
-        if not drops and (n + 2 * pad - extent) // s + 1 > wanted:
-            raise ValueError(f"keras-mxnet keeps an output too many: n {n}, extent {extent}, s {s}")
-        return wanted, pad, max((wanted - 1) * s + extent - n - pad, 0)
+        keeps_more = not drops and (n + 2 * pad - extent) // s + 1 > wanted
+        return None if pad < 0 or keeps_more else (wanted, pad, max((wanted - 1) * s + extent - n - pad, 0))
     if padding == "same":
         out = -(-n // s)
         total = max((out - 1) * s + extent - n, 0)
         return out, total // 2, total - total // 2
-    if padding == "valid":
-        low, high = 0, 0
-    elif padding == "causal":
-        low, high = extent - 1, 0
-    else:
-        low, high = padding
-    if low < 0 or high < 0:
-        raise ValueError(f"pads must not be negative: received padding={(low, high)}")
+    low, high = {"valid": (0, 0), "causal": (extent - 1, 0)}.get(padding, padding)
     room = n + low + high - extent
-    if room < 0:
-        raise ValueError(f"the window (extent {extent}) is larger than the padded input ({n} + {low} + {high})")
-    return (-(-room // s) if full else room // s) + 1, low, high
+    return None if min(low, high, room) < 0 else ((-(-room // s) if full else room // s) + 1, low, high)
 
 
 def _transposed_axis(n, k, s, d, padding, output_padding):
-    """(out, low, high): the convolution of `out` elements with these pads gives n, and its gradient is the operator."""
-    extent = (k - 1) * d + 1
-    if output_padding is not None and not 0 <= output_padding < s:
-        raise ValueError(f"output_padding must be in [0, stride): received {output_padding} with stride {s}")
+    """(out, low, high): the convolution of `out` elements with these pads gives n, and its gradient is the operator.
+    None if it is refused."""
+    extent, more = (k - 1) * d + 1, output_padding or 0
+    if padding == "causal" or not 0 <= more < s:
+        return None
+    if not isinstance(padding, str):
+        low, high = padding
+        out = (n - 1) * s + extent - low - high + more
+        return None if min(low, high) < 0 or out < 1 else (out, low, high - more)
+    if output_padding is not None:
+        out = (n - 1) * s + extent - (0 if padding == "valid" else 2 * (extent // 2)) + output_padding
+    else:
+        out = (n - 1) * s + max(extent, s) if padding == "valid" else n * s
     if padding == "keras-mxnet":
-        out = n * s if output_padding is None else (n - 1) * s + extent - 2 * (extent // 2) + output_padding
         crop = (n - 1) * s + extent - out
-        if out < 1 or crop < 0 or (crop % 2 and s == 1):
-            raise ValueError(f"keras-mxnet cannot make {out} elements of {n}: extent {extent}, s {s}")
-        return out, math.ceil(crop / 2), crop // 2
-    if padding in ("same", "valid"):
-        if output_padding is not None:
-            out = (n - 1) * s + extent - (2 * (extent // 2) if padding == "same" else 0) + output_padding
-        elif padding == "same":
-            out = n * s
-        else:
-            out = (n - 1) * s + max(extent, s)
-        if out < 1 or _window_axis(out, k, s, d, padding)[0] != n:
-            raise ValueError(f"a convolution of {out} elements does not give {n}: output_padding={output_padding}")
-        return out, *_window_axis(out, k, s, d, padding)[1:]
-    if padding == "causal":
-        raise ValueError("causal padding does not exist for transposed convolutions")
-    low, high = padding
-    if low < 0 or high < 0:
-        raise ValueError(f"pads must not be negative: received padding={(low, high)}")
-    out = (n - 1) * s + extent - low - high + (output_padding or 0)
-    if out < 1:
-        raise ValueError(f"nothing is left after the crop: output size {out}")
-    return out, low, high - (output_padding or 0)
+        is_refused = out < 1 or crop < 0 or (crop % 2 and s == 1)
+        return None if is_refused else (out, math.ceil(crop / 2), crop // 2)
+    forward = _window_axis(out, k, s, d, padding) if out > 0 else None
+    return (out, *forward[1:]) if forward is not None and forward[0] == n else None
 
 
 def _indices(out, n, k, s, d, low):
@@ -103,38 +82,33 @@ def _axes(case: Case, size):
     size = tuple(case.size if size is None else size)
     rank = len(case.size)
     padding = (case.padding,) * rank if isinstance(case.padding, str) else case.padding
-    output_padding = case.output_padding or (None,) * rank
-    axes = (size, case.kernel_size, case.strides, case.dilation, padding, output_padding)
-    if any(len(values) != rank for values in axes):
-        raise ValueError(f"one entry per spatial axis needed: {case}")
-    if case.padding == "causal" and (rank != 1 or case.op not in CONVOLUTIONS):
-        raise ValueError(f"causal padding exists for 1-D convolutions only: {case}")
-    if min(size + case.kernel_size + case.strides + case.dilation) < 1:
-        raise ValueError(f"sizes, kernels, strides and dilation are 1 or more: {case}")
-    if case.op in POOLS and set(case.dilation) != {1}:
-        raise ValueError(f"pools have no dilation: {case}")
-    if case.op != "conv_transpose" and case.output_padding is not None:
-        raise ValueError(f"output_padding is for transposed convolutions: {case}")
+    axes = (size, case.kernel_size, case.strides, case.dilation, padding, case.output_padding or (None,) * rank)
+    is_legal = {len(values) for values in axes} == {rank} and min(map(min, axes[:4])) > 0
+    is_legal &= case.padding != "causal" or (rank == 1 and case.op in CONVOLUTIONS)
+    is_legal &= case.op not in POOLS or set(case.dilation) == {1}
+    if not is_legal or (case.output_padding is not None and case.op != "conv_transpose"):
+        raise ValueError(f"no such operator: {case}")
     return list(zip(*axes))
 
 
 def _geometry(case: Case, size=None):
     """Per axis (out, low, high); ValueError where the rule refuses."""
-    if case.op == "avg_pool" and case.padding == "keras-mxnet" and not case.count_include_pad:
-        raise ValueError(f"averages of keras-mxnet count padding: {case}")
-    both = max(case.strides) > 1 and max(case.dilation) > 1
-    if case.op == "conv_transpose" and case.padding == "keras-mxnet" and both:
-        raise ValueError(f"strides with dilation, transposed: MXNet's own numbers are wrong: {case}")
     result = []
     for axis, (n, k, s, d, padding, output_padding) in enumerate(_axes(case, size)):
         if case.op == "conv_transpose":
             result.append(_transposed_axis(n, k, s, d, padding, output_padding))
             continue
         drops = axis == 0 and case.rank == 3 if case.op in POOLS else axis < 2
-        out, low, high = _window_axis(n, k, s, d, padding, case.ceil_mode, drops)
-        if case.op in POOLS and (_indices(out, n, k, s, d, low) == NONE).all(axis=1).any():
-            raise ValueError(f"a pooling window of padding only: n {n}, k {k}, s {s}, pads {(low, high)}")
-        result.append((out, low, high))
+        result.append(_window_axis(n, k, s, d, padding, case.ceil_mode, drops))
+        if case.op in POOLS and result[-1] is not None:  # a window of padding only has no value
+            out, low, _ = result[-1]
+            result[-1] = None if (_indices(out, n, k, s, d, low) == NONE).all(axis=1).any() else result[-1]
+    if case.padding == "keras-mxnet":  # whose averages count padding; and where MXNet's own numbers are wrong
+        both = max(case.strides) > 1 and max(case.dilation) > 1
+        result += [None] * (case.op == "avg_pool" and not case.count_include_pad)
+        result += [None] * (case.op == "conv_transpose" and both)
+    if None in result:
+        raise ValueError(f"the rules refuse it: {case}, size {size}")
     return result
 
 
@@ -197,49 +171,48 @@ def _scatter(patches, indices, size):
     return np.array(sums, dtype=np.float64).reshape(*patches.shape[:2], *size)
 
 
+def _patches(data, indices, groups):
+    """(N, C, *size) -> (N, groups, C/groups, positions, kernel elements)."""
+    return _gather(data, indices, 0.0).reshape(len(data), groups, -1, *indices.shape)
+
+
+def _grouped(weight, groups):
+    """(O, C/groups, *k) -> (groups, O/groups, C/groups, kernel elements)."""
+    return weight.reshape(groups, len(weight) // groups, weight.shape[1], -1)
+
+
 def _convolve(data, weight, indices, groups):
     """(N, C, *size), (O, C/groups, *k) -> (N, O, positions)."""
-    patches = _gather(data, indices, 0.0)
-    batch, channels, positions, count = patches.shape
-    patches = patches.reshape(batch, groups, channels // groups, positions, count)
-    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], count)
-    return np.einsum("bgcpt,goct->bgop", patches, weight, optimize=True).reshape(batch, -1, positions)
+    patches = _patches(data, indices, groups)
+    out = np.einsum("bgcpt,goct->bgop", patches, _grouped(weight, groups), optimize=True)
+    return out.reshape(len(data), -1, len(indices))
 
 
 def _convolve_data_gradient(out_grad, weight, indices, groups, size):
     """Transpose of `_convolve` in data: (N, O, positions) -> (N, C, *size)."""
-    batch, channels, positions = out_grad.shape
-    out_grad = out_grad.reshape(batch, groups, channels // groups, positions)
-    weight = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], indices.shape[1])
-    patches = np.einsum("bgop,goct->bgcpt", out_grad, weight, optimize=True)
-    return _scatter(patches.reshape(batch, -1, positions, indices.shape[1]), indices, size)
+    out_grad = out_grad.reshape(len(out_grad), groups, -1, len(indices))
+    patches = np.einsum("bgop,goct->bgcpt", out_grad, _grouped(weight, groups), optimize=True)
+    return _scatter(patches.reshape(len(out_grad), -1, *indices.shape), indices, size)
 
 
 def _convolve_weight_gradient(data, out_grad, indices, groups, shape):
     """Transpose of `_convolve` in weight: (N, C, *size), (N, O, positions) -> (O, C/groups, *k)."""
-    patches = _gather(data, indices, 0.0)
-    batch, channels, positions, count = patches.shape
-    patches = patches.reshape(batch, groups, channels // groups, positions, count)
-    out_grad = out_grad.reshape(batch, groups, -1, positions)
-    return np.einsum("bgcpt,bgop->goct", patches, out_grad, optimize=True).reshape(shape)
+    out_grad = out_grad.reshape(len(data), groups, -1, len(indices))
+    return np.einsum("bgcpt,bgop->goct", _patches(data, indices, groups), out_grad, optimize=True).reshape(shape)
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------
 
 
-def _window_indices(case: Case, size):
-    """(indices, output size) of a convolution or pooling."""
-    axes, geometry = _axes(case, size), _geometry(case, size)
-    lists = [_indices(out, n, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
-    return _flat_indices(lists, size), tuple(out for out, _, _ in geometry)
-
-
-def _transposed_indices(case: Case, size):
-    """(indices, output size): the lists of the convolution that leads from the output back to the input."""
-    axes, geometry = _axes(case, size), _geometry(case, size)
-    lists = [_indices(n, out, k, s, d, low) for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)]
+def _lists(case: Case, size):
+    """(indices, output size); of a transposed convolution the indices lead from the output back to the input."""
+    axes, geometry, back = _axes(case, size), _geometry(case, size), case.op == "conv_transpose"
+    lists = [
+        _indices(n, out, k, s, d, low) if back else _indices(out, n, k, s, d, low)
+        for (n, k, s, d, _, _), (out, low, _) in zip(axes, geometry)
+    ]
     out = tuple(out for out, _, _ in geometry)
-    return _flat_indices(lists, out), out
+    return _flat_indices(lists, out if back else size), out
 
 
 def _divisors(case: Case, size, indices):
@@ -264,27 +237,23 @@ def _groups(case: Case) -> int:
 def forward(case: Case, arrays: dict) -> np.ndarray:
     """Output of the case on `arrays`, (N, channels, *output size)."""
     arrays = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
-    data = arrays["data"]
+    data, groups = arrays["data"], _groups(case)
     size = data.shape[2:]
-    if case.op == "conv_transpose":
-        indices, out = _transposed_indices(case, size)
-        flat = data.reshape(*data.shape[:2], -1)
-        return _add_bias(_convolve_data_gradient(flat, arrays["weight"], indices, _groups(case), out), arrays)
-    indices, out = _window_indices(case, size)
+    indices, out = _lists(case, size)
     if case.op == "max_pool":
-        return _gather(data, indices, -np.inf).max(axis=3).reshape(*data.shape[:2], *out)
-    if case.op == "avg_pool":
-        sums = _gather(data, indices, 0.0).sum(axis=3)
-        return (sums / _divisors(case, size, indices)).reshape(*data.shape[:2], *out)
-    if case.op == "lp_pool":
+        result = _gather(data, indices, -np.inf).max(axis=3)
+    elif case.op == "avg_pool":
+        result = _gather(data, indices, 0.0).sum(axis=3) / _divisors(case, size, indices)
+    elif case.op == "lp_pool":
         sums = (_gather(data, indices, 0.0) ** case.p_value).sum(axis=3)  # of signed values, as MXNet has it
-        return (np.sign(sums) * np.abs(sums) ** (1 / case.p_value)).reshape(*data.shape[:2], *out)
-    if case.op == "separable_conv":
-        middle = _convolve(data, arrays["depthwise_weight"], indices, _groups(case))
-        pointwise = arrays["pointwise_weight"].reshape(-1, middle.shape[1])
-        result = np.einsum("bcp,oc->bop", middle, pointwise)
+        result = np.sign(sums) * np.abs(sums) ** (1 / case.p_value)
+    elif case.op == "separable_conv":
+        middle = _convolve(data, arrays["depthwise_weight"], indices, groups)
+        result = np.einsum("bcp,oc->bop", middle, arrays["pointwise_weight"].reshape(-1, middle.shape[1]))
+    elif case.op == "conv_transpose":
+        result = _convolve_data_gradient(data, arrays["weight"], indices, groups, out)
     else:
-        result = _convolve(data, arrays["weight"], indices, _groups(case))
+        result = _convolve(data, arrays["weight"], indices, groups)
     return _add_bias(result.reshape(*result.shape[:2], *out), arrays)
 
 
@@ -292,46 +261,35 @@ def gradients(case: Case, arrays: dict, out_grad: np.ndarray) -> dict:
     """Gradient of sum(forward * out_grad) with respect to every array, by name."""
     arrays = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
     out_grad = np.asarray(out_grad, dtype=np.float64)
-    data = arrays["data"]
+    data, weight, groups = arrays["data"], arrays.get("weight"), _groups(case)
     size = data.shape[2:]
-    result = {}
-    if "bias" in arrays:
-        result["bias"] = out_grad.sum(axis=(0, *range(2, out_grad.ndim)))
+    indices, _ = _lists(case, size)
+    flat = out_grad.reshape(*out_grad.shape[:2], -1)
+    result = {"bias": out_grad.sum(axis=(0, *range(2, out_grad.ndim)))} if "bias" in arrays else {}
     if case.op == "conv_transpose":
-        indices, _ = _transposed_indices(case, size)
-        weight, groups = arrays["weight"], _groups(case)
-        flat = data.reshape(*data.shape[:2], -1)
         result["data"] = _convolve(out_grad, weight, indices, groups).reshape(data.shape)
-        result["weight"] = _convolve_weight_gradient(out_grad, flat, indices, groups, weight.shape)
-        return result
-    indices, _ = _window_indices(case, size)
-    flat_grad = out_grad.reshape(*out_grad.shape[:2], -1)
-    if case.op == "max_pool":
+        result["weight"] = _convolve_weight_gradient(out_grad, data, indices, groups, weight.shape)
+    elif case.op == "max_pool":
         patches = _gather(data, indices, -np.inf)
         first = patches.argmax(axis=3)[..., None]  # row-major order: ties go to the first element
         patches = np.zeros_like(patches)
-        np.put_along_axis(patches, first, flat_grad[..., None], axis=3)
+        np.put_along_axis(patches, first, flat[..., None], axis=3)
         result["data"] = _scatter(patches, indices, size)
     elif case.op == "avg_pool":
-        share = (flat_grad / _divisors(case, size, indices))[..., None]
+        share = (flat / _divisors(case, size, indices))[..., None]
         result["data"] = _scatter(np.broadcast_to(share, (*share.shape[:3], indices.shape[1])), indices, size)
     elif case.op == "lp_pool":
-        patches = _gather(data, indices, 0.0)
-        norms = forward(case, arrays).reshape(*flat_grad.shape, 1)
-        slopes = (patches / norms) ** (case.p_value - 1)
-        result["data"] = _scatter(slopes * flat_grad[..., None], indices, size)
+        norms = forward(case, arrays).reshape(*flat.shape, 1)
+        slopes = (_gather(data, indices, 0.0) / norms) ** (case.p_value - 1)
+        result["data"] = _scatter(slopes * flat[..., None], indices, size)
     elif case.op == "separable_conv":
-        depthwise, pointwise = arrays["depthwise_weight"], arrays["pointwise_weight"]
-        matrix = pointwise.reshape(pointwise.shape[0], -1)
-        middle = _convolve(data, depthwise, indices, _groups(case))
-        middle_grad = np.einsum("bop,oc->bcp", flat_grad, matrix)
-        result["pointwise_weight"] = np.einsum("bop,bcp->oc", flat_grad, middle).reshape(pointwise.shape)
-        result["data"] = _convolve_data_gradient(middle_grad, depthwise, indices, _groups(case), size)
-        result["depthwise_weight"] = _convolve_weight_gradient(
-            data, middle_grad, indices, _groups(case), depthwise.shape
-        )
+        weight, pointwise = arrays["depthwise_weight"], arrays["pointwise_weight"]
+        middle = _convolve(data, weight, indices, groups)
+        middle_grad = np.einsum("bop,oc->bcp", flat, pointwise.reshape(len(pointwise), -1))
+        result["pointwise_weight"] = np.einsum("bop,bcp->oc", flat, middle).reshape(pointwise.shape)
+        result["data"] = _convolve_data_gradient(middle_grad, weight, indices, groups, size)
+        result["depthwise_weight"] = _convolve_weight_gradient(data, middle_grad, indices, groups, weight.shape)
     else:
-        weight, groups = arrays["weight"], _groups(case)
-        result["data"] = _convolve_data_gradient(flat_grad, weight, indices, groups, size)
-        result["weight"] = _convolve_weight_gradient(data, flat_grad, indices, groups, weight.shape)
+        result["data"] = _convolve_data_gradient(flat, weight, indices, groups, size)
+        result["weight"] = _convolve_weight_gradient(data, flat, indices, groups, weight.shape)
     return result
