@@ -8,14 +8,16 @@ import math
 import os
 import re
 import traceback
-from typing import Any, Iterator, Mapping
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from mxsame import tensors, validation
 from mxsame._mxnet import NO_KERNEL, mx
 from mxsame.graphs.nesting import flatten, regroup
-from mxsame.rewriting.graph import Graph, Output
+from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.sinking import ELEMENTWISE
+from mxsame.rewriting.windows import is_channels_first
 
 SHAPES = (  # what an operator needs, what it gets, and a sentence of that
     (
@@ -27,6 +29,8 @@ SHAPES = (  # what an operator needs, what it gets, and a sentence of that
 )
 SHAPE = "net must run on data of this shape"
 RESHAPES = ("Reshape", "reshape")
+LAYERS = ("Convolution", "Deconvolution", "FullyConnected")  # with parameters whose shapes MXNet compares itself
+KEEP_CHANNELS = ELEMENTWISE | {"batch_norm", "Concat", "Dropout", "LeakyReLU", "Pad", "Pooling", "slice", "slice_axis"}
 TYPES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
 
 
@@ -74,23 +78,46 @@ def explain_errors(**given: Any) -> Iterator[None]:
 
 class ShapeCheck:
     """The check of shapes that MXNet does not make for a graph over a net's parameters, by name: its batch norm reads
-    past the end of parameters that are too short, and its reshape past the end of an array of fewer elements."""
+    past the end of parameters that are too short, and its reshape past the end of an array of fewer elements.
+
+    Inference of shapes takes about as long here as in MXNet, which makes its own for each new shape. So a graph whose
+    later shapes cannot be wrong, since all channels are those of its parameters, is checked once only."""
 
     def __init__(self, symbol: Any, parameters: Mapping[str, Any]):
         graph, self._parameters = Graph.of(symbol, {}, {}), parameters
-        self._reshapes = [node for node in graph.nodes() if node.kind in RESHAPES]
+        nodes = graph.nodes()
+        self._reshapes = [node for node in nodes if node.kind in RESHAPES and not _takes_all_elements(node)]
         pairs = [output for node in self._reshapes for output in (node.inputs[0], Output(node))]
-        self._symbol = graph.symbol([*graph.outputs, *pairs])
+        self._symbol = graph.symbol([*graph.outputs, *pairs]) if pairs else symbol
         self._first = len(graph.outputs)
+        self._names = (*self._symbol.list_arguments(), *self._symbol.list_auxiliary_states())
+        self._checks_once = not pairs and _has_fixed_channels(nodes, parameters)
+        self._is_checked = False
+        self._last: Any = None  # the shapes of the last inference, and what it gave
+
+    def takes(self, shapes: Mapping[str, tuple]) -> bool:
+        """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
+        try:
+            self._infer(shapes)
+        except mx.base.MXNetError:
+            return False
+        return True
+
+    def _infer(self, shapes: Mapping[str, tuple]) -> Any:
+        """Returns the shapes of arguments, outputs and auxiliary states, as MXNet infers them."""
+        if self._last is None or self._last[0] != shapes:
+            known = {name: shape for name, shape in shapes.items() if name in self._names}
+            self._last = shapes, self._symbol.infer_shape_partial(**known)
+        return self._last[1]
 
     def run(self, shapes: Mapping[str, tuple], /, **given: Any) -> None:
         """Raises a `ValueError`, with what was given, for shapes of inputs, by name, that the net does not take."""
-        names, states = self._symbol.list_arguments(), self._symbol.list_auxiliary_states()
+        if self._is_checked:
+            return
         with explain_errors(**given):
-            known = {name: shape for name, shape in shapes.items() if name in names}
-            arguments, outputs, auxiliary = self._symbol.infer_shape_partial(**known)
+            arguments, outputs, states = self._infer(shapes)
         rule = f"{SHAPE}; {validation.received(**given)}"
-        for name, needed in zip((*names, *states), (*arguments, *auxiliary)):
+        for name, needed in zip(self._names, (*arguments, *states)):
             own = self._parameters[name].shape if name in self._parameters else None
             fits = own == needed or not _are_known(own, needed)
             validation.check(fits, f"{rule}; {name} is {own}, and this data needs {needed}")
@@ -98,6 +125,34 @@ class ShapeCheck:
         for node, before, after in zip(self._reshapes, pairs, pairs):
             fits = not _are_known(before, after) or math.prod(before) == math.prod(after)
             validation.check(fits, f"{rule}; {node.name} makes {after} of {before}")
+        self._is_checked = self._checks_once
+
+
+def _takes_all_elements(node: Node) -> bool:
+    """Returns whether a reshape has the elements of its data, whatever their number: as (0, -1) and (1, -1, 1)."""
+    return -1 in (shape := node.attr("shape", ())) and max(shape) <= 1
+
+
+def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> bool:
+    """Returns whether parameters that fit data of one shape fit any other that MXNet takes: those of convolutions and
+    dense layers MXNet compares itself, and a batch norm has the channels of such a layer."""
+    computed: set[Node] = set()  # from parameters only
+    fixed: set[Node] = set()  # whose second axis has one length for all data
+    for node in nodes:
+        sources = {source for source, _ in node.inputs} - computed
+        has_fixed = bool(sources) and sources <= fixed
+        if not sources and (node.inputs or node.name in parameters):
+            computed.add(node)
+        elif node.op in LAYERS:
+            if is_channels_first(node) and node.attr("flatten", True):
+                fixed.add(node)
+        elif len(sources) < len({source for source, _ in node.inputs}) and not (
+            has_fixed and node.kind == "batch_norm" and node.attr("axis", 1) == 1
+        ):
+            return False
+        elif has_fixed and (node.kind in KEEP_CHANNELS) and is_channels_first(node):
+            fixed.add(node)
+    return True
 
 
 def _are_known(*shapes: Any) -> bool:

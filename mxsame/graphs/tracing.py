@@ -539,7 +539,7 @@ class NetGraph(Runner):
 
     def takes(self, shapes: Sequence[tuple]) -> bool:
         """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
+        return self._check.takes(dict(zip(self._names, shapes)))
 
 
 def initialize_deferred(symbol: Any, parameters: Mapping[str, Any], shapes: Mapping[str, tuple]) -> None:
