@@ -25,7 +25,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from mxsame import __version__
 from mxsame.installation.problems import InstallationError, mxnet_wheels, reinstall
 from mxsame.installation.requirements import FIRST_WITHOUT, KERNELS, MXNET_CUDA_WHEEL, MXNET_VERSION, OLDEST_CAPABILITY
-from mxsame.threads import OF_MXNET, SETTING, WAITING, Share
+from mxsame.threads import MXNET_VARIABLES, SETTING, WAIT_POLICY, CpuLimits
 
 __all__ = ["Check", "as_data", "examine"]
 
@@ -106,14 +106,14 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
 
 def threads(count: int, processors: int, cores: int, quota: Optional[float], sleep: bool) -> Check:
     """Whether MXNet has the cores that the process may use, and how its threads wait."""
-    share = Share(processors, cores, quota)
+    limits = CpuLimits(processors, cores, quota)
     text = f"MXNet has {count}; the process may use {cores} cores, {processors} hardware threads"
     text += f" and a quota of {quota:g}" if quota else ""
-    text += f"; other processes keep the machine busy, so threads sleep ({WAITING}=passive)" if sleep else ""
-    variable = next(filter(os.environ.get, (*OF_MXNET, SETTING)), None)
-    if count > (share.threads if quota else processors):
+    text += f"; other processes keep the machine busy, so threads sleep ({WAIT_POLICY}=passive)" if sleep else ""
+    variable = next(filter(os.environ.get, (*MXNET_VARIABLES, SETTING)), None)
+    if count > (limits.threads if quota else processors):
         return Check("threads", "problem", f"{text}: too few", f"unset {variable}")
-    if count < share.threads:
+    if count < limits.threads:
         return Check("threads", "note", f"{text}: {variable} is set", f"unset {variable}")
     return Check("threads", "ok", f"{text}. Import mxsame before MXNet, which by itself takes half")
 
@@ -179,7 +179,7 @@ def probe() -> Iterator[Tuple[str, Any]]:
     from mxsame.installation import cuda
 
     yield "MXNet", (mx.__version__, os.path.dirname(mx.__file__))
-    yield "threads", (threading.in_use(), *threading.share(), threading.WAITING in threading.given)
+    yield "threads", (threading.in_use(), *threading.cpu_limits(), threading.WAIT_POLICY in threading.set_variables)
     yield str(mx.cpu()), smoke(mx.cpu())
     yield "gpus", mx.context.num_gpus()
     yield "capabilities", cuda.capabilities()

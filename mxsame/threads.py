@@ -2,7 +2,7 @@
 
 MXNet divides an operator among OpenMP threads. On x86, MXNet 1.9.1 takes half of the processors
 (`src/engine/openmp.cc`), which is right for two hardware threads on every core, and for no other machine.
-:func:`given_to_mxnet` lets it have the cores that the process may use.
+:func:`variables_for_mxnet` lets it have the cores that the process may use.
 
 The OpenMP runtime of GCC, libgomp, has a team of threads for each thread that uses it. Between two operators a team
 waits actively, unless all teams together have more threads than there are processors: then they go to sleep almost at
@@ -23,24 +23,24 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 SETTING = "MXSAME_THREADS"  # 0: MXNet's own default; another number: that many threads
-MOST = "MXNET_OMP_MAX_THREADS"
-OF_MXNET = ("OMP_NUM_THREADS", MOST)
-WAITING = "OMP_WAIT_POLICY"
-OF_WAITING = (WAITING, "GOMP_SPINCOUNT")
-CROWDED = 2.0  # threads that want to run for each processor of the machine, in the mean of a minute
-PRESSURE = 50.0  # percent of the last ten seconds in which one of them had to wait
+MAX_THREADS = "MXNET_OMP_MAX_THREADS"
+MXNET_VARIABLES = ("OMP_NUM_THREADS", MAX_THREADS)
+WAIT_POLICY = "OMP_WAIT_POLICY"
+WAIT_VARIABLES = (WAIT_POLICY, "GOMP_SPINCOUNT")
+MAX_LOAD = 2.0  # threads that want to run for each processor of the machine, in the mean of a minute
+MAX_PRESSURE = 50.0  # percent of the last ten seconds in which one of them had to wait
 ENGINES_OPENMP = ("5mxnet6engine6OpenMP3GetEv", "K5mxnet6engine6OpenMP28GetRecommendedOMPThreadCountEb")
-PAUSE, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; soft: what cannot be made again is kept
-OF_LLVM = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
+PAUSE_TEAMS, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; soft: what cannot be made again is kept
+LLVM_SYMBOL = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
 
 
 # -- before MXNet is imported
 
 
-class Share(NamedTuple):
+class CpuLimits(NamedTuple):
     """What a process may use of a machine.
 
-    >>> Share(processors=8, cores=4, quota=2.5).threads
+    >>> CpuLimits(processors=8, cores=4, quota=2.5).threads
     2
     """
 
@@ -54,12 +54,12 @@ class Share(NamedTuple):
         return self.cores if self.quota is None else max(1, min(self.cores, int(self.quota)))
 
 
-def share(root: Path = Path("/")) -> Share:
+def cpu_limits(root: Path = Path("/")) -> CpuLimits:
     """Returns what this process may use; `root` is the root of Linux's file system."""
     processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     cores = {_text(root / topology.format(number)) or str(number) for number in processors}
-    return Share(len(processors), len(cores), min(_quotas(root), default=None))
+    return CpuLimits(len(processors), len(cores), min(_quotas(root), default=None))
 
 
 def _quotas(root: Path) -> Iterator[float]:
@@ -93,57 +93,60 @@ def _text(path: Path) -> str:
         return ""
 
 
-def not_a_number() -> Optional[str]:
+def invalid_variable() -> Optional[str]:
     """Returns the name of a variable whose value is not a number of threads, if there is one. MXNet would end the
     process."""
-    texts = {name: os.environ.get(name) for name in (SETTING, *OF_MXNET)}
+    texts = {name: os.environ.get(name) for name in (SETTING, *MXNET_VARIABLES)}
     return next((name for name, text in texts.items() if text and not text.isdecimal()), None)
 
 
-def setting() -> Optional[int]:
+def requested() -> Optional[int]:
     """Returns the user's `MXSAME_THREADS`."""
     text = os.environ.get(SETTING)
     return int(text) if text else None
 
 
-def chosen() -> Optional[int]:
+def threads_for_mxnet() -> Optional[int]:
     """Returns the number of threads for MXNet; None if MXNet decides, or the user by MXNet's own variables."""
-    if setting() == 0 or any(map(os.environ.get, OF_MXNET)):
+    if requested() == 0 or any(map(os.environ.get, MXNET_VARIABLES)):
         return None
-    return setting() or share().threads
+    return requested() or cpu_limits().threads
 
 
-def is_crowded(root: Path = Path("/")) -> bool:
+def is_overloaded(root: Path = Path("/")) -> bool:
     """Returns whether far more threads want to run than the machine has processors. Only Linux reports it."""
     load, pressure = _text(root / "proc/loadavg").split(), _text(root / "proc/pressure/cpu").split()
-    if not load or float(load[0]) < CROWDED * (os.cpu_count() or 1):
+    if not load or float(load[0]) < MAX_LOAD * (os.cpu_count() or 1):
         return False
-    return not pressure or float(pressure[1].partition("=")[2]) > PRESSURE  # not if they wait for a disk
+    return not pressure or float(pressure[1].partition("=")[2]) > MAX_PRESSURE  # not if they wait for a disk
 
 
-def sleeps() -> bool:
+def should_sleep() -> bool:
     """Returns whether MXNet's threads are to sleep between operators; False if the user decides how they wait."""
-    return setting() != 0 and not any(map(os.environ.get, OF_WAITING)) and is_crowded()
+    return requested() != 0 and not any(map(os.environ.get, WAIT_VARIABLES)) and is_overloaded()
 
 
 @contextlib.contextmanager
-def given_to_mxnet() -> Iterator[None]:
+def variables_for_mxnet() -> Iterator[None]:
     """Sets the variables of MXNet and its OpenMP within the `with` block, in which MXNet is imported.
 
     They are read once. They are taken back then: a child process may have other cores.
     """
-    global given
-    count = chosen()
-    given = {**({} if count is None else {MOST: str(count)}), **({WAITING: "passive"} if sleeps() else {})}
-    os.environ.update(given)
+    global set_variables
+    count = threads_for_mxnet()
+    set_variables = {
+        **({} if count is None else {MAX_THREADS: str(count)}),
+        **({WAIT_POLICY: "passive"} if should_sleep() else {}),
+    }
+    os.environ.update(set_variables)
     try:
         yield
     finally:
-        for name in given:
+        for name in set_variables:
             del os.environ[name]
 
 
-given: Dict[str, str] = {}  # to MXNet, by this process
+set_variables: Dict[str, str] = {}  # to MXNet, by this process
 
 
 # -- afterwards
@@ -181,8 +184,8 @@ def _pause() -> Any:
     A look-up in MXNet's library finds what MXNet was linked with, and no copy that another package brings.
     """
     library = _library()
-    is_llvm = any(hasattr(scope, OF_LLVM) for scope in (library, ctypes.CDLL(None)))
-    return library[PAUSE] if hasattr(library, PAUSE) and not is_llvm else None
+    is_llvm = any(hasattr(scope, LLVM_SYMBOL) for scope in (library, ctypes.CDLL(None)))
+    return library[PAUSE_TEAMS] if hasattr(library, PAUSE_TEAMS) and not is_llvm else None
 
 
 def _find_and_end_team(kind: int) -> Any:
@@ -194,25 +197,25 @@ def _find_and_end_team(kind: int) -> Any:
     global _end_team
     if _library() is None:
         return
-    _end_team = _nothing
-    if setting() == 0 or in_use() == 1:
+    _end_team = _do_nothing
+    if requested() == 0 or in_use() == 1:
         return
     _library().MXSetNumOMPThreads(in_use())  # this thread's own team is to be as large as that of MXNet's engine
     pause = _pause()
     if pause is not None:
-        os.register_at_fork(before=lambda: pause(SOFT), after_in_child=_forked)
+        os.register_at_fork(before=lambda: pause(SOFT), after_in_child=_use_one_thread)
         if os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
             _end_team = pause
 
 
-def _nothing(kind: int) -> None:
+def _do_nothing(kind: int) -> None:
     pass
 
 
-def _forked() -> None:
+def _use_one_thread() -> None:
     """Gives the only thread of a child process one OpenMP thread, as MXNet gives that of its engine there."""
     global _end_team
-    _end_team = _nothing
+    _end_team = _do_nothing
     _library().MXSetNumOMPThreads(1)
 
 

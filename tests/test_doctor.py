@@ -149,7 +149,7 @@ def test_every_device_that_mxnet_sees_is_tried_until_one_fails(monkeypatch):
     ],
 )
 def test_threads(monkeypatch, count, quota, status, words):
-    for name in threads.OF_MXNET:
+    for name in threads.MXNET_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MXSAME_THREADS", "9")
     check = doctor.threads(count, 8, 4, quota, False)

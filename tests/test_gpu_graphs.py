@@ -23,7 +23,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs import deploy, tracing
 from mxsame.plan import arrays, use_strategy
 from mxsame.port import activations, recurrent
-from mxsame.rewriting import constants, simplify
+from mxsame.rewriting import constants, optimize_for_inference
 from mxsame.rewriting.graph import Graph
 from mxsame.scope import Target, building
 
@@ -259,7 +259,7 @@ def test_batch_norm_folds_with_channels_last():
     trace = tracing.trace_net(running.trained(net, shape), (True,), Target("deployment", "gpu"))
     values = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     graph = Graph.of(trace.lower([variable], [shape]).outputs, values, {"data": shape})
-    simplify(graph, fuses=False)
+    optimize_for_inference(graph, fuses=False)
     assert "BatchNorm" not in running.operators(graph.symbol())
     # The transposed weight is turned for the CPU beforehand: its Deconvolution takes none that is computed.
     graph = Graph.of(on_cpu(graph.symbol()), graph.values, {"data": shape})

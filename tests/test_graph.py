@@ -49,7 +49,7 @@ def assert_hybridized(net, *calls, tolerance=1e-5):
     """The net gives the same hybridized: in the graph for every size, and from the eighth call on in one for a size."""
     wanted = [net(*call) for call in calls]
     mxsame.hybridize(net)
-    for _ in range(GraphCache.PATIENCE):
+    for _ in range(GraphCache.CALLS_BEFORE_COMPILING):
         for call, want in zip(calls, wanted):
             running.assert_alike(net(*call), want, tolerance)
 
@@ -133,7 +133,7 @@ def test_a_call_waits_for_its_turn(make):
     net, data = make(small_network_called()), images(20, 21)
     want, outputs = net(data).asnumpy(), []
     thread = threading.Thread(target=lambda: outputs.append(net(data).asnumpy()))
-    with tracing.TURN:
+    with tracing.ENGINE_LOCK:
         thread.start()
         thread.join(timeout=0.3)
         assert not outputs
@@ -541,15 +541,15 @@ def test_graphs_keep_a_bounded_memory(monkeypatch, a_graph_at_the_first_call):
     mxsame.hybridize(net, static_alloc=True, static_shape=True)
     net(images(*sizes[0]))
     (first,) = running.graphs_of(net)
-    monkeypatch.setattr(GraphCache, "MOST_MEMORY", 3 * first.memory)
+    monkeypatch.setattr(GraphCache, "MAX_MEMORY", 3 * first.memory)
     for size, expected in want.items():
         running.assert_equal(net(images(*size)), expected)
     kept = [graph.memory for graph in running.graphs_of(net)]
     assert len(kept) == len(flags) == 8 and sum(flags) == sum(map(bool, kept)) in (2, 3)
     assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
 
-    monkeypatch.setattr(GraphCache, "MOST_MEMORY", 1)
-    monkeypatch.setattr(GraphCache, "PATIENCE", 8)
+    monkeypatch.setattr(GraphCache, "MAX_MEMORY", 1)
+    monkeypatch.setattr(GraphCache, "CALLS_BEFORE_COMPILING", 8)
     net(images(40, 41))
     assert len(flags) == 9 and not flags[-1], "nor has the graph for every size more"
     with mx.autograd.record():

@@ -416,7 +416,7 @@ def test_what_is_in_bfloat16(size, per_element, casts, monkeypatch):
     x = F.clip(F.Activation(layer(x, "c", 1, groups=16), act_type="softsign"), 0, 6)
     x = F.LeakyReLU(F.Pooling(layer(x, "d"), global_pool=True, pool_type="avg"), act_type="selu")
     graph = Graph.of(x, {name: np.ones(shape, "float32") for name, shape in shapes.items()}, {"x": (1, 3, size, size)})
-    bfloat16.narrow(graph)
+    bfloat16.to_bfloat16(graph)
     names = [node.op for node in graph.nodes() if node.op != "null"]
     assert names.count("amp_cast") == casts
     if casts:

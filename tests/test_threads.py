@@ -52,9 +52,9 @@ def of_version_1(group, quota):
 )
 def test_cores(allowed, siblings, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: allowed)
-    share = threads.share(machine(tmp_path, siblings))
-    assert share == (len(allowed), cores, None)
-    assert share.threads == cores
+    limits_of_process = threads.cpu_limits(machine(tmp_path, siblings))
+    assert limits_of_process == (len(allowed), cores, None)
+    assert limits_of_process.threads == cores
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_cores(allowed, siblings, cores, tmp_path, monkeypatch):
 )
 def test_quotas(mount, groups, limits, quota, count, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8))
-    share = threads.share(machine(tmp_path, mount=mount, groups=groups, limits=limits))
-    assert (share.quota, share.threads) == (quota, count)
+    limits_of_process = threads.cpu_limits(machine(tmp_path, mount=mount, groups=groups, limits=limits))
+    assert (limits_of_process.quota, limits_of_process.threads) == (quota, count)
 
 
 BUSY = {"proc/loadavg": "16.00 9.0 8.0 17/300 4", "proc/pressure/cpu": "some avg10=99.20 avg60=9.0\nfull avg10=0.0"}
@@ -89,12 +89,12 @@ BUSY = {"proc/loadavg": "16.00 9.0 8.0 17/300 4", "proc/pressure/cpu": "some avg
         ({"proc/loadavg": ""}, False),  # not Linux
     ],
 )
-def test_a_machine_is_crowded(changed, expected, tmp_path, monkeypatch):
+def test_a_machine_is_overloaded(changed, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     for name, text in {**BUSY, **changed}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert threads.is_crowded(tmp_path) is expected
+    assert threads.is_overloaded(tmp_path) is expected
 
 
 # -- processes
@@ -131,7 +131,7 @@ STARTS = {  # what gives the calling thread a team of its own
 """
 
 
-DECIDING = (*threads.OF_MXNET, *threads.OF_WAITING, threads.SETTING)
+DECIDING = (*threads.MXNET_VARIABLES, *threads.WAIT_VARIABLES, threads.SETTING)
 
 
 def printed(code, **environment):
@@ -146,8 +146,8 @@ def printed(code, **environment):
 @pytest.mark.parametrize(
     ("environment", "in_use"),
     [
-        ({}, threads.share().threads),
-        ({"MXSAME_THREADS": "0"}, max(1, threads.share().processors // 2)),
+        ({}, threads.cpu_limits().threads),
+        ({"MXSAME_THREADS": "0"}, max(1, threads.cpu_limits().processors // 2)),
         ({"MXNET_OMP_MAX_THREADS": "1", "MXSAME_THREADS": "2"}, 1),
     ],
     ids=str,
@@ -175,14 +175,14 @@ def test_threads_sleep_on_a_crowded_machine(crowded, environment, given):
     code = f"""
 import sys
 from mxsame import threads
-threads.is_crowded = lambda: {crowded}
+threads.is_overloaded = lambda: {crowded}
 seen = []
 def note(event, arguments):
     if event == "ctypes.dlopen" and "libmxnet" in str(arguments[0]) and not seen:
         seen.append(os.environ.get("OMP_WAIT_POLICY"))
 sys.addaudithook(note)
 import mxsame.nn
-print(json.dumps([seen, os.environ.get("OMP_WAIT_POLICY"), threads.given.get("OMP_WAIT_POLICY")]))
+print(json.dumps([seen, os.environ.get("OMP_WAIT_POLICY"), threads.set_variables.get("OMP_WAIT_POLICY")]))
 """
     kept = environment.get("OMP_WAIT_POLICY")
     assert printed(code, **environment) == [[given], kept, None if given == kept else given]
@@ -195,7 +195,7 @@ IS_TOO_NEW = sys.version_info >= (3, 12) or numpy.__version__ >= "2"
 def test_an_mxnet_that_was_imported_before_keeps_its_threads():
     alias = "import numpy; numpy.bool = bool"  # which MXNet misses in NumPy 1.24 and newer
     code = f"{alias}; import mxnet, mxsame.nn; from mxsame import threads; print(threads.in_use())"
-    assert printed(code) == max(1, threads.share().processors // 2)
+    assert printed(code) == max(1, threads.cpu_limits().processors // 2)
 
 
 @pytest.mark.parametrize(("variable", "text"), [("MXSAME_THREADS", "two"), ("OMP_NUM_THREADS", "4,2")])

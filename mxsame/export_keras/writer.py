@@ -86,12 +86,11 @@ class Writer(Walk):
 
     def _write(self, node: Node) -> None:
         """What depends on parameters only is computed when an emitter asks for it."""
-        pure = not any(word in node.op for word in constants.IMPURE) and not node.more.get("subgraphs")
         types = [self._dtypes.get(output) for output in self.outputs_of(node)]
         allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # which is 0 and 1
         others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
         shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, KerasTensor)]
-        if pure and all(isinstance(self.written(source), Output) for source in node.inputs):
+        if constants.is_repeatable(node) and all(isinstance(self.written(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
             self.refuse(node, f"the data of an operator must depend on the net's inputs; received {self.path_to(node)}")

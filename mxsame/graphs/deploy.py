@@ -13,9 +13,9 @@ import numpy as np
 from mxsame import processor, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
-from mxsame.rewriting import bfloat16, prepare, simplify
+from mxsame.rewriting import bfloat16, legalize, optimize_for_inference
 from mxsame.rewriting.graph import Graph
-from mxsame.rewriting.onednn import copy_before_softmax, fuse, is_unrolled, protect
+from mxsame.rewriting.onednn import add_fusion_barriers, copy_before_softmax, fuse, is_unrolled
 from mxsame.scope import BlockCall, Target
 from mxsame.tensors import operands
 from mxsame.tensors.difference import difference
@@ -95,27 +95,27 @@ def deploy(
     if isinstance(net, Deployed):
         net.check_serves(inputs.shapes.values(), devices, dtype)
         return net
-    own = tracing.float_dtype(parameters)
+    net_dtype = tracing.float_dtype(parameters)
     on_cpu = any(map(_is_cpu, devices))
-    if own is not None and on_cpu:
-        validation.check_float_type("net", str(own), *operands.NO_FLOAT16)
+    if net_dtype is not None and on_cpu:
+        validation.check_float_type("net", str(net_dtype), *operands.NO_FLOAT16)
     if dtype is not None:
-        _check_narrow(dtype, own, devices)
+        _check_bfloat16(dtype, net_dtype, devices)
     with errors.explain_errors(input_shape=input_shape):
-        types = inputs.types_in(own)
+        types = inputs.types_in(net_dtype)
         graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
         candidates: list[np.dtype[Any]] = sorted(
-            map(np.dtype, DTYPES), key=lambda each: own is not None and each != own
+            map(np.dtype, DTYPES), key=lambda each: net_dtype is not None and each != net_dtype
         )
-        dtypes = {name: graph.accepted_dtypes(name, candidates) if each is own else (each,)
+        dtypes = {name: graph.accepted_dtypes(name, candidates) if each is net_dtype else (each,)
                   for name, each in types.items()}  # fmt: skip
-        fuses = own == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
-        simplify(graph, fuses)
+        fuses = net_dtype == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
+        optimize_for_inference(graph, fuses)
         if on_cpu:
             copy_before_softmax(graph)
-            if own == SINGLE:
-                protect(graph)
-        fused_dtype = (dtype or own.name) if fuses else None
+            if net_dtype == SINGLE:
+                add_fusion_barriers(graph)
+        fused_dtype = (dtype or net_dtype.name) if fuses else None
         return Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fused_dtype)
 
 
@@ -238,11 +238,11 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def check_serves(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
         """Raises if it was not deployed for these shapes, of any batch, these devices and this type."""
-        rule, own, its = "must be what the net was deployed for", self.signature.shapes, tracing.contexts(self.params)
-        fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in own.values()]
-        described = ", ".join(map(_describe, own.values()))
+        rule, deployed = "must be what the net was deployed for", self.signature.shapes.values()
+        fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in deployed]
+        contexts, described = tracing.contexts(self.params), ", ".join(map(_describe, deployed))
         validation.check(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
-        validation.check(set(devices) == set(its), f"ctx {rule}, {its}", ctx=devices)
+        validation.check(set(devices) == set(contexts), f"ctx {rule}, {contexts}", ctx=devices)
         validation.check(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
 
     def compose(self, variables: Sequence[Any]) -> list:
@@ -263,14 +263,14 @@ class Deployed(mx.gluon.SymbolBlock):
 
         plain = outputs(self._plain)
         if self._fused and _is_cpu(context):
-            tolerance = COARSE if self._is_narrow() else ROUNDING
+            tolerance = COARSE if self._is_in_bfloat16() else ROUNDING
             with contextlib.suppress(mx.base.MXNetError):
                 if all(difference(*pair) <= tolerance for pair in zip(outputs(self._fused), plain)):
                     self._plain = self._runner(self.graph)  # without the memory that the other one has taken
                     return
             self._fused = None
 
-    def _is_narrow(self) -> bool:
+    def _is_in_bfloat16(self) -> bool:
         """Returns whether layers run in bfloat16."""
         return self._fused is not None and any(map(bfloat16.is_copy, self._fused.symbol.list_inputs()))
 
@@ -285,9 +285,9 @@ class Deployed(mx.gluon.SymbolBlock):
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
         whole = tracing.group(self.compose([tracing.variable(name) for name in self.signature.shapes]))
         if not any(map(_is_cpu, tracing.contexts(self.params))):  # a file may run on a CPU, too
-            prepared = prepare(whole.as_nd_ndarray(), self.signature.shapes, Target("file"))
+            prepared = legalize(whole.as_nd_ndarray(), self.signature.shapes, Target("file"))
             graph = Graph.of(prepared, {}, self.signature.shapes)
-            protect(graph)
+            add_fusion_barriers(graph)
             whole = tracing.in_mode(graph.symbol())
         return files.write(whole, self.collect_params(), path, epoch, remove_amp_cast)
 
@@ -305,7 +305,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {_describe(shape)}" for name, shape in self.signature.shapes.items())
-        how = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_narrow() else ''}"
+        how = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_in_bfloat16() else ''}"
         return f"Deployed({inputs}{how})"
 
 
@@ -348,7 +348,7 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
     if dtype == bfloat16.NAME:  # on another machine
-        _check_narrow(dtype, SINGLE, devices)
+        _check_bfloat16(dtype, SINGLE, devices)
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, dtype)
 
 
@@ -363,14 +363,14 @@ def _check_contexts(ctx: Any) -> list:
     return contexts
 
 
-def _check_narrow(dtype: Any, own: Any, devices: Sequence[Any]) -> None:
+def _check_bfloat16(dtype: Any, net_dtype: Any, devices: Sequence[Any]) -> None:
     """Raises unless a net of this type can be deployed in `dtype`."""
     lacks = [] if processor.has("AVX512_CORE_BF16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
-    is_single = (own is None or own == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
+    is_single = (net_dtype is None or net_dtype == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
     fits = dtype == bfloat16.NAME and is_single and not lacks
     rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"
-    validation.check(fits, rule, dtype=dtype, net=str(own), devices=list(devices), lacks=lacks)
+    validation.check(fits, rule, dtype=dtype, net=str(net_dtype), devices=list(devices), lacks=lacks)
 
 
 def _is_cpu(context: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a net is refused with that MXNet, or a Symbol, does not take: the rule, what was received, and the reason."""
+"""Errors of nets that MXNet, or a Symbol, refuses to run: the rule, what was received, and the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mxsame import tensors, validation
 from mxsame._mxnet import NO_KERNEL, mx
 from mxsame.graphs.nesting import flatten, regroup
 from mxsame.rewriting.graph import Graph, Node, Output
-from mxsame.rewriting.sinking import ELEMENTWISE
+from mxsame.rewriting.transposes import ELEMENTWISE
 from mxsame.rewriting.windows import is_channels_first
 
 SHAPES = (  # what an operator needs, what it gets, and a sentence of that
@@ -118,9 +118,9 @@ class ShapeCheck:
             arguments, outputs, states = self._infer(shapes)
         rule = f"{SHAPE}; {validation.received(**given)}"
         for name, needed in zip(self._names, (*arguments, *states)):
-            own = self._parameters[name].shape if name in self._parameters else None
-            fits = own == needed or not _are_known(own, needed)
-            validation.check(fits, f"{rule}; {name} is {own}, and this data needs {needed}")
+            actual = self._parameters[name].shape if name in self._parameters else None
+            fits = actual == needed or not _are_known(actual, needed)
+            validation.check(fits, f"{rule}; {name} is {actual}, and this data needs {needed}")
         pairs = iter(outputs[self._first :])
         for node, before, after in zip(self._reshapes, pairs, pairs):
             fits = not _are_known(before, after) or math.prod(before) == math.prod(after)
@@ -183,10 +183,12 @@ def explain_symbols(structure: Any) -> Iterator[None]:
             nested = regroup(structure, map("data{}".format, itertools.count()))
             raise validation.InvalidType(f"{rule}; {validation.received(inputs=nested)}") from error
         rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
-        own = [each for each, name in zip(frames, modules) if not name.startswith(("mxnet.", "mxsame.", "contextlib"))]
+        of_user = [
+            each for each, name in zip(frames, modules) if not name.startswith(("mxnet.", "mxsame.", "contextlib"))
+        ]
         places = (
             f", in {each.f_code.co_name} of {os.path.basename(each.f_code.co_filename)}, line {line}"
-            for each, line in own[-1:]
+            for each, line in of_user[-1:]
         )
         text = " ".join(str(error).split())[:200] or type(error).__name__
         raise validation.InvalidType(f"{rule}; received {text}{''.join(places)}") from error

@@ -88,7 +88,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     if active:
         _gluon.call_with(net, Dispatcher(net, max_graphs))
     else:
-        _give_back(net)
+        _restore_forward(net)
     return net
 
 
@@ -108,8 +108,8 @@ def _check_flags(flags: dict) -> None:
     validation.check(fits, "static_shape must come with static_alloc=True", **flags)
 
 
-KINDS = (mx.nd.NDArray, mx.sym.Symbol)
-MOST_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference
+ARRAYS = (mx.nd.NDArray, mx.sym.Symbol)
+MAX_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference
 
 
 class Dispatcher:
@@ -132,24 +132,24 @@ class Dispatcher:
 
     def _for_copy(self, net: Any) -> Dispatcher:
         """Returns that of a shallow copy of the net, which has its original's until it is called."""
-        own = Dispatcher(net, self._max_graphs)
-        own._given_flags = self._given_flags
-        _gluon.call_with(net, own)
+        copied = Dispatcher(net, self._max_graphs)
+        copied._given_flags = self._given_flags
+        _gluon.call_with(net, copied)
         if cached_graphs(net):
             _gluon.drop_graph(net)
-        return own
+        return copied
 
     def __call__(self, *args: Any) -> Any:
         net = _gluon.caller_of(self)
         if net is not self._net and net is not None:
             return self._for_copy(net)(*args)
         if self._given_flags is not _gluon.flags(self._net):
-            _give_back(self._net)
+            _restore_forward(self._net)
             return self.__func__(self._net, *args)
         facts, arrays = tracing.call_facts(args), args
         if facts is None:
             arrays = tuple(tracing.flatten(args))
-            kinds = {kind for kind in KINDS for each in arrays if isinstance(each, kind)}
+            kinds = {kind for kind in ARRAYS for each in arrays if isinstance(each, kind)}
             if kinds != {mx.nd.NDArray}:
                 return self.__func__(self._net, *args)
         cache, hook = _gluon.cache_and_hook(self._net)
@@ -175,7 +175,7 @@ class Dispatcher:
         return cache
 
 
-def _give_back(net: Any) -> None:
+def _restore_forward(net: Any) -> None:
     """Lets a net call a graph of Gluon's, the one that it has or a new one."""
     _gluon.call_with(net, None)
     if cached_graphs(net):
@@ -191,8 +191,8 @@ def cached_graphs(net: Any) -> Optional[GraphCache]:
 class GraphCache:
     """The graphs of a net, one for each shape signature."""
 
-    MOST_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
-    PATIENCE = 8  # the call at which a signature gets a graph of its own, if it is not the first of its kind
+    MAX_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
+    CALLS_BEFORE_COMPILING = 8  # of a signature; this call compiles its graph, unless it is the first signature
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self._net, self._options, self._max_graphs = net, flags, max_graphs
@@ -231,7 +231,7 @@ class GraphCache:
         """Returns the graph for a call."""
         if family is None:
             tracing.check_initialized(self._net)
-            self._forget_other_layers()
+            self._drop_graphs_of_other_layers()
             family = CallFamily(self._net, call)
             graph = self._compile(call, family.signature(call), family.first.outputs)
             self._families[call.family] = family
@@ -241,14 +241,14 @@ class GraphCache:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
         calls = family.waiting.pop(signature, 0) + 1
-        if calls < self.PATIENCE and call.strategy is None:
-            shared = self._for_any_size(call, family)
+        if calls < self.CALLS_BEFORE_COMPILING and call.strategy is None:
+            shared = self._dynamic_graph(call, family)
             if shared and (calls > 1 or shared.takes(call.shapes)):
-                _keep(family.waiting, signature, calls, MOST_SHAPES)
+                _insert(family.waiting, signature, calls, MAX_SHAPES)
                 return shared
         return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
 
-    def _forget_other_layers(self) -> None:
+    def _drop_graphs_of_other_layers(self) -> None:
         """Drops all graphs if a layer inside a layer, which Gluon does not report, is another one than in their traces:
         so graphs of inference and of training have the same layers, and so has the one that tools see."""
         tree = _gluon.tree(self._net)
@@ -259,7 +259,7 @@ class GraphCache:
             _gluon.drop_graph(self._net)
             _gluon.set_cache(self._net, self)
 
-    def _for_any_size(self, call: tracing.Call, family: CallFamily) -> Any:
+    def _dynamic_graph(self, call: tracing.Call, family: CallFamily) -> Any:
         """Returns the graph for any size; False if there is none."""
         if family.shared is None:
             try:
@@ -270,7 +270,7 @@ class GraphCache:
 
     def _make_graph(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
         """Returns a graph of these outputs; with static_alloc it keeps memory as far as there is some left."""
-        purpose, room = call.target.purpose, self.MOST_MEMORY - sum(graph.memory for graph in self._others)
+        purpose, room = call.target.purpose, self.MAX_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
         graph = tracing.NetGraph(self._net, call, outputs, self._options, math.inf if is_first else room)
         if is_first:
@@ -284,7 +284,7 @@ class GraphCache:
         graph = self._make_graph(call, outputs)
         structures = call.structure, tracing.regroup(outputs, itertools.repeat(True))
         _gluon.show_graph(self._net, _GraphForTools(self._net), structures)
-        _keep(self.graphs, signature, graph, self._max_graphs)
+        _insert(self.graphs, signature, graph, self._max_graphs)
         return graph
 
 
@@ -340,7 +340,7 @@ class HybridBlock(mx.gluon.HybridBlock):
         """Make graphs of static shape; see :func:`mxsame.hybridize`. The order of arguments is Gluon's."""
         if backend is not None:
             super().hybridize(active, backend, clear, *flags_in_order, **flags)
-            _give_back(self)
+            _restore_forward(self)
             return
         flags.update(zip(_FLAGS, flags_in_order))
         given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
@@ -408,7 +408,7 @@ class CallFamily:
         raises the error."""
         if call.shapes not in self.signatures:
             plans = self._plans(call.shapes)
-            _keep(self.signatures, call.shapes, (call.family, call.shapes if plans is None else plans), MOST_SHAPES)
+            _insert(self.signatures, call.shapes, (call.family, call.shapes if plans is None else plans), MAX_SHAPES)
         return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
@@ -452,7 +452,7 @@ def _is_on_other_data(call: tracing.LoweredCall) -> bool:
     return shape != call.output_shape
 
 
-def _keep(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
+def _insert(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
     """Puts a value into a table, and drops the oldest of too many."""
     table[key] = value
     if len(table) > most:

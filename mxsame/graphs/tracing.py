@@ -22,7 +22,7 @@ from mxsame.graphs.errors import ShapeCheck, explain_errors, explain_symbols, re
 from mxsame.graphs.nesting import flatten as flatten, regroup as regroup
 from mxsame.plan import current_strategy
 from mxsame.plan.choice import PlannedOperator
-from mxsame.rewriting import prepare
+from mxsame.rewriting import legalize
 from mxsame.rewriting.graph import Graph, Node, operators
 from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
@@ -30,7 +30,7 @@ from mxsame.tensors import operands
 # Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
 # operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
 # time can leave each waiting for the other for good.
-TURN = threading.RLock()
+ENGINE_LOCK = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
 LOOPS = {"_foreach", "_while_loop", "_cond"}
 PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEAR_ALGEBRA`
@@ -134,7 +134,7 @@ class Trace(NamedTuple):
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
-        graph = prepare(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
+        graph = legalize(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
         outputs = [as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
         return Lowered(regroup(self.outputs, iter(outputs)), calls)
 
@@ -473,7 +473,7 @@ class Runner:
             arrays = tuple(map(operands.in_own_memory, arrays))
             context = arrays[0].ctx
         try:
-            with TURN, context:
+            with ENGINE_LOCK, context:
                 inputs = [arrays[each] if isinstance(each, int) else each.data(context) for each in self._sources]
                 if self._keeps_arrays and mx.autograd.is_recording():
                     self._follow(context, [inputs[index] for index in self._own])

@@ -89,7 +89,7 @@ class MxnetLoader(PartLoader):
         if not hasattr(module, "__version__"):  # as after importlib.reload
             check()
             forget_submodules()
-        variable = threads.not_a_number()
+        variable = threads.invalid_variable()
         if variable:
             rule = f"{variable} must be a number of threads" + ", or 0 for MXNet's own" * (variable == threads.SETTING)
             raise InstallationError(f"{rule}; received {variable}={os.environ[variable]!r}.", f"unset {variable}")
@@ -99,7 +99,7 @@ class MxnetLoader(PartLoader):
                 if missing:
                     names = ", ".join(library.soname for library in missing)
                     raise InstallationError(f"{MXNET_CUDA_WHEEL} needs {names}: not found.", pip_again(pins(missing)))
-            with threads.given_to_mxnet():
+            with threads.variables_for_mxnet():
                 super().exec_module(module)
         except InstallationError:
             raise

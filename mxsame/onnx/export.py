@@ -18,7 +18,7 @@ from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
-from mxsame.rewriting import simplify
+from mxsame.rewriting import optimize_for_inference
 from mxsame.scope import Target
 from mxsame.types import Arrays, FilePath, InputShape
 
@@ -143,7 +143,7 @@ def export_onnx(
     with errors.explain_errors(input_shape=input_shape):
         graph, batches = graph_of(source, serves.size)
         if fold:
-            simplify(graph, fuses=False)
+            optimize_for_inference(graph, fuses=False)
         inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
         if serves.size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)

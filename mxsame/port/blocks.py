@@ -159,7 +159,7 @@ def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
 def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
     """Concatenate along an axis, and copy the output (`copies`) after a first part of length 1, which oneDNN's softmax
     needs. So do gradients that end within a block of 16 channels; graphs get that copy by
-    `mxsame.rewriting.training.fix_blocked_gradients`."""
+    `mxsame.rewriting.training.copy_blocked_gradients`."""
     out = F.concat(*arrays, dim=axis)
     if axis == 1 and F is mx.nd and mx.autograd.is_recording():
         copies |= any(each.shape[1] % onednn_blocks.LARGEST for each in arrays)

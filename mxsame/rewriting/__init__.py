@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mxsame.rewriting import batch_norm, canonical, constants, onednn, sinking, training, widening
+from mxsame.rewriting import batch_norm, canonical, channel_padding, constants, onednn, training, transposes
 from mxsame.rewriting.graph import Graph, InputShapes
 from mxsame.scope import Target
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
 
-__all__ = ["prepare", "simplify"]
+__all__ = ["legalize", "optimize_for_inference"]
 
 CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU", "Dropout"}  # some of them
 
 
-def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
+def legalize(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     """Returns the graph of a net, for inputs of these shapes, without what MXNet would run wrongly or slowly."""
     trains = target.purpose == "training"
     has_gradients = trains or target.gradients
@@ -37,11 +37,10 @@ def prepare(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     onednn.copy_before_softmax(graph)
     onednn.copy_before_slices(graph)
     if target.purpose != "format":
-        onednn.protect_bodies(graph, has_gradients)
-        onednn.wait_before_loops(graph)
+        onednn.copy_norms_in_bodies(graph, has_gradients)
+        onednn.synchronize_before_loops(graph)
     if has_gradients:
-        training.fix_blocked_gradients(graph)
-        training.fix_prelu(graph)
+        training.work_around_gradient_bugs(graph, has_blocks=True)
     if speeds_up:
         training.speed_up(graph, trains)
     return graph.symbol()
@@ -53,22 +52,22 @@ def _prepare_for_gpu(graph: Graph, has_gradients: bool, infers: bool) -> Symbol:
     small data, starting them takes longer than they do."""
     canonical.drop_copies(graph, dropout=infers)
     if has_gradients:
-        training.fix_prelu(graph)
+        training.work_around_gradient_bugs(graph, has_blocks=False)
     else:  # the gradient of a clip is another one at its bounds
         canonical.write_relus_as_clips(graph)
     return graph.symbol()
 
 
-def simplify(graph: Graph, fuses: bool) -> None:
+def optimize_for_inference(graph: Graph, fuses: bool) -> None:
     """Run all passes for inference, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
     canonical.drop_identities(graph)  # between two operators, they would hide from the passes below that these meet
     canonical.canonicalize(graph)  # the passes below look for one form of each activation
     canonical.write_clips(graph)
     constants.fold(graph)  # a weight that is computed is a parameter before anything is folded into it
-    batch_norm.fold(graph)  # before slices and transposes sink, which batch norms would stop
-    sinking.sink(graph)  # only batch norms that could not be folded become convolutions
+    batch_norm.fold(graph)  # before transposes are pushed, which batch norms would stop
+    transposes.push_transposes(graph)  # only batch norms that could not be folded become convolutions
     if fuses:
-        batch_norm.convolve(graph)  # after folding, which must not fold anything into these convolutions
-        widening.widen(graph)
+        batch_norm.write_as_convolutions(graph)  # after folding, which must not fold anything into these convolutions
+        channel_padding.pad_channels(graph)
     canonical.separate_outputs(graph)  # an output may have become a parameter, or another output
     graph.prune()

@@ -12,12 +12,12 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from mxsame import onednn_blocks
-from mxsame.rewriting import sinking
+from mxsame.rewriting import transposes
 from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, operator
 from mxsame.rewriting.operators import depthwise
 from mxsame.rewriting.windows import is_channels_first
 
-FAR = 30  # standard deviations
+MAX_MEAN = 30  # standard deviations
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
 OPERANDS: Dict[
     str, Callable[..., Any]
@@ -69,7 +69,7 @@ def _linear_before(
         if data in folded:
             data = folded[data]
             continue
-        moved = sinking.movement(node, shapes)
+        moved = transposes.rearrangement(node, shapes)
         if moved is None or axis in moved.sliced:
             break
         data, axis = node.inputs[0], None if axis is None else moved.axes[axis]
@@ -163,7 +163,7 @@ def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
 # -- as convolutions
 
 
-def convolve(graph: Graph) -> None:
+def write_as_convolutions(graph: Graph) -> None:
     """Write the remaining batch norms of images as depthwise 1x1 convolutions, and so each other scale and shift of
     what a convolution passes on, and operators for which oneDNN would leave its blocks.
 
@@ -254,7 +254,7 @@ def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
     arrays: List[Any] = [graph.value(source) for source in node.inputs[2:]]
     beta, mean, variance = (array.astype(np.float64) for array in arrays)
     size = np.maximum(np.abs(scale) * np.sqrt(variance), np.abs(beta))
-    return bool((np.abs(mean * scale) > FAR * size).any())
+    return bool((np.abs(mean * scale) > MAX_MEAN * size).any())
 
 
 def _fold_into_convolution(graph: Graph, affine: Affine, users: Users) -> bool:

@@ -14,25 +14,25 @@ NAME, SINGLE = "bfloat16", "float32"
 TYPE, CODE = np.dtype([(NAME, np.uint16)]), "12"  # MXNet's type, and its number in MXNet's files
 COPY = f":{NAME}"  # the end of the name of a parameter's copy
 LAYERS = ("Convolution", "FullyConnected")
-KEEPERS = {  # operators that run in the type of their data, with an attribute and the values for which they do
+KEEP_TYPE = {  # operators that run in the type of their data, with an attribute and the values for which they do
     **dict.fromkeys(("elemwise_add", "Concat", "BlockGrad", "_backward_Activation", "broadcast_axis"), ("", (None,))),
     "Activation": ("act_type", ("relu", "sigmoid", "tanh", "softrelu")),
     "LeakyReLU": ("act_type", ("leaky", "elu", "gelu", None)),
     "Pooling": ("pool_type", ("max", "avg", None)),
 }
-LEAST_CHANNELS = 16  # of the data of a layer that gains
-LEAST_PRODUCTS = 1e7  # that such layers of a graph add up, if it gains
-PER_ELEMENT = 128  # products for each element that is cast, if a part of a graph gains
+MIN_CHANNELS = 16  # of the data of a layer that gains
+MIN_PRODUCTS = 1e7  # that such layers of a graph add up, if it gains
+PRODUCTS_PER_CAST = 128  # products for each element that is cast, if a part of a graph gains
 
 
-def narrow(graph: Graph) -> None:
+def to_bfloat16(graph: Graph) -> None:
     """Let layers, and operators that oneDNN runs after them, compute in bfloat16, with casts at both ends. Parameters
     get copies, whose names end with `COPY`. A graph that would not gain stays as it is."""
     shapes, layers = graph.shapes(), (node for node in graph.nodes() if _is_layer(graph, node))
     products = {node: _products(graph, node, shapes.get(node, (0,))) for node in layers}
-    if sum(products.values()) < LEAST_PRODUCTS:
+    if sum(products.values()) < MIN_PRODUCTS:
         return
-    narrowed = _parts_that_gain(graph, products, shapes)
+    in_bfloat16 = _parts_that_gain(graph, products, shapes)
 
     @functools.lru_cache(maxsize=None)
     def cast(source: Output, dtype: str) -> Output:
@@ -42,12 +42,12 @@ def narrow(graph: Graph) -> None:
         return operator("null", name, __shape__=value.shape, __dtype__=CODE)
 
     for node in graph.nodes():
-        if node in narrowed and node.attr("global_pool", False):  # oneDNN runs it only with a kernel
+        if node in in_bfloat16 and node.attr("global_pool", False):  # oneDNN runs it only with a kernel
             node.attrs["kernel"] = str((1,) * (len(shapes[node]) - 2))
         for position, source in enumerate(node.inputs):
-            if (node in narrowed) != (source.node in narrowed):
-                node.inputs[position] = cast(source, NAME if node in narrowed else SINGLE)
-    graph.outputs = [cast(output, SINGLE) if output.node in narrowed else output for output in graph.outputs]
+            if (node in in_bfloat16) != (source.node in in_bfloat16):
+                node.inputs[position] = cast(source, NAME if node in in_bfloat16 else SINGLE)
+    graph.outputs = [cast(output, SINGLE) if output.node in in_bfloat16 else output for output in graph.outputs]
 
 
 def _parts_that_gain(graph: Graph, products: Dict[Node, float], shapes: Shapes) -> Set[Node]:
@@ -59,14 +59,14 @@ def _parts_that_gain(graph: Graph, products: Dict[Node, float], shapes: Shapes) 
         if products.get(node) or (before and (node in products or _keeps_type(node))):
             part = {node}.union(*before)
             parts.update(dict.fromkeys(part, part))
-    narrowed, users = set(), graph.users()
+    in_bfloat16, users = set(), graph.users()
     for part in {id(part): part for part in parts.values()}.values():
         cast = {source for node in part for source, _ in node.inputs if graph.value(Output(source)) is None} - part
         cast |= {node for node in part if any(user.node not in part for user in users[node])}
         elements = sum(np.prod(shapes.get(node, ())) for node in cast)
-        if sum(products.get(node, 0) for node in part) >= PER_ELEMENT * elements:
-            narrowed |= part
-    return narrowed
+        if sum(products.get(node, 0) for node in part) >= PRODUCTS_PER_CAST * elements:
+            in_bfloat16 |= part
+    return in_bfloat16
 
 
 def is_copy(name: str) -> bool:
@@ -83,7 +83,7 @@ def _is_layer(graph: Graph, node: Node) -> bool:
 def _products(graph: Graph, node: Node, shape: Shape) -> float:
     """Returns how many products a layer adds up for an output of this shape; 0 if it would not gain by itself."""
     weight, groups = graph.values[node.inputs[1].node.name], int(node.attr("num_group", 1))
-    gains = weight.shape[1] * groups >= LEAST_CHANNELS and (weight.shape[1] > 1 or groups == 1)
+    gains = weight.shape[1] * groups >= MIN_CHANNELS and (weight.shape[1] > 1 or groups == 1)
     return float(np.prod(shape)) * weight.size / len(weight) if gains else 0
 
 
@@ -93,5 +93,5 @@ def _keeps_type(node: Node) -> bool:
         return node.inputs[0].node.op == "Convolution" and node.attr("a_min") == 0
     if node.op == "Convolution":
         return node.inputs[1].node.op == "_full"  # the sums of `mxsame.rewriting.onednn.fuse_gates`
-    name, values = KEEPERS.get(node.op, ("", ()))
+    name, values = KEEP_TYPE.get(node.op, ("", ()))
     return node.attr(name) in values and is_channels_first(node)

@@ -11,7 +11,7 @@ from mxsame import tensors
 from mxsame.rewriting.graph import Graph, Node, Output, operator
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
-NEUTRAL = {  # op -> the scalar that makes it the identity; not NumPy's, which turn integers and bools into floats
+IDENTITY_SCALARS = {  # of operators; not of NumPy's, which turn integers and bools into floats
     **dict.fromkeys(("_mul_scalar", "_div_scalar", "_power_scalar"), 1.0),
     **dict.fromkeys(("_plus_scalar", "_minus_scalar"), 0.0),
 }
@@ -37,12 +37,12 @@ def _is_identity(node: Node) -> bool:
     """Returns whether an operator changes nothing at inference."""
     if node.op == "Dropout":
         return node.attr("mode", "training") != "always"
-    if node.op in NEUTRAL:
-        return node.attr("scalar") == NEUTRAL[node.op]
-    return takes_all(node) or node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+    if node.op in IDENTITY_SCALARS:
+        return node.attr("scalar") == IDENTITY_SCALARS[node.op]
+    return is_full_slice(node) or node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
 
 
-def takes_all(node: Node) -> bool:
+def is_full_slice(node: Node) -> bool:
     """Returns whether it is a slice of everything."""
     return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
@@ -53,7 +53,7 @@ def drop_copies(graph: Graph, dropout: bool) -> None:
     dropped = {"Dropout"} if dropout else set()
     nodes = graph.nodes()
     copies = (
-        node for node in nodes if takes_all(node) or node.is_needed or (node.op in dropped and _is_identity(node))
+        node for node in nodes if is_full_slice(node) or node.is_needed or (node.op in dropped and _is_identity(node))
     )
     graph.replace({Output(node): node.inputs[0] for node in copies if Output(node) not in graph.outputs})
 

@@ -7,10 +7,15 @@ from typing import Set
 from mxsame.rewriting.graph import Graph, Node
 from mxsame.scope import NOTE
 
-IMPURE = (
-    *("random", "sample", "shuffle", "Dropout", "Custom", "uniform", "normal", "bernoulli", "choice", "multinomial"),
-    *("laplace", "gumbel", "logistic", "exponential", "gamma", "pareto", "rayleigh", "weibull", "powerd"),
+DISTRIBUTIONS = (
+    *("bernoulli", "choice", "exponential", "gamma", "gumbel", "logistic", "multinomial", "normal"),
+    *("normal_n", "pareto", "powerd", "rayleigh", "shuffle", "uniform", "uniform_n", "weibull"),
 )
+NOT_REPEATABLE = {
+    *("Dropout", "Custom", "_npi_Custom", "_CustomFunction", "_shuffle"),
+    *(f"_npi_{name}" for name in DISTRIBUTIONS),
+}
+RANDOM = ("_random_", "_sample_", "_npi_random_", "_image_random_", "_npx__image_random_")  # starts of names
 
 
 def fold(graph: Graph) -> None:
@@ -29,9 +34,9 @@ def fold(graph: Graph) -> None:
 
 def is_pure(node: Node) -> bool:
     """Returns whether an operator has inputs, and the same outputs at every run."""
-    return (
-        bool(node.inputs)
-        and NOTE not in node.attrs
-        and not node.more.get("subgraphs")
-        and not any(word in node.op for word in IMPURE)
-    )
+    return bool(node.inputs) and NOTE not in node.attrs and is_repeatable(node)
+
+
+def is_repeatable(node: Node) -> bool:
+    """Returns whether an operator has the same outputs whenever it has the same inputs; a loop may not have."""
+    return node.op not in NOT_REPEATABLE and not node.op.startswith(RANDOM) and not node.more.get("subgraphs")

@@ -20,14 +20,14 @@ from mxsame.validation import check
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
 
-LINKS = ("Convolution", "FullyConnected", "batch_norm", "add")  # kinds after which a fused chain may continue
+FUSIBLE = ("Convolution", "FullyConnected", "batch_norm", "add")  # kinds after which a fused chain may continue
 # Kinds with which no chain continues.
-NO_CHAIN = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
-GATE, MOST_AXES, SINGLE = "_backward_Activation", 5, np.float32
-LONGEST = 7  # kernel of a depthwise convolution for which oneDNN has code without loops
+NOT_FUSED_AFTER = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
+SIGMOID_PRODUCT, MAX_AXES, SINGLE = "_backward_Activation", 5, np.float32
+MAX_KERNEL = 7  # kernel of a depthwise convolution for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")
 SLICE, LOOP = "slice", "_foreach"
-LOOPS, OF_ANY_SHAPE = (LOOP, "_while_loop", "_cond"), {"_while_loop", "_cond", "_contrib_boolean_mask"}
+LOOPS, WITH_DYNAMIC_SHAPE = (LOOP, "_while_loop", "_cond"), {"_while_loop", "_cond", "_contrib_boolean_mask"}
 # Operators that write the plain layout. A convolution does not, or only in 3-D; all others may keep that of their data.
 PLAIN = {
     *("Deconvolution", "FullyConnected", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
@@ -41,17 +41,17 @@ PLAIN = {
 def fuse(graph: Graph, dtype: str) -> Symbol:
     """Returns a Symbol in which oneDNN has fused operators, and which computes in this type. Its inputs must be floats.
     The graph stays as it is."""
-    own = Graph.of(graph.symbol(), graph.values, graph.inputs)
-    canonical.drop_identities(own, floats=own.inputs)  # and with them the barriers of a protected graph
-    canonical.separate_outputs(own)
-    fuse_gates(own)
+    fused = Graph.of(graph.symbol(), graph.values, graph.inputs)
+    canonical.drop_identities(fused, floats=fused.inputs)  # and with them the barriers of the graph, if it has some
+    canonical.separate_outputs(fused)
+    fuse_gates(fused)
     if dtype == bfloat16.NAME:
-        bfloat16.narrow(own)
-    protect(own, fuses=True)
-    return own.symbol().optimize_for("MKLDNN")
+        bfloat16.to_bfloat16(fused)
+    add_fusion_barriers(fused, fuses=True)
+    return fused.symbol().optimize_for("MKLDNN")
 
 
-def protect(graph: Graph, fuses: bool = False) -> None:
+def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
     """Put barriers where MXNet would fuse wrongly, in `optimize_for` or in an executor, which fuses by default.
 
     MXNet continues a chain after an operator that has several users, the graph's own outputs among them. All of them
@@ -64,15 +64,17 @@ def protect(graph: Graph, fuses: bool = False) -> None:
     it is fused, so there is a barrier before it. And MXNet's `optimize_for` confuses the shapes of parameters unless
     the first operand of an addition is the convolution that it is fused with.
     """
-    barriers, lines = {}, set()  # 1-D convolutions and their sums are not fused
+    barriers, one_dimensional = {}, set()  # 1-D convolutions and their sums are not fused
     for node, users in graph.users().items():
         sources = [source.node for source in node.inputs] if node.kind == "add" else [node]
-        if all(each in lines or (each.op == "Convolution" and len(each.attr("kernel")) == 1) for each in sources):
-            lines.add(node)
+        if all(
+            each in one_dimensional or (each.op == "Convolution" and len(each.attr("kernel")) == 1) for each in sources
+        ):
+            one_dimensional.add(node)
             continue
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
-        is_shared = len(users) > 1 and not all(user.node and user.node.kind in NO_CHAIN for user in users)
-        if node.kind in LINKS and (is_shared or any(_is_over_another_axis(user.node) for user in users)):
+        is_shared = len(users) > 1 and not all(user.node and user.node.kind in NOT_FUSED_AFTER for user in users)
+        if node.kind in FUSIBLE and (is_shared or any(_is_over_another_axis(user.node) for user in users)):
             ends = fuses and any(each.op == "Convolution" for each in (node, *sources))
             op, attrs = ("LeakyReLU", {"act_type": "leaky", "slope": 1}) if ends else ("BlockGrad", {})
             barriers[Output(node)] = operator(op, f"{node.name}_shared", Output(node), **attrs)
@@ -115,7 +117,7 @@ def fuse_gates(graph: Graph) -> None:
     users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()
     for node in graph.nodes():
         shape = shapes.get(node, ())
-        runs = len(shape) <= MOST_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
+        runs = len(shape) <= MAX_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
         for data, gate in factors(node) if runs else ():
             if not gate.node.activates_by("sigmoid") or len(users[gate.node]) > 1:
                 continue
@@ -131,7 +133,7 @@ def fuse_gates(graph: Graph) -> None:
                 data, logits = source, _broadcast(logits, shape, broadcasts_data)
             elif node.op != "elemwise_mul" and data != logits:
                 continue
-            node.become(GATE, data, data, logits, act_type="softrelu")
+            node.become(SIGMOID_PRODUCT, data, data, logits, act_type="softrelu")
             end = operator("BlockGrad", f"{node.name}_end", Output(node))
             for user in users[node]:
                 if _is_mean(user.node):
@@ -175,14 +177,14 @@ def _is_mean(node: Optional[Node]) -> bool:
 def _is_from_means_of(data: Output, logits: Output) -> bool:
     """Returns whether the logits are computed from the means of the data, by operators that keep its batch."""
     node = logits.node
-    while node.op in ("Activation", "clip", "Convolution", GATE, "Reshape"):
+    while node.op in ("Activation", "clip", "Convolution", SIGMOID_PRODUCT, "Reshape"):
         node = node.inputs[0].node
     return _is_mean(node) and data.node in (node.inputs[0].node, *(each.node for each in node.inputs[0].node.inputs))
 
 
 def _partial_means(node: Node, shape: Shape) -> Output:
     """Returns an array whose mean is that of the node's output: the sums over windows that cover it, scaled."""
-    kernel = [min(length, LONGEST) for length in shape[2:]]
+    kernel = [min(length, MAX_KERNEL) for length in shape[2:]]
     pads = [-length % size for length, size in zip(shape[2:], kernel)]
     counts = [(length + 2 * pad) // size for length, size, pad in zip(shape[2:], kernel, pads)]
     scale = float(np.prod(counts) / np.prod(shape[2:]))
@@ -253,7 +255,7 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
 # -- loops
 
 
-def protect_bodies(graph: Graph, has_gradients: bool) -> None:
+def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
     """Put a copy after each batch norm that is an output of the body of a loop or of a branch: the output of one in
     oneDNN's blocks ends the process.
 
@@ -261,7 +263,7 @@ def protect_bodies(graph: Graph, has_gradients: bool) -> None:
     for node in graph.nodes():
         bodies = node.bodies if node.op in LOOPS else []
         for body in bodies:
-            protect_bodies(body, has_gradients)
+            copy_norms_in_bodies(body, has_gradients)
             norms = [each for each in body.nodes() if each.kind == "batch_norm"]
             rule = "gradients of batch norms in loops and branches must be computed without a graph"
             rule = f"{rule}: call net.hybridize(False)"
@@ -274,7 +276,7 @@ def protect_bodies(graph: Graph, has_gradients: bool) -> None:
             node.bodies = bodies
 
 
-def wait_before_loops(graph: Graph) -> None:
+def synchronize_before_loops(graph: Graph) -> None:
     """Let the thread that runs a graph wait, before each loop, for all operators before it.
 
     MXNet 1.9.1 starts a loop in that thread at once, while operators before it may still run. It then removes oneDNN's
@@ -287,7 +289,7 @@ def wait_before_loops(graph: Graph) -> None:
     another, and stays as it is.
     """
     before, waited, users, outputs = set(), {}, graph.users(), graph.used_outputs()
-    if OF_ANY_SHAPE.intersection(node.op for node in users):
+    if WITH_DYNAMIC_SHAPE.intersection(node.op for node in users):
         return
     for node in users:
         ended = (each for each in users if each in before and not all(user.node in before for user in users[each]))

@@ -17,7 +17,7 @@ import numpy as np
 from mxsame.plan.windows import serialize_windows
 from mxsame.rewriting.constants import is_pure
 from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, Users, entries, operator
-from mxsame.rewriting.sinking import merge
+from mxsame.rewriting.transposes import merge
 from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
 from mxsame.scope import NOTE
 

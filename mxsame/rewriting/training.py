@@ -19,7 +19,7 @@ from mxsame.rewriting.operators import copy_to_plain, depthwise, full, subgraph
 from mxsame.rewriting.windows import is_channels_first
 
 NORM_RELU = "_contrib_BatchNormWithReLU"
-HIGHEST_BOUND = 8.0  # of a clip by two ReLUs, which round what is below it to 2.4e-7
+MAX_BOUND = 8.0  # of a clip by two ReLUs, which round what is below it to 2.4e-7
 WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # some of them
 MANY_PRODUCTS = 100  # for each element of a 1x1 convolution's data and output: then it is worth transposing them
 
@@ -42,7 +42,15 @@ def speed_up(graph: Graph, trains: bool) -> None:
             change(graph, shapes)
 
 
-def fix_blocked_gradients(graph: Graph) -> None:
+def work_around_gradient_bugs(graph: Graph, has_blocks: bool) -> None:
+    """Write operators whose gradients MXNet 1.9.1 computes wrongly, or not at all, in another way; `has_blocks` is
+    whether arrays may be in oneDNN's blocks, as on the CPU."""
+    if has_blocks:
+        copy_blocked_gradients(graph)
+    expand_prelu(graph)
+
+
+def copy_blocked_gradients(graph: Graph) -> None:
     """Put copies where MXNet 1.9.1 fails on gradients in oneDNN's blocks.
 
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
@@ -51,10 +59,10 @@ def fix_blocked_gradients(graph: Graph) -> None:
     A batch norm after a 1-D or 3-D convolution, or over another axis than the channels, fails if its data or its
     gradient is in blocks."""
     nodes = graph.nodes()
-    joined = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
-    shapes = graph.shapes_of([part for node in joined for part in node.inputs])
+    concatenations = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
+    shapes = graph.shapes_of([part for node in concatenations for part in node.inputs])
     replacements = {}
-    for node in joined:
+    for node in concatenations:
         known = [shapes[part] or (0,) * 4 for part in node.inputs]
         channels = [shape[1] for shape in known]
         is_divided = 0 in channels or size_for([sum(channels)]) > size_for([sum(channels), *channels])
@@ -68,7 +76,7 @@ def fix_blocked_gradients(graph: Graph) -> None:
     graph.replace(replacements)
 
 
-def fix_prelu(graph: Graph) -> None:
+def expand_prelu(graph: Graph) -> None:
     """Write PReLU as relu(x) + alpha * min(x, 0). MXNet 1.9.1 computes the gradient of its slope, on all devices, from
     the gradient of the output, after that of the data, which may be in the same memory."""
     nodes = (node for node in graph.nodes() if node.op == "LeakyReLU" and node.attr("act_type") == "prelu")
@@ -105,7 +113,7 @@ def clip_by_bounds(graph: Graph, single: Collection[Output]) -> None:
 def drop_copies_of_norms(graph: Graph) -> None:
     """Drop slices of everything from batch norms. Layers add them for graphs that nothing rewrites, to bring gradients
     into the plain layout; where that is needed here, `separate_blocks` adds them again."""
-    copies = (node for node in graph.nodes() if canonical.takes_all(node) and not node.is_needed)
+    copies = (node for node in graph.nodes() if canonical.is_full_slice(node) and not node.is_needed)
     graph.replace({Output(node): node.inputs[0] for node in copies if node.inputs[0].node.op == "BatchNorm"})
 
 
@@ -182,7 +190,7 @@ def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
             continue
         _, minimum, norm, convolution, _ = chain
         bound, channels = minimum.attr("scalar"), shapes.get(norm, (0, 0))[1]
-        fits = node.attr("act_type") == "relu" and 0 < bound <= HIGHEST_BOUND
+        fits = node.attr("act_type") == "relu" and 0 < bound <= MAX_BOUND
         fits = fits and _has_same_blocks_at_any_size(convolution, shapes)
         if fits and 1 < _block(convolution, shapes, convolution) == size_for([channels]):
             scale = operator("negative", f"{node.name}_scale", norm.inputs[1])
@@ -268,8 +276,8 @@ def _block(node: Node, shapes: Shapes, array: Node) -> int:
     if node.op in ("Convolution", "Deconvolution"):
         before = shapes.get(node.inputs[0].node, (0, 0))[1]
         is_depthwise = groups == before == shape[1]
-        is_of_picture = groups == 1 and before < onednn_blocks.LARGEST and array is node
-        lengths = [shape[1]] if is_depthwise or is_of_picture else [before // groups, shape[1] // groups]
+        is_of_image = groups == 1 and before < onednn_blocks.LARGEST and array is node
+        lengths = [shape[1]] if is_depthwise or is_of_image else [before // groups, shape[1] // groups]
     elif node.op == "Pooling" and node.attr("global_pool", False):
         lengths = [shape[1]]
     else:

@@ -1,4 +1,4 @@
-"""Transposes moved after operators that treat every element by itself.
+"""Transposes pushed past operators that treat every element by itself, towards the outputs.
 
 A transpose only moves elements, so this order gives the same values. Two transposes that meet cancel out: what is left
 of those of a network with channels last is one at its start and one at its end.
@@ -19,31 +19,31 @@ ELEMENTWISE = {
     *("multiply_scalar", "divide_scalar", "rdivide_scalar", "power_scalar", "maximum_scalar", "minimum_scalar"),
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "identity"),
 }
-AXIS = {"BatchNorm": "axis", "Concat": "dim"}  # op -> the attribute with its one axis, by default 1
+AXIS_ATTRIBUTE = {"BatchNorm": "axis", "Concat": "dim"}  # op -> the attribute with its one axis, by default 1
 RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 
 
-class Movement(NamedTuple):
+class Rearrangement(NamedTuple):
     """A transpose by `axes`, or a slice along the axes `sliced`, which moves none."""
 
     axes: Tuple[int, ...]  # for each axis, its position in the data
     sliced: Tuple[int, ...] = ()
 
 
-def movement(node: Node, shapes: Shapes) -> Optional[Movement]:
-    """Returns an operator as a movement, None if it is none."""
+def rearrangement(node: Node, shapes: Shapes) -> Optional[Rearrangement]:
+    """Returns an operator as a rearrangement, None if it is none."""
     if not node.inputs or node.is_needed or node.inputs[0].node not in shapes:
         return None
     shape = shapes[node.inputs[0].node]
     axes, parts = tuple(range(len(shape))), slice_ranges(node, shape)
     if parts is not None:
-        return Movement(axes, tuple(axis for axis, part in enumerate(parts) if part != range(shape[axis])))
+        return Rearrangement(axes, tuple(axis for axis, part in enumerate(parts) if part != range(shape[axis])))
     if node.op == "transpose" and len(node.attr("axes", ())) == len(shape):
-        return Movement(tuple(axis % len(shape) for axis in node.attr("axes")))
+        return Rearrangement(tuple(axis % len(shape) for axis in node.attr("axes")))
     return None
 
 
-def sink(graph: Graph) -> None:
+def push_transposes(graph: Graph) -> None:
     """Move every transpose as far as it goes, from the data towards the outputs."""
     shapes, users = graph.shapes(), graph.users()
     for node in users:
@@ -60,8 +60,8 @@ def sink(graph: Graph) -> None:
 
 def merge(node: Node, shapes: Shapes) -> None:
     """Write a transpose of a transpose as one transpose, or as an identity."""
-    outer, source = movement(node, shapes), node.inputs[0].node
-    inner = movement(source, shapes) if source.op == "transpose" else None
+    outer, source = rearrangement(node, shapes), node.inputs[0].node
+    inner = rearrangement(source, shapes) if source.op == "transpose" else None
     if outer is None or inner is None:
         return
     axes = tuple(inner.axes[axis] for axis in outer.axes)
@@ -74,7 +74,7 @@ def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
     """Returns whether an operator can go before the transposes of its inputs. These must be alike, and used only by
     operators that can do without them."""
     arrays = [source for source in node.inputs if graph.value(source) is None]
-    moves = {movement(source.node, shapes) if source.node.op == "transpose" else None for source in arrays}
+    moves = {rearrangement(source.node, shapes) if source.node.op == "transpose" else None for source in arrays}
     move = moves.pop() if len(moves) == 1 else None
     if move is None or node not in shapes or not _is_elementwise(node):
         return False
@@ -88,17 +88,17 @@ def _is_elementwise(node: Node) -> bool:
     """Returns whether an operator treats every element by itself, or has one axis, which an attribute names."""
     if node.op == "LeakyReLU":
         return node.attr("act_type", "leaky") in RECTIFIERS
-    return node.kind in ELEMENTWISE or (node.op in AXIS and not node.attr("output_mean_var", False))
+    return node.kind in ELEMENTWISE or (node.op in AXIS_ATTRIBUTE and not node.attr("output_mean_var", False))
 
 
 def _put_before(graph: Graph, node: Node, shapes: Shapes) -> None:
     """Let an operator use the data of the transposes before it, and change its axis, shape and constant operands."""
-    moves = (movement(source.node, shapes) for source in node.inputs if source.node.op == "transpose")
+    moves = (rearrangement(source.node, shapes) for source in node.inputs if source.node.op == "transpose")
     move = next(filter(None, moves))
     shape, order = shapes[node], np.argsort(move.axes)
     shapes[node] = tuple(shape[axis] for axis in order)
-    if node.op in AXIS:
-        node.attrs[AXIS[node.op]] = str(move.axes[node.attr(AXIS[node.op], 1) % len(shape)])
+    if node.op in AXIS_ATTRIBUTE:
+        node.attrs[AXIS_ATTRIBUTE[node.op]] = str(move.axes[node.attr(AXIS_ATTRIBUTE[node.op], 1) % len(shape)])
     for position, source in enumerate(node.inputs):
         value = graph.value(source)
         if source.node.op == "transpose":

@@ -14,16 +14,16 @@ from mxsame.rewriting.windows import is_channels_first
 KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")  # kinds
 
 
-class Part(NamedTuple):
-    """All operators that the channels of a convolution concern: the outputs of `keepers` have the same channels,
+class Region(NamedTuple):
+    """All operators that the channels of a convolution concern: the outputs of `preserving` have the same channels,
     `summing` are convolutions and dense layers that sum over them, and `others` need a slice of them."""
 
-    keepers: List[Node]
+    preserving: List[Node]
     summing: List[Node]
     others: List[User]
 
 
-def widen(graph: Graph) -> None:
+def pad_channels(graph: Graph) -> None:
     """Let convolutions pass on a multiple of 16 channels, or of 8 without AVX-512: for other numbers oneDNN has slower
     code. The new channels are zeros.
 
@@ -38,26 +38,26 @@ def widen(graph: Graph) -> None:
             continue
         channels = start.attr("num_filter")
         more = -channels % (onednn_blocks.LARGEST if processor.has("AVX512_CORE") else onednn_blocks.SMALLEST)
-        part = _part_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
-        if part is None and channels % onednn_blocks.SMALLEST and _has_blocks(graph, start, shapes):
-            part = _convolution_only(start, users)
-        if part is not None:
-            seen.update(part.keepers)
-            _add_channels(graph, part, channels, more)
+        region = _region_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
+        if region is None and channels % onednn_blocks.SMALLEST and _has_blocks(graph, start, shapes):
+            region = _convolution_only(start, users)
+        if region is not None:
+            seen.update(region.preserving)
+            _add_channels(graph, region, channels, more)
 
 
-def _add_channels(graph: Graph, part: Part, channels: int, more: int) -> None:
-    """Add `more` channels of zeros to the operators of a part."""
-    for node in part.keepers:
+def _add_channels(graph: Graph, region: Region, channels: int, more: int) -> None:
+    """Add `more` channels of zeros to the operators of a region."""
+    for node in region.preserving:
         if node.op == "Convolution":
             groups = 1 if _groups(graph, node) == 1 else channels + more
             node.attrs.update(num_filter=str(channels + more), num_group=str(groups))
             for position in range(1, len(node.inputs)):
                 _append_zeros(graph, node, position, 0, more)
-    for node in part.summing:
+    for node in region.summing:
         _append_zeros(graph, node, 1, 1, more)
-    for number, user in enumerate(part.others):
-        data, name = graph.used_by(user.node)[user.position], f"{part.keepers[0].name}_own{number}"
+    for number, user in enumerate(region.others):
+        data, name = graph.used_by(user.node)[user.position], f"{region.preserving[0].name}_own{number}"
         graph.connect(user, operator("slice_axis", name, data, axis=1, begin=0, end=channels))
 
 
@@ -80,22 +80,22 @@ def _groups(graph: Graph, node: Optional[Node]) -> int:
     return int(node.attr("num_group", 1)) * all(graph.value(source) is not None for source in node.inputs[1:])
 
 
-def _convolution_only(start: Node, users: Users) -> Part:
-    """Returns the convolution, with its activation if nothing else uses it, as a part whose users all get a slice."""
+def _convolution_only(start: Node, users: Users) -> Region:
+    """Returns the convolution, with its activation if nothing else uses it, as a region whose users all get a slice."""
     after = users[start][0].node if len(users[start]) == 1 else None
-    keepers = [start, after] if after is not None and after.kind in ("Activation", "clip") else [start]
-    return Part(keepers, [], list(users[keepers[-1]]))
+    preserving = [start, after] if after is not None and after.kind in ("Activation", "clip") else [start]
+    return Region(preserving, [], list(users[preserving[-1]]))
 
 
-def _part_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optional[Part]:
+def _region_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optional[Region]:
     """Returns all that the channels of a convolution concern. Returns None if one of its operators can have no more
     channels.
 
-    The part grows from the convolution, with the data and the users of each operator in it. A user that sums over the
+    The region grows from the convolution, with the data and the users of each operator in it. A user that sums over the
     channels ends it. One that keeps them is in it, and so must be what an operator in it reads. Any other user gets a
     slice, if there is one element of each channel.
     """
-    part, channels = Part([start], [], []), start.attr("num_filter")
+    region, channels = Region([start], [], []), start.attr("num_filter")
 
     def keeps(node: Node) -> bool:
         if shapes.get(node, ())[1:2] != (channels,):
@@ -105,22 +105,22 @@ def _part_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optiona
         keeps_channels = (node.kind in KEEP_CHANNELS or is_flatten) and read == {(channels,)}
         return keeps_channels or _groups(graph, node) in (1, channels)
 
-    for node in part.keepers:  # the list grows in the loop
+    for node in region.preserving:  # the list grows in the loop
         before = node.inputs[: _groups(graph, node) != 1] if node.op == "Convolution" else node.inputs
         near = [source.node for source in before]
         for user in users[node]:
             if user.node is not None and _sums_channels(graph, user.node, shapes.get(node, ())):
-                part.summing.append(user.node)
+                region.summing.append(user.node)
             elif user.node is not None and (math.prod(shapes[node][2:]) > 1 or keeps(user.node)):
                 near.append(user.node)
             elif math.prod(shapes[node][2:]) == 1:
-                part.others.append(user)
+                region.others.append(user)
             else:
                 return None
         if not all(map(keeps, near)):
             return None
-        part.keepers.extend(other for other in dict.fromkeys(near) if other not in part.keepers)
-    return part
+        region.preserving.extend(other for other in dict.fromkeys(near) if other not in region.preserving)
+    return region
 
 
 def _sums_channels(graph: Graph, node: Node, shape: Shape) -> bool:
