@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
-from mxsame.rewriting.graph import Graph, Node, Output, entries
-from mxsame.rewriting.windows import WITH_WINDOWS, MergedOperator, has_windows, merge_pads, spatial
-from mxsame.scope import FORMAT, NOTE
+from mxsame.rewriting.graph import WITH_WINDOWS, Graph, Node, Output, entries
+from mxsame.rewriting.windows import MergedOperator, has_windows, merge_pads, spatial
+from mxsame.scope import FORMAT
 from mxsame.tables import aligned
 from mxsame.types import FilePath, InputShape, Shape
 
@@ -314,9 +314,9 @@ class _ComparedOperator:
         self.node, self.last, self.data = node, operator.last, operator.data
         self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
-        self.shape, self.is_noted = shapes[operator.data], NOTE in node.attrs
+        self.shape, self.has_spec = shapes[operator.data], node.spec is not None
         sizes = spatial(node, shapes[Output(operator.last)])
-        if self.is_noted:  # the slices after it are in the windows
+        if self.has_spec:  # the slices after it are in the windows
             sizes = tuple(window.outputs(window.size) for window in operator.windows)
         if self.is_transposed:
             self.output_padding, self.fits = _output_padding(operator.windows, sizes)
@@ -332,9 +332,9 @@ class _ComparedOperator:
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
         flips = -1 in entries(self.data.node.attr("step"))
-        if not self.is_noted and (flips or not known):
+        if not self.has_spec and (flips or not known):
             return "unknown"
-        pads = [pad for axis in self.axes for pad in axis.pads] if self.is_noted else self.node.attr("pad") or ()
+        pads = [pad for axis in self.axes for pad in axis.pads] if self.has_spec else self.node.attr("pad") or ()
         if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
             counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
             return "counts padding" if counts and any(pad > 0 for pad in pads) else "same"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union, cast
 
 from mxsame._mxnet import mx
 from mxsame.validation import Function
@@ -33,10 +33,10 @@ class Target(NamedTuple):
     purpose : "inference", "training", "deployment", "file" or "format", optional
         The first three as in :class:`mxsame.planner.Workload`. "file" is inference, without noise that is only there in
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
-        and never run: each operator is one node. Windows that its own attributes do not show are in the attribute
-        `NOTE`, which the nodes around it have as well: these only give data and output the right shape. Formulas of a
-        recurrent layer that MXNet's operator does not have are in its attribute `RECURRENT_NOTE`; one without biases
-        has `NO_BIAS`. None if a graph may be used for anything.
+        and never run: each operator is one node. What its own attributes do not show is in an attribute of the Symbol,
+        the only place for it there, and `Graph.of` makes it the `spec` of the node: the windows in `NOTE`, which the
+        nodes around it have as well, formulas of a recurrent layer in `RECURRENT_NOTE`, and `NO_BIAS` if it has none.
+        None if a graph may be used for anything.
     device : "cpu" or "gpu", optional
         That of MXNet's current context if None.
     gradients : bool
@@ -84,6 +84,14 @@ class BlockCall(NamedTuple):
     outputs: Sequence[Any]
 
 
+class VariableFacts(NamedTuple):
+    """What is known of the output that a variable replaces: whether a layer has computed it, and whether it is in
+    oneDNN's blocks."""
+
+    is_computed: bool = False
+    is_in_blocks: bool = False
+
+
 ANY = Target()
 FORMAT = Target("format", "cpu")
 
@@ -92,13 +100,14 @@ class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
     each that is lowered later, and a `BlockCall` for each block that a writer may write as a whole; else a
     :class:`mxsame.planner.PlannedOperator`, if there is a list for them. A graph for every size that `is_only_graph`
-    has no other one next to it for sizes that it does not take."""
+    has no other one next to it for sizes that it does not take. `facts` has those of variables, by name."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None
     decisions: Optional[List[Any]] = None
     is_only_graph: bool = False
     calls: Optional[List[BlockCall]] = None
+    facts: Dict[str, VariableFacts] = {}  # noqa: RUF012 - `building` gives each scope its own
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -128,7 +137,8 @@ def building(
     ...     scope().target.purpose
     'training'
     """
-    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph or target.purpose == "file", calls))
+    is_only_graph = is_only_graph or target.purpose == "file"
+    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph, calls, {}))
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ STATIC = ("shape_array",)  # their first axis is no batch
 
 
 def test_every_row_has_a_case():
-    notes = {"RNN with a note"}  # written by the importer's layers only: tests/port/test_sequences.py
+    notes = {"RNN with other formulas"}  # written by the importer's layers only: tests/port/test_sequences.py
     assert (OPERATORS.keys() | RULES.keys()) - notes == CASES.keys()
 
 

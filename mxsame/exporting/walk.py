@@ -26,8 +26,8 @@ from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.operators import subgraph
 from mxsame.rewriting.sizes import specialize
-from mxsame.rewriting.windows import has_windows, is_channels_first, note_windows, windows_of
-from mxsame.scope import FORMAT, NOTE, BlockCall
+from mxsame.rewriting.windows import has_windows, is_channels_first, is_merged, merge_all_pads, windows_of
+from mxsame.scope import FORMAT, BlockCall
 from mxsame.validation import check
 
 # Operators whose output has elements of their data, and no others.
@@ -78,9 +78,9 @@ class Composite(NamedTuple):
 def graph_of(
     source: Source, any_size: bool = False, trained: bool = False, composites: Optional[List[Composite]] = None
 ) -> Tuple[Graph, Dict[str, int]]:
-    """The graph of the net on the CPU, with its windows noted, and the axis of each input that is the batch. A graph
-    that is `trained` keeps its dropout. The blocks that can be written as a whole are appended to `composites`, if that
-    is a list: a block after those in it."""
+    """The graph of the net on the CPU, with pads and slices merged into windows, and the axis of each input that is the
+    batch. A graph that is `trained` keeps its dropout. The blocks that can be written as a whole are appended to
+    `composites`, if that is a list: a block after those in it."""
     calls: Optional[List[BlockCall]] = None if composites is None else []
     graph, structure = freeze(source.net, source.inputs, source.types, FORMAT, calls)
     graph.context = mx.cpu()
@@ -95,7 +95,7 @@ def graph_of(
     _forget_zero_states(graph, source.dtype)
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
-    note_windows(graph, any_size)
+    merge_all_pads(graph, any_size)
     count = len(tracing.flatten(structure))
     ends = iter(graph.outputs[count:])
     for block, inputs, outputs in calls or ():
@@ -210,7 +210,7 @@ class Walk:
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and _are_states(self.users[node]):
                 self._written[Output(node)] = self.absent  # states that are not given are 0
-            elif NOTE in node.attrs and not has_windows(node):  # its pads or crops are in the operator next to it
+            elif is_merged(node):  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
             else:
                 self._write(node)
@@ -400,7 +400,7 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
     windows = windows_of(node, [length.traced for length in lengths])
     if node.op == "Pooling":
         check_static(tuple(windows), pool=True)
-    if node.op == "Deconvolution" and NOTE not in node.attrs:
+    if node.op == "Deconvolution" and node.spec is None:
         if any(node.attr("target_shape")):
             w.check_static(lengths, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
         wrong = any(window.dilation > 1 < window.stride for window in windows)

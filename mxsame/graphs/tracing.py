@@ -114,23 +114,24 @@ class Trace(NamedTuple):
     def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
         """Returns the graph for these Symbols as inputs, of these shapes, None for an unknown one.
 
-        One operator after the other is lowered. In a copy of the trace, the placeholders' variables carry what is known
-        of their outputs as attributes; at the end the outputs replace them.
+        One operator after the other is lowered. In a copy of the trace, the placeholders' variables are described as
+        their outputs are; at the end the outputs replace them.
         """
         copied, lowered, calls = self._copied(), {}, []
         given: dict[str, tuple] = {}
-        for symbol, shape, variable in zip(inputs, shapes, copied):
-            tensors.describe(variable, symbol, self.target.purpose, shape)
-            given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
-            lowered[variable.name] = symbol.as_nd_ndarray()
-        for placeholder in self.placeholders:
-            decisions: list[PlannedOperator] = []
-            variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
-            with building(self.target, decisions=decisions):
+        decisions: list[PlannedOperator] = []
+        with building(self.target, decisions=decisions):
+            for symbol, shape, variable in zip(inputs, shapes, copied):
+                tensors.describe(variable, symbol, shape)
+                given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
+                lowered[variable.name] = symbol.as_nd_ndarray()
+            for placeholder in self.placeholders:
+                variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
+                first = len(decisions)
                 output = placeholder.lower(symbols).as_nd_ndarray()
-            shape = tensors.describe(variable, output, self.target.purpose)
-            calls.append(LoweredCall(decisions, tensors.known_shape(symbols[0]), shape))
-            lowered[variable.name] = _resolve(output, lowered)
+                shape = tensors.describe(variable, output)
+                calls.append(LoweredCall(decisions[first:], tensors.known_shape(symbols[0]), shape))
+                lowered[variable.name] = _resolve(output, lowered)
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Set
 
 from mxsame.rewriting.graph import Graph, Node
-from mxsame.scope import NOTE
 
 DISTRIBUTIONS = (
     *("bernoulli", "choice", "exponential", "gamma", "gumbel", "logistic", "multinomial", "normal"),
@@ -34,7 +33,7 @@ def fold(graph: Graph) -> None:
 
 def is_pure(node: Node) -> bool:
     """Returns whether an operator has inputs, and the same outputs at every run."""
-    return bool(node.inputs) and NOTE not in node.attrs and is_repeatable(node)
+    return bool(node.inputs) and node.spec is None and is_repeatable(node)
 
 
 def is_repeatable(node: Node) -> bool:

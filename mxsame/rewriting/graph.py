@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 from collections import ChainMap
@@ -12,13 +13,15 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
+from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.arrays import COPY
 from mxsame.rewriting import attributes
-from mxsame.scope import RECURRENT_NOTE
+from mxsame.scope import NO_BIAS, NOTE, RECURRENT_NOTE
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
 
+WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
 # What an operator computes -> MXNet's names: for arrays of one shape, with broadcasting, as in NumPy, with a number.
 ARITHMETIC = {
     "add": ("add", "plus"),
@@ -60,10 +63,22 @@ for _kind, _names in ARITHMETIC.items():
         KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})
 
 
+class RecurrentSpec(NamedTuple):
+    """What a recurrent layer computes otherwise than MXNet's operator: its activations, that of the output and that of
+    the gates, each a name and its arguments; where the reset gate of a GRU is; whether it has biases."""
+
+    activations: Sequence[Tuple[str, Mapping[str, Any]]] = ()
+    reset_after: bool = True
+    use_bias: bool = True
+
+
 @dataclass(eq=False)
 class Node:
-    """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files. A variable with a
-    `spec` is an output of what that describes, which a writer writes and MXNet does not run; its inputs are those."""
+    """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files.
+
+    `spec` is what a writer writes, if the operator and its attributes do not show it: the windows of an operator with
+    windows, `()` for a pad operator or a slice that these windows contain, a `RecurrentSpec`; of a variable, a function
+    that writes a layer, whose inputs the variable has."""
 
     op: str
     name: str
@@ -75,7 +90,8 @@ class Node:
     @property
     def kind(self) -> str:
         """What the operator computes. MXNet has several operators for the same; they all have one kind."""
-        return "RNN with a note" if RECURRENT_NOTE in self.attrs else KINDS.get(self.op, self.op)
+        has_formulas = isinstance(self.spec, RecurrentSpec) and self.spec.activations
+        return "RNN with other formulas" if has_formulas else KINDS.get(self.op, self.op)
 
     @property
     def is_needed(self) -> bool:
@@ -196,7 +212,8 @@ class Graph:
         for entry in read["nodes"]:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
             more = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
-            nodes.append(Node(entry["op"], entry["name"], sources, dict(entry.get("attrs", {})), more))
+            attrs = dict(entry.get("attrs", {}))
+            nodes.append(Node(entry["op"], entry["name"], sources, attrs, more, _spec_of(entry["op"], attrs)))
         return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
 
     def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Symbol:
@@ -375,6 +392,16 @@ class Graph:
         """Drop the arrays of parameters that nothing uses any more."""
         names = {node.name for node in self.nodes()}
         self.values = {name: value for name, value in self.values.items() if name in names}
+
+
+def _spec_of(op: str, attrs: Mapping[str, str]) -> Any:
+    """Returns the spec of an operator that a layer has given a Symbol's attributes in a graph for another format."""
+    if op == "RNN" and (RECURRENT_NOTE in attrs or NO_BIAS in attrs):
+        return RecurrentSpec(**ast.literal_eval(attrs.get(RECURRENT_NOTE, "{}")), use_bias=NO_BIAS not in attrs)
+    if NOTE not in attrs or op == "null":
+        return None
+    kind = TransposedWindow if op == "Deconvolution" else Window
+    return tuple(kind(**fields) for fields in ast.literal_eval(attrs[NOTE]) if op in WITH_WINDOWS)
 
 
 def _is_complete(shape: Any) -> bool:

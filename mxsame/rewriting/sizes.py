@@ -14,12 +14,10 @@ from typing import Any, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
-from mxsame.plan.windows import serialize_windows
 from mxsame.rewriting.constants import is_pure
 from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, Users, entries, operator
 from mxsame.rewriting.transposes import merge
 from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
-from mxsame.scope import NOTE
 
 OF_SHAPES = ("shape_array", "size_array", "_contrib_arange_like")  # operators that look at the shape of their data only
 
@@ -39,7 +37,7 @@ def specialize(graph: Graph, types: Mapping[str, Any]) -> None:
     on_flipped = [node for node in graph.nodes() if has_windows(node) and _flipped(node.inputs[0].node)]
     shapes, users = (graph.shapes(), graph.users()) if on_flipped else ({}, {})
     for node in on_flipped:
-        if is_channels_first(node) and NOTE not in node.attrs:
+        if is_channels_first(node) and node.spec is None:
             _unflip(graph, node, shapes, users)
 
 
@@ -127,7 +125,7 @@ def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
             low, high = total - low, low
         windows.append(replace(window, padding=(low, high)))
     if all(min(window.padding) >= 0 and not window.ceil_mode for window in windows):
-        node.attrs[NOTE] = serialize_windows(tuple(windows))
+        node.spec = tuple(windows)
         node.inputs = [data.node.inputs[0], *weights, *node.inputs[2:]]
         graph.replace({Output(after): Output(node)})
 

@@ -2,7 +2,7 @@
 
 MXNet's operators pad both ends alike. A layer that pads the ends of an axis differently has an operator before it that
 adds elements, or one after it that drops outputs. :func:`merge_pads` reads them all as one operator with other windows.
-:func:`note_windows` writes such windows into the attribute `NOTE`, which layers write in graphs for another format.
+:func:`merge_all_pads` makes them the `spec` of the operator, as layers do in graphs for another format.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame.padding import high_pad
 from mxsame.plan import TransposedWindow, Window
-from mxsame.plan.windows import AnyWindow, serialize_windows
-from mxsame.rewriting.graph import Graph, Node, Output, Users, entries, keeps_batch, slice_ranges
-from mxsame.scope import NOTE
+from mxsame.plan.windows import AnyWindow
+from mxsame.rewriting.graph import WITH_WINDOWS, Graph, Node, Output, Users, entries, keeps_batch, slice_ranges
 
-WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
 OutputShapes = Mapping[Output, Sequence[int]]
 
 
@@ -36,11 +34,9 @@ def spatial(node: Node, along: Sequence[Any]) -> Tuple[Any, ...]:
 
 
 def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
-    """Returns the windows of an operator on data of this size, from its note or its attributes."""
-    note = node.attr(NOTE)
-    if note is not None:
-        kind = TransposedWindow if node.op == "Deconvolution" else Window
-        return tuple(kind(**fields) for fields in note)
+    """Returns the windows of an operator on data of this size, from its spec or its attributes."""
+    if node.spec is not None:
+        return tuple(node.spec)
     kernel = node.attr("kernel")
     ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
     pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
@@ -75,9 +71,9 @@ class MergedOperator(NamedTuple):
 
 def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[MergedOperator]:
     """Yields an operator with the pads before it, then with one more slice after it at a time, as long as slices follow
-    that crop spatial axes only. No other operator uses the arrays between them. One with a note has these in it."""
+    that crop spatial axes only. No other operator uses the arrays between them. One with a spec has these in it."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0]])
-    if NOTE in node.attrs:
+    if node.spec is not None:
         yield MergedOperator(windows_of(node, size), data, (node,))
         return
     own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
@@ -86,7 +82,7 @@ def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[Merge
     yield merged
     while len(users[merged.last]) == 1:
         after, shape = users[merged.last][0].node, shapes[Output(merged.last)]
-        if after is None or NOTE in after.attrs or Output(after) not in shapes:
+        if after is None or after.spec is not None or Output(after) not in shapes:
             return
         parts = slice_ranges(after, shape)
         if parts is None or any(part.step != 1 for part in parts) or not keeps_batch(after):
@@ -121,7 +117,7 @@ def _with_pad_before(
 ) -> Optional[MergedOperator]:
     """Returns the operator with the pad operator before it, None if there is none whose elements are like padding."""
     pad = merged.data.node
-    if pad.op != "Pad" or NOTE in pad.attrs or pad.inputs[0] not in shapes or len(users[pad]) > 1:
+    if pad.op != "Pad" or pad.spec is not None or pad.inputs[0] not in shapes or len(users[pad]) > 1:
         return None
     widths = pad.attr("pad_width")
     pairs = list(zip(widths[::2], widths[1::2]))
@@ -157,16 +153,20 @@ def is_never_negative(node: Node) -> bool:
     return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and node.attr("a_min") >= 0)
 
 
-# -- notes
+# -- specs
 
 
-def note_windows(graph: Graph, any_size: bool) -> None:
-    """Note the windows of every operator that has pads before it or slices after it, in all of these nodes. What has
-    the note besides the operator then only describes shapes. With `any_size`, only windows that are right for every
-    size are noted."""
+def is_merged(node: Node) -> bool:
+    """Returns whether the windows of an operator next to a node contain what it pads or crops."""
+    return node.spec == ()
+
+
+def merge_all_pads(graph: Graph, any_size: bool) -> None:
+    """Make the pads before an operator and the slices after it a part of its windows, which become its spec. With
+    `any_size`, only windows that are right for every size do."""
     shapes, users = graph.output_shapes(), graph.users()
     for node in graph.nodes():
-        if NOTE in node.attrs or not has_windows(node) or not is_channels_first(node):
+        if node.spec is not None or not has_windows(node) or not is_channels_first(node):
             continue
         crops_by_size = any(node.attr("target_shape") or ())
         if node.inputs[0] not in shapes or (any_size and crops_by_size):
@@ -179,7 +179,7 @@ def note_windows(graph: Graph, any_size: bool) -> None:
             chosen = changed
         if chosen is not None and len(chosen.nodes) > 1:
             for each in chosen.nodes:
-                each.attrs[NOTE] = serialize_windows(chosen.windows)
+                each.spec = chosen.windows if each is node else ()
 
 
 def _without_negative_pads(merged: MergedOperator, outputs: Sequence[int], any_size: bool) -> Optional[MergedOperator]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from mxsame._mxnet import has_onednn as has_onednn, mx
 from mxsame.onednn_blocks import KEEP_AS_TRACED
+from mxsame.scope import VariableFacts, scope
 from mxsame.tensors import operands
 
 
@@ -160,11 +161,15 @@ def is_input(array: Any) -> bool:
             return False
         sources = array.get_children()
         if sources is None:
-            return array.attr("__made__") != "True"
+            return not _facts_of(array.name).is_computed
         if len(sources.list_outputs()) > 1:
             return False
         array = sources
     return True
+
+
+def _facts_of(variable: str) -> VariableFacts:
+    return scope().facts.get(variable, VariableFacts())
 
 
 def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
@@ -182,10 +187,9 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
     while nodes[position]["op"] in keep:
         position = nodes[position]["inputs"][0][0]
     node = nodes[position]
-    attrs = node.get("attrs", {})
     if node["op"] == "null":
-        return bool(attrs.get("__blocks__") == "True")
-    return node["op"] in ("Convolution", "Deconvolution") and int(attrs.get("num_group", 1)) == 1
+        return _facts_of(node["name"]).is_in_blocks
+    return node["op"] in ("Convolution", "Deconvolution") and int(node.get("attrs", {}).get("num_group", 1)) == 1
 
 
 def known_type(data: Any) -> Optional[str]:
@@ -214,19 +218,18 @@ def update_variable(parameter: Any) -> None:
     parameter.var()._set_attr(**known)
 
 
-def describe(variable: Any, output: Any, purpose: Optional[str], shape: Optional[tuple] = None) -> Optional[tuple]:
-    """Gives a variable, as attributes, the facts about the output that it replaces: its shape, which is returned, its
-    type, whether it is sparse, whether a layer computed it, and whether it is in oneDNN's blocks."""
+def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optional[tuple]:
+    """Gives a variable the attributes of the output that it replaces, its shape, which is returned, its type, and
+    whether it is sparse; the current scope gets its `VariableFacts`."""
     shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
-    facts = {"__made__": str(not is_input(output))}
-    if stype is not None:
-        facts["__storage_type__"] = stype
+    attributes = {} if stype is None else {"__storage_type__": stype}
     if shape is not None:
-        facts["__shape__"] = str(tuple(_unknown_length() if length is None else length for length in shape))
-        facts["__blocks__"] = str(len(shape) == 3 and is_in_blocks(output, purpose))
+        attributes["__shape__"] = str(tuple(_unknown_length() if length is None else length for length in shape))
     if dtype is not None:
-        facts["__dtype__"] = dtype_attribute(dtype)
-    variable._set_attr(**facts)
+        attributes["__dtype__"] = dtype_attribute(dtype)
+    variable._set_attr(**attributes)
+    has_blocks = shape is not None and len(shape) == 3 and is_in_blocks(output, scope().target.purpose)
+    scope().facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
     return shape
 
 

@@ -13,7 +13,6 @@ from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
 from mxsame.rewriting.graph import Node, Output
-from mxsame.scope import NO_BIAS
 from mxsame.validation import check
 
 
@@ -108,7 +107,7 @@ def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> L
     config: Dict[str, Any] = {"units": size, "return_sequences": True, "return_state": returns}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
     config.update({"reset_after": True} if class_name == "GRU" else {})
-    config.update({"use_bias": False} if NO_BIAS in node.attrs else {})
+    config.update({"use_bias": False} if node.spec is not None and not node.spec.use_bias else {})
     vector, count = w.weight(node.inputs[1]), node.attr("num_layers")
     ends: List[List[KerasTensor]] = [[] for _ in states]
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):

@@ -16,8 +16,7 @@ from mxsame.export_keras.writer import Weighted, Writer, writes
 from mxsame.exporting.walk import IN_WINDOWS, check_attribute, kernels_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.port import parameters
 from mxsame.rewriting.graph import Node, Output
-from mxsame.rewriting.windows import has_windows, is_never_negative
-from mxsame.scope import NOTE
+from mxsame.rewriting.windows import is_merged, is_never_negative
 from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
@@ -167,7 +166,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
 def _before(node: Node) -> Node:
     """What gives the data of an operator, before the pads that its windows have."""
     before = node.inputs[0].node
-    while NOTE in before.attrs and not has_windows(before):
+    while is_merged(before):
         before = before.inputs[0].node
     return before
 

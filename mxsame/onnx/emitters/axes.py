@@ -9,8 +9,7 @@ import numpy as np
 from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, ranking_of, wraps
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
-from mxsame.rewriting.windows import has_windows
-from mxsame.scope import NOTE
+from mxsame.rewriting.windows import is_merged
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.
@@ -104,9 +103,9 @@ def pad(w: Writer, node: Node, x: str) -> str:
 
 
 def _readers(w: Writer, node: Node) -> Iterator[Node]:
-    """The nodes that use an output; noted nodes, which only pass it on, are replaced by their users."""
+    """The nodes that use an output; pads and slices in windows, which only pass it on, are replaced by their users."""
     for user, _ in w.users[node]:
-        if user is not None and NOTE in user.attrs and not has_windows(user):
+        if user is not None and is_merged(user):
             yield from _readers(w, user)
         elif user is not None:
             yield user

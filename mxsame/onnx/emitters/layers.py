@@ -9,8 +9,7 @@ import numpy as np
 
 from mxsame.exporting.walk import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import Writer, writes
-from mxsame.rewriting.graph import Node
-from mxsame.scope import RECURRENT_NOTE
+from mxsame.rewriting.graph import Node, RecurrentSpec
 from mxsame.validation import check
 
 
@@ -104,7 +103,7 @@ FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: 
 }
 
 
-@writes("RNN", "RNN with a note", ignored="p")
+@writes("RNN", "RNN with other formulas", ignored="p")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
     mode, size = str(node.attr("mode")), node.attr("state_size")
@@ -115,8 +114,8 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
         attrs["linear_before_reset"] = 1
     elif op == "RNN":
         attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
-    if RECURRENT_NOTE in node.attrs:
-        attrs.update(_noted(op, **node.attr(RECURRENT_NOTE)))
+    if node.spec is not None and node.spec.activations:
+        attrs.update(_formulas(op, node.spec))
     ends: List[List[str]] = []
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
@@ -130,16 +129,16 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
 
 
-def _noted(op: str, activations: Any, reset_after: bool) -> Dict[str, Any]:
-    """The attributes for the formulas of a note, whose activations are that of the output, then that of the gates."""
-    output, gate = activations
+def _formulas(op: str, spec: RecurrentSpec) -> Dict[str, Any]:
+    """The attributes for formulas that MXNet's operator does not have."""
+    output, gate = spec.activations
     chosen = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
     rows = [(*FUNCTIONS[name], arguments) for name, arguments in chosen]
     attrs: Dict[str, Any] = {"activations": [row[0] for row in rows]}
     for position, name in ((1, "activation_alpha"), (2, "activation_beta")):
         numbers = [float(row[-1].get(row[position], row[position])) for row in rows if len(row) > position + 1]
         attrs.update({name: numbers} if numbers else {})
-    return {**attrs, "linear_before_reset": int(reset_after)} if op == "GRU" else attrs
+    return {**attrs, "linear_before_reset": int(spec.reset_after)} if op == "GRU" else attrs
 
 
 def _merged(w: Writer, x: str, directions: int, size: int) -> str:
