@@ -102,7 +102,17 @@ def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0)
     >>> high_pad(8, 4, 3, 2), high_pad(8, 3, 2, 3, low=1)
     (1, -1)
     """
-    return (outputs - 1) * stride + effective - size - low
+    return span(outputs, effective, stride) - size - low
+
+
+def span(count: int, effective: int, stride: int) -> int:
+    """Returns (m-1)s + ke, how many elements m windows reach over; also how many a transposed convolution has for m
+    elements, before they are cropped.
+
+    >>> span(4, 3, 2)
+    9
+    """
+    return (count - 1) * stride + effective
 
 
 @validation.check_arguments
@@ -307,7 +317,7 @@ def keras_transposed_size(
     """
     effective = effective_kernel_size(kernel_size, dilation)
     word = validation.one_of("padding", padding, ("same", "valid"))
-    return (size - 1) * stride + effective - _cropped_by_keras(effective, stride, word, output_padding)
+    return span(size, effective, stride) - _cropped_by_keras(effective, stride, word, output_padding)
 
 
 @validation.check_arguments
@@ -359,7 +369,7 @@ def transposed_output_size(
     size = validation.integer("size", size, 1)
     start, end = transposed_crops(kernel_size, stride, dilation, padding, output_padding)
     effective = effective_kernel_size(kernel_size, dilation)
-    output = (size - 1) * stride + effective - start - end
+    output = span(size, effective, stride) - start - end
     rule = "padding must not crop the whole output of a transposed convolution"
     given = {"size": size, "kernel_size": kernel_size, "padding": padding, "output_padding": output_padding}
     validation.check(output >= 1, rule, **given)

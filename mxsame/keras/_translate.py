@@ -25,7 +25,7 @@ AXES = {  # the last two axes of a kernel in Keras's order, and the position of 
     "conv_transpose": ("output channels", "input channels", -1),
 }
 
-_image_data_format: DataFormat = "channels_last"
+_image_data_format: DataFormat = "channels_last"  # of the process, as Keras's own
 
 
 def image_data_format() -> DataFormat:
@@ -139,7 +139,6 @@ class KerasCall:
     def pool(self, pool_size: Any, strides: Any, padding: Any, pool_mode: Any) -> Any:
         """Returns the maximum or the mean over windows; `pool_mode` is "max" or "avg"."""
         function = {"max": ops.max_pool, "avg": ops.avg_pool}[validation.one_of("pool_mode", pool_mode, ("max", "avg"))]
-        pool_size = validation.per_axis("pool_size", pool_size, self.rank, 1)
         padding = _padding(padding, SAME_OR_VALID)
         return self._run(function, pool_size=pool_size, strides=strides, padding=padding)
 

@@ -37,10 +37,10 @@ from mxsame.tensors import operands
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _RECIPES: OrderedDict[Any, Any] = OrderedDict()  # by `_key`, the oldest first
 MOST_RECIPES = 4096
-WRITTEN = ("file", "format", "deployment")  # purposes of graphs that are made with an input_shape
+WITH_INPUT_SHAPE = ("file", "format", "deployment")  # purposes of graphs that are made with one
 GIVE_SHAPE = "give data of static shape, or the net to mxsame.hybridize"
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
-IN_A_FORMAT = ("native", "pad", "slice", "dilate")  # strategies that leave the kernel as it is
+FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # strategies that leave the kernel as it is
 
 
 @deferred_in_trace
@@ -55,7 +55,7 @@ def apply(spec: Spec, **named: Any) -> Any:
         try:
             recipe = spec.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
-            advice = "give an input_shape" if inputs.target.purpose in WRITTEN else GIVE_SHAPE
+            advice = "give an input_shape" if inputs.target.purpose in WITH_INPUT_SHAPE else GIVE_SHAPE
             raise validation.InvalidValue(f"{error}; {advice}") from None
         if key is not None:
             if len(_RECIPES) >= MOST_RECIPES:
@@ -80,18 +80,18 @@ def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
         else:
             return None
     try:
-        return (spec if _PLAIN.issuperset(map(type, spec)) else tuple(map(_exact, spec)), *facts)
+        return (spec if _PLAIN.issuperset(map(type, spec)) else tuple(map(_typed, spec)), *facts)
     except TypeError:
         return None
 
 
-def _exact(value: Any) -> Any:
+def _typed(value: Any) -> Any:
     """Returns an argument as a part of a key, with its type: True and 1.0 equal 1, and checks refuse them."""
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is tuple or kind is list:
-        return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_exact, value))
+        return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_typed, value))
     if kind is bool or isinstance(value, np.generic):
         return kind, value
     raise TypeError(f"an argument that may change: {kind}")
@@ -102,20 +102,21 @@ def choose_plan(
     windows: Windows,
     work: Workload,
     refused: Sequence[str] = (),
-    in_a_format: Sequence[str] = IN_A_FORMAT,
+    for_format: Sequence[str] = FORMAT_STRATEGIES,
 ) -> Plan:
     """Returns the fastest exact plan that uses no `refused` strategy, which is not exact, or does not run, on the
     device; nor, in the body of a loop, one that lengthens the data, whose shape MXNet does not infer there. In a graph
-    for another format nothing runs: the plan is the first of those `in_a_format`."""
+    for another format nothing runs: the plan is the first of those `for_format`."""
     target = inputs.target
     if target.purpose == "format":
-        return first_plan_unchecked(windows, work.operator, tuple(in_a_format))
+        return first_plan_unchecked(windows, work.operator, tuple(for_format))
     if inputs.in_graph and is_in_subgraph():
         lengthen = (name for name in STRATEGIES if any(STRATEGIES[name].lengthens(each) for each in windows))
         refused = (*refused, *lengthen)
-    unknown = WEIGHT if None in inputs.shapes[1:2] else None
-    static = _runnable(work.operator, tuple(refused), (unknown,), inputs.native_layout)
-    dynamic = _runnable(work.operator, tuple(refused), (unknown, CHANNELS if work.in_channels is None else None), False)
+    unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
+    static = _runnable(work.operator, tuple(refused), unknown, inputs.native_layout)
+    unknown += (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
+    dynamic = _runnable(work.operator, tuple(refused), unknown, False)
     plan = fastest_plan_unchecked(windows, work, static if inputs.keeps_layout else dynamic, target.is_for_both)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
@@ -125,11 +126,11 @@ def choose_plan(
 
 
 @functools.lru_cache(maxsize=None)
-def _runnable(operator: str, refused: Tuple[str, ...], unknown: Sequence[Any], last: bool) -> Tuple[str, ...]:
+def _runnable(operator: str, refused: Tuple[str, ...], unknown: Tuple[str, ...], last: bool) -> Tuple[str, ...]:
     """Returns the strategies for an operator that are not refused, need nothing that is unknown, and run data with
     channels last, if it is."""
     rows = (STRATEGIES[name] for name in strategies_for(operator) if name not in refused)
-    return tuple(row.name for row in rows if (row.needs or "") not in unknown and (row.channels_last or not last))
+    return tuple(row.name for row in rows if row.needs not in unknown and (row.channels_last or not last))
 
 
 # -- a plan becomes a recipe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.onednn_blocks import SMALLEST
-from mxsame.ops._call import IN_A_FORMAT, apply, choose_plan
+from mxsame.ops._call import FORMAT_STRATEGIES, apply, choose_plan
 from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import strategies_for
@@ -120,7 +120,7 @@ class TransposedSpec(NamedTuple):
             inputs, work = inputs._replace(native_layout=False), replace(work, channels_last=False)
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
-        plan = choose_plan(inputs, windows, work, refused, ("dilate",) if dilates else IN_A_FORMAT)
+        plan = choose_plan(inputs, windows, work, refused, ("dilate",) if dilates else FORMAT_STRATEGIES)
         return Convolution.of(inputs, windows, work, plan, copies_weight=reorders)
 
     def completed(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:

@@ -241,8 +241,8 @@ class PoolSpec(NamedTuple):
 def _fill(operator: str, windows: Windows) -> str:
     """Returns what padding holds that becomes data: copies of the edge if they change nothing. If the padding in a
     window of two is a copy of the other element, their mean is that element."""
-    is_of_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
-    return "edge" if operator == "max" or is_of_two else "zero"
+    averages_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
+    return "edge" if operator == "max" or averages_two else "zero"
 
 
 def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:

@@ -25,7 +25,7 @@ class Plan:
     """The plans of all axes of an operator.
 
     Pooling operators have three facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
-    `pairs`, whether data of one axis goes to them as images of pairs of channels; `blocks`, whether plain data is
+    `pairs`, whether (N, C, W) goes to them as (N, C/2, 2, W), in pairs of channels; `blocks`, whether plain data is
     copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills

@@ -172,7 +172,7 @@ class TransposedWindow(_Axis):
 
     def outputs(self, size: int) -> int:
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
-        return (size - 1) * self.stride + self.effective_kernel_size - sum(self.crop)
+        return arithmetic.span(size, self.effective_kernel_size, self.stride) - sum(self.crop)
 
 
 def _is_pair(value: Any) -> bool:
