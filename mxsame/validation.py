@@ -351,7 +351,8 @@ def check_element_count(name: str, value: Sequence[int | None]) -> None:
 
 def check_not_empty(name: str, value: Sequence[int]) -> None:
     """Raises unless an array of this shape has elements."""
-    check(0 not in value, f"{name} must not be empty", **{f"{name}.shape": tuple(value)})
+    if 0 in value:
+        raise InvalidValue(f"{name} must not be empty; {received(**{f'{name}.shape': tuple(value)})}")
 
 
 def check_float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:

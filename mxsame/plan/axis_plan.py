@@ -105,9 +105,4 @@ class AxisPlan:
 
     def computed_outputs(self, size: int, outputs: int) -> int:
         """Returns how many outputs the operator computes for data of this size, before any are cropped or picked."""
-        return size if self.pick else outputs + self.crop[0] + self.static_end
-
-    @property
-    def static_end(self) -> int:
-        """The elements dropped from the end of the output, apart from those that depend on the size."""
-        return self.crop[1] or 0
+        return size if self.pick else outputs + self.crop[0] + (self.crop[1] or 0)

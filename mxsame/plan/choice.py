@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import onednn_blocks, validation
 from mxsame.plan import cpu_costs, gpu_costs
@@ -27,6 +27,7 @@ from mxsame.plan.strategies import POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
 GAIN_WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
+ESTIMATES: Dict[str, Callable[[Plan, CostInputs], float]] = {"cpu": cpu_costs.estimate, "gpu": gpu_costs.estimate}
 LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
@@ -145,8 +146,10 @@ def _candidates_unchecked(windows: Windows, work: Workload, allowed: Tuple[str, 
         fits = work.device in strategy.competes_on and (strategy.channels_last or not work.channels_last)
         return fits and not (is_static and (True in [axis.gather for axis in plan.axes] or _makes_nan(plan, work)))
 
-    competing = [name for name, plan in plans.items() if competes(name, plan)]
-    return {name: choose_layout(plans[name], windows, work) for name in competing or plans}
+    competing = {name: plan for name, plan in plans.items() if competes(name, plan)} or dict(plans)
+    if work.pairs or work.blocks:
+        competing = {name: choose_layout(plan, windows, work) for name, plan in competing.items()}
+    return competing
 
 
 def _makes_nan(plan: Plan, work: Workload) -> bool:
@@ -166,14 +169,13 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
     has_both_layouts = _may_have_both_layouts(windows, work)
     if has_both_layouts:
         works = [replace(each, channels_last=last) for each in works for last in (False, True)]
-    layers = [CostInputs(windows, each) for each in works]
+    layers, estimated = [CostInputs(windows, each) for each in works], ESTIMATES[work.device]
 
     def cost(name: str) -> float:
         penalty = GAIN_WORTH_NAN if _makes_nan(plans[name], work) else 1
         last = _measured_with_channels_last(name, plans) if has_both_layouts else name
-        return math.prod(
-            [_estimate(plans[last if each.work.channels_last else name], each) * penalty for each in layers]
-        )
+        runs = [plans[last if layer.work.channels_last else name] for layer in layers]
+        return math.prod([estimated(plan, layer) * penalty for plan, layer in zip(runs, layers)])
 
     return plans[min(plans, key=cost)]
 
@@ -182,8 +184,7 @@ def _may_have_both_layouts(windows: Windows, work: Workload) -> bool:
     """Returns whether the layout of the data is not known, and there are operators and figures for both: on a GPU for
     images of static shape, in inference."""
     is_unknown = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
-    is_static = all(window.size is not None for window in windows)
-    return is_unknown and is_static and len(windows) == 2 and work.groups == 1
+    return is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows)
 
 
 def _measured_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
@@ -287,9 +288,4 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     counts = {"plan.axes": len(plan.axes), "windows": len(windows)}
     validation.check(len({*counts.values()}) == 1, "plan must have one axis for each of the windows", **counts)
-    return _estimate(plan, CostInputs(windows, work))
-
-
-def _estimate(plan: Plan, layer: CostInputs) -> float:
-    """Returns the estimate for the device of a layer."""
-    return gpu_costs.estimate(plan, layer) if layer.work.device == "gpu" else cpu_costs.estimate(plan, layer)
+    return ESTIMATES[work.device](plan, CostInputs(windows, work))

@@ -304,7 +304,7 @@ class Crop(Step[Tuple[int, Optional[int]]]):
 
     def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
-        crops = [(axis.crop[0], axis.static_end) for axis in recipe.plan.axes]
+        crops = [(start, end or 0) for start, end in (axis.crop for axis in recipe.plan.axes)]
         out = arrays.crop(F, out, crops, recipe.spatial_axis)
         if not self.dynamic_axes:
             return out

@@ -50,7 +50,8 @@ def _check_symbol(name: str, symbol: Any) -> None:
 
 
 def _check_dense(name: str, stype: str) -> None:
-    validation.check_type(stype == "default", f"{name} must be a dense array", **{f"{name}.stype": stype})
+    if stype != "default":
+        raise validation.InvalidType(f"{name} must be a dense array; {validation.received(**{f'{name}.stype': stype})}")
 
 
 def _device(context: Any) -> tuple[int, int]:
