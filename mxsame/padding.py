@@ -10,6 +10,7 @@ element goes to the start. The tests compare it with its source, keras/backend/m
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Sequence
 
 from mxsame import validation
@@ -79,6 +80,7 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     return split_same(*_checked(size, kernel_size, stride, dilation))
 
 
+@functools.lru_cache(maxsize=4096)
 def split_same(size: int, effective: int, stride: int) -> tuple[int, int]:
     """Returns what `same_pads` returns, for checked numbers and an effective kernel size.
 
@@ -367,12 +369,21 @@ def transposed_output_size(
     (8, 9)
     """
     size = validation.integer("size", size, 1)
-    start, end = transposed_crops(kernel_size, stride, dilation, padding, output_padding)
-    effective = effective_kernel_size(kernel_size, dilation)
-    output = span(size, effective, stride) - start - end
-    rule = "padding must not crop the whole output of a transposed convolution"
-    given = {"size": size, "kernel_size": kernel_size, "padding": padding, "output_padding": output_padding}
-    validation.check(output >= 1, rule, **given)
-    rule = f"the output of a transposed convolution must be at most {validation.LARGEST} long"
-    validation.check(output <= validation.LARGEST, rule, size=size, stride=stride, ke=effective)
+    crop = transposed_crops(kernel_size, stride, dilation, padding, output_padding)
+    given = {"kernel_size": kernel_size, "padding": padding, "output_padding": output_padding}
+    return count_transposed_outputs(size, effective_kernel_size(kernel_size, dilation), stride, crop, **given)
+
+
+def count_transposed_outputs(size: int, effective: int, stride: int, crop: tuple[int, int], **given: Any) -> int:
+    """Returns what `transposed_output_size` returns, for checked numbers and a crop; errors report what is given.
+
+    >>> count_transposed_outputs(4, 3, 2, (0, 1))
+    8
+    """
+    output, most = span(size, effective, stride) - sum(crop), validation.LARGEST
+    if not 1 <= output <= most:
+        rule = "padding must not crop the whole output of a transposed convolution"
+        validation.check(output >= 1, rule, size=size, **given)
+        rule = f"the output of a transposed convolution must be at most {most} long"
+        validation.check(False, rule, size=size, stride=stride, ke=effective)
     return output

@@ -113,7 +113,7 @@ def choose_plan(
     if inputs.in_graph and is_in_subgraph():
         lengthen = (name for name in STRATEGIES if any(STRATEGIES[name].lengthens(each) for each in windows))
         refused = (*refused, *lengthen)
-    unknown = (WEIGHT,) if None in inputs.shapes[1:2] else ()
+    unknown: Tuple[str, ...] = (WEIGHT,) if None in inputs.shapes[1:2] else ()
     static = _runnable(work.operator, tuple(refused), unknown, inputs.native_layout)
     unknown += (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
     dynamic = _runnable(work.operator, tuple(refused), unknown, False)

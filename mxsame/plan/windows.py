@@ -376,10 +376,11 @@ def make_transposed_windows_unchecked(
     arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
     axes = zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank), output_padding or (None,) * rank)
     for n, k, s, d, pads, extra in axes:
-        crop = arithmetic.transposed_crops(k, s, d, pads, extra)
-        if n is not None:
-            arithmetic.transposed_output_size(n, k, s, d, pads, extra)  # refuses what leaves no output
-        windows.append(TransposedWindow(n, k, s, d, crop))
+        window = TransposedWindow(n, k, s, d, arithmetic.transposed_crops(k, s, d, pads, extra))
+        if n is not None:  # refuses what leaves no output
+            given = {"kernel_size": k, "padding": pads, "output_padding": extra}
+            arithmetic.count_transposed_outputs(n, window.effective_kernel_size, s, window.crop, **given)
+        windows.append(window)
     return tuple(windows)
 
 
