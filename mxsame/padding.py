@@ -65,7 +65,7 @@ def extent(kernel_size: int, dilation: int) -> int:
 
 @validation.check_arguments
 def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """Return the zeros that Keras's SAME puts before and after `size` elements, as (low, high).
+    """Return how many zeros Keras's SAME adds before and after `size` elements, as (low, high).
 
     out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2, high = P - low: the extra padding element goes to the
     END. With a stride above 1, low and high depend on n modulo s; symmetric padding ignores that.
@@ -98,8 +98,8 @@ def _checked(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[i
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
-    """Returns the padding after the data that so many windows of this effective kernel size read,
-    (out-1)s + ke - n - low; negative if they end before.
+    """Returns the padding that this number of windows needs after the data, (out-1)s + ke - n - low; negative if the
+    last window ends before the data does.
 
     >>> high_pad(8, 4, 3, 2), high_pad(8, 3, 2, 3, low=1)
     (1, -1)
@@ -108,8 +108,8 @@ def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0)
 
 
 def span(count: int, effective: int, stride: int) -> int:
-    """Returns (m-1)s + ke, how many elements m windows reach over; also how many a transposed convolution has for m
-    elements, before they are cropped.
+    """Returns the number of elements that m successive windows cover, (m-1)s + ke. It is also the full extent of a
+    transposed convolution of m elements.
 
     >>> span(4, 3, 2)
     9
@@ -119,7 +119,7 @@ def span(count: int, effective: int, stride: int) -> int:
 
 @validation.check_arguments
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """Return the zeros that keras-mxnet's convolutions and pooling operators put before and after `size` elements.
+    """Return how many zeros keras-mxnet's convolutions and pooling operators add before and after `size` elements.
 
     P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
     (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many.
@@ -162,10 +162,10 @@ def keeps_extra_output(
 def check_keras_mxnet(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Raises `ValueError` if padding="keras-mxnet" is not for this operator, "conv", "transposed" or "pool".
+    """Raises `ValueError` if padding="keras-mxnet" is not supported for this operator, "conv", "transposed" or "pool".
 
-    MXNet's transposed convolution with strides and dilation computes wrong values on the CPU. Where keras-mxnet has
-    n + 1 outputs, the layers after it are computed from n, which they cannot see.
+    MXNet's transposed convolution with strides and dilation computes wrong values on the CPU. If keras-mxnet has n + 1
+    outputs, its later layers still count n of them, which no layer here can know.
 
     >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
     >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))

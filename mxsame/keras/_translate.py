@@ -12,7 +12,7 @@ from mxsame import ops, padding as arithmetic, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.ops._inputs import Inputs
-from mxsame.tensors import operands
+from mxsame.tensors import operands, probing
 from mxsame.types import DataFormat, KerasPadding, KernelKind
 
 DATA_FORMATS = get_args(DataFormat)
@@ -105,7 +105,7 @@ class KerasCall:
         weight, kernel_size, share, channels = self._weight(1, "conv", None, None)
         in_channels, groups = self.channels, 1
         if share and in_channels is None:  # the graph may fix them
-            in_channels = tensors.probe_channels(self.data, self.rank, self.channels_last)
+            in_channels = probing.probe_channels(self.data, self.rank, self.channels_last)
         if share and in_channels:
             groups = in_channels // share
             fits = in_channels % share == 0 and channels % groups == 0

@@ -7,7 +7,6 @@ replaced, too.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import importlib
@@ -22,6 +21,7 @@ from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
 from mxsame.ops._inputs import Inputs
 from mxsame.scope import Target, building
+from mxsame.tensors import probing
 from mxsame.types import KernelKind
 
 KERAS_MXNET_VERSION = "2.2.4.3"
@@ -255,9 +255,6 @@ def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
 
     Arrays without a known length, such as Keras's targets, stay open.
     """
-    texts = {name: text["__shape__"] for name, text in symbol.attr_dict().items() if "__shape__" in text}
-    declared = {name: ast.literal_eval(texts[name]) for name in symbol.list_arguments() if name in texts}
-    opened = {name: shape for name, shape in declared.items() if 0 in shape and any(shape)}
-    return tensors.probe_shape(
-        symbol, lambda size: {name: tuple(entry or size for entry in shape) for name, shape in opened.items()}
-    )
+    declared = tensors.declared_shapes(symbol)
+    opened = {name: shape for name, shape in declared.items() if None in shape and any(shape)}
+    return probing.probe_shape(symbol, opened)

@@ -12,9 +12,9 @@ from mxsame.graphs.hybridize import HybridBlock
 from mxsame.graphs.tracing import Checked, traces
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import apply
-from mxsame.plan.windows import lengths
+from mxsame.plan.windows import padded_and_output_size
 from mxsame.scope import Scope, deferred_in_trace, scope
-from mxsame.tensors import operands
+from mxsame.tensors import operands, probing
 from mxsame.types import Activation
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Layer(Checked, HybridBlock):
             for parameter in filter(_gluon.is_on_cpu, _gluon.own_parameters(self).values()):
                 validation.check_float_type(parameter.name, np.dtype(parameter.dtype).name, *operands.NO_FLOAT16)
         if _gluon.own_parameters(self) and not self._known_in_channels():
-            self._set_deferred_shapes(tensors.probe_channels(x, self.num_spatial_dims, self._channels_last))
+            self._set_deferred_shapes(probing.probe_channels(x, self.num_spatial_dims, self._channels_last))
         try:
             return super().forward(x)
         except ValueError as error:
@@ -149,7 +149,7 @@ class Layer(Checked, HybridBlock):
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             rule = "data must be an mx.np.ndarray in np mode (npx.set_np)"
             raise validation.InvalidType(f"{rule}; {operands.received('data', x)}")
-        _, outputs = lengths(self._spec.windows(shape[1:-1] if self._channels_last else shape[2:]))
+        _, outputs = padded_and_output_size(self._spec.windows(shape[1:-1] if self._channels_last else shape[2:]))
         validation.check_element_count("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
         for parameter in _gluon.own_parameters(self).values():
             _gluon.check_initialized(parameter)

@@ -10,9 +10,9 @@ from mxsame._mxnet import mx
 from mxsame.plan import POOLS
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.costs import Workload
-from mxsame.plan.windows import Windows, check_dynamic, lengths
+from mxsame.plan.windows import Windows, check_dynamic, padded_and_output_size
 from mxsame.scope import Target, target_of
-from mxsame.tensors import operands
+from mxsame.tensors import operands, probing
 from mxsame.validation import LARGEST, Shape
 
 SIZES = ("kernel_size", "pool_size", "input_size")  # arguments that show the number of axes
@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
     native_layout : bool
         Whether MXNet's operator runs this layout, channels last, on the data's device.
     fixes_size : bool
-        Whether it is a Symbol that does not show its size.
+        Whether the data is a Symbol of unknown size, for which the graph must refuse any size but this.
     """
 
     F: Any
@@ -130,7 +130,7 @@ class Inputs(NamedTuple):
         """Returns the channels of the data, from its shape, or as the graph implies them."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
-        return tensors.probe_channels(self.data, len(self.size), self.channels_last)
+        return probing.probe_channels(self.data, len(self.size), self.channels_last)
 
     def fixed_arrays(self) -> Tuple[Any, ...]:
         """Returns the arrays. A graph that was given its size then refuses data of another."""
@@ -153,7 +153,7 @@ class Inputs(NamedTuple):
                 validation.check_shape("bias", bias, (channels,), "(channels,)")
         if None in self.size and operator != "transposed":
             check_dynamic(windows, operator in POOLS)
-        padded, outputs = lengths(windows)
+        padded, outputs = padded_and_output_size(windows)
         validation.check_element_count("the padded data", (*self.shape[:2], *padded))
         validation.check_element_count("the output", (self.shape[0], channels, *outputs))
         in_channels = self.shape[1] or in_channels

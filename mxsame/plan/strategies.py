@@ -29,20 +29,20 @@ Pads = Sequence[validation.Pair]  # (low, high) for each of a window's sizes
 
 
 def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Leave padding to the operator's own pad: exact if both ends are alike, or if no window reads the surplus."""
+    """Leave padding to the operator's own pad: exact if both ends are equal, or if no window reads the surplus."""
     yield AxisPlan(window.kernel_size, pad=pads[0][0])
 
 
 def _slice(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
-    low, high = _first_low_and_most(pads)
+    low, high = _low_and_largest_high(pads)
     count = max(-(-(high - low) // window.stride), 0)
     yield AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, None))
 
 
 def _concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Concatenate what one end needs more than the other, leave the common part to the operator."""
-    low, high = _first_low_and_most(pads)
+    low, high = _low_and_largest_high(pads)
     common = min(low, high)
     yield AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common, crop=(0, None))
 
@@ -54,7 +54,7 @@ def _concat_or_lengthen(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Put zeros before the kernel, which shift windows so that equal pads fit, and after it, against extra windows."""
-    low, high = _first_low_and_most(pads)
+    low, high = _low_and_largest_high(pads)
     front = max(-(-(high - low) // window.dilation), 0)
     pad, extended = low + front * window.dilation, window.effective_kernel_size + front * window.dilation
     rest = [2 * pad - high_pad(n, window.outputs(n), extended, window.stride) for n in window.sizes]
@@ -63,18 +63,18 @@ def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _zeros_after(window: Window, rest: Sequence[int]) -> int:
-    """Returns the fewest zeros that leave every size its outputs and no more, if so many elements are left after the
-    last window; 0 if no number does."""
+    """Returns the fewest zeros after the kernel with which every size has its outputs and no more; 0 if there is no
+    such number. `rest` has the elements that are left after the last window, for each size."""
     fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
     return fewest if fewest * window.dilation <= min(rest) else 0
 
 
 def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Leave all of the padding to MXNet's pad operator."""
-    yield AxisPlan(window.kernel_size, pad_operator=_first_low_and_most(pads), crop=(0, None))
+    yield AxisPlan(window.kernel_size, pad_operator=_low_and_largest_high(pads), crop=(0, None))
 
 
-def _first_low_and_most(pads: Pads) -> validation.Pair:
+def _low_and_largest_high(pads: Pads) -> validation.Pair:
     """Returns the low of one size, and the largest high of all: the windows of one graph start at one position."""
     return pads[0][0], max(high for _, high in pads)
 
@@ -83,8 +83,8 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Use Pooling's "full" convention, which counts a partial window at the end. The operator needs k <= n + 2*pad,
     which is the rule of explicit pads, too.
 
-    Windows of 2, the most common of all, do not serve a dynamic size of 1, which the operator refuses: all that would
-    serve it is slower for every size.
+    Windows of 2, the most common, do not take a dynamic size of 1, which the operator refuses: strategies that take it
+    are slower for every size.
 
     If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
     """

@@ -43,7 +43,7 @@ class _Axis:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The sizes for which a plan must be exact, to be so for all that the window serves."""
+        """The sizes for which a plan is checked: one that is exact for them is exact for every size of the window."""
         raise NotImplementedError
 
     def representative(self) -> Any:
@@ -55,9 +55,9 @@ class _Axis:
 class Window(_Axis):
     """The geometry along one axis of a convolution or pooling operator: output j reads the elements from j*s - low on.
 
-    `padding` is "same", "keras-mxnet" or a (low, high) pair, as which it keeps every other padding of
-    :func:`mxsame.padding.resolve_pads`. A negative pad is a number of elements that no window reads; there is no plan
-    for it. `ceil_mode` pads the end until a partial last window is whole (pooling with explicit pads).
+    `padding` is "same", "keras-mxnet" or a (low, high) pair; every other padding of
+    :func:`mxsame.padding.resolve_pads` becomes a pair. A negative pad is a number of elements that no window reads;
+    there is no plan for it. `ceil_mode` pads the end until a partial last window is whole (pooling with explicit pads).
 
     >>> window = Window(size=7, kernel_size=2, stride=2)
     >>> window.pads(7), window.outputs(7), Window(7, 2, 2, padding="Valid").padding
@@ -315,7 +315,7 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
 
 def checked_windows(windows: Any, operator: str) -> Windows:
     """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of the operator's windows, and a
-    `ValueError` unless they are of 1 to 3 axes, with outputs of which each reads an element of the data."""
+    `ValueError` unless there are 1 to 3 of them, and each of their outputs reads an element of the data."""
     kind = TransposedWindow if operator == "transposed" else Window
     fits = isinstance(windows, (list, tuple)) and windows and all(isinstance(each, kind) for each in windows)
     rule = f"windows must be a sequence of Window or TransposedWindow, of {kind.__name__} for operator={operator!r}"
@@ -327,7 +327,7 @@ def checked_windows(windows: Any, operator: str) -> Windows:
 
 
 def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
-    """Raises `ValueError` if an axis that is dynamic has so long a stride that its sizes cannot all be checked."""
+    """Raises `ValueError` if the stride of a dynamic axis is too long to check a size of each remainder."""
     dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
     rule = f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape"
     if any(each.stride > MOST_RESIDUES for each in dynamic):
@@ -385,10 +385,10 @@ def make_transposed_windows_unchecked(
 
 
 @functools.lru_cache(maxsize=4096)
-def lengths(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes]:
-    """Returns the lengths of the data with explicit pads, and of the output, along each axis; None for dynamic axes.
+def padded_and_output_size(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes]:
+    """Returns the size of the data with explicit pads, and that of the output, with None for dynamic axes.
 
-    >>> lengths(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
+    >>> padded_and_output_size(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
     ((8, None), (4, None))
     """
     padded: List[Optional[int]] = []

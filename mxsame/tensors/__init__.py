@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import json
-import re
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -23,111 +21,28 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     written = array.attr("__shape__") if array.get_children() is None else None
-    return _infer_shape(array, {}) if written is None else _with_none(_parsed(written))
+    return _infer_shape(array, {}) if written is None else with_none(_parsed(written))
+
+
+def declared_shapes(symbol: Any) -> dict[str, tuple[Optional[int], ...]]:
+    """Returns the shapes that a Symbol's variables were given, with None for unknown lengths; () if all are unknown."""
+    attributes = symbol.attr_dict()
+    texts = {name: attributes.get(name, {}).get("__shape__") for name in symbol.list_arguments()}
+    return {name: with_none(_parsed(text)) or () for name, text in texts.items() if text is not None}
 
 
 _parsed = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # a variable's attribute `__shape__`
 
 
-def _with_none(shape: Sequence[int]) -> Optional[tuple[Optional[int], ...]]:
+def with_none(shape: Sequence[int]) -> Optional[tuple[Optional[int], ...]]:
     """Returns MXNet's shape with None for unknown lengths; one without lengths is unknown as a whole."""
-    unknown = _unknown_length()
+    unknown = unknown_length()
     return tuple(None if length == unknown else length for length in shape) or None
 
 
-def _unknown_length() -> int:
+def unknown_length() -> int:
     """Returns the number that MXNet writes for an unknown length."""
     return -1 if mx.util.is_np_shape() else 0
-
-
-# Lengths that are tried for unknown ones: larger than what networks reduce to nothing, and inference allocates no
-# memory. What halves and doubles, or does so by three, takes the first two. What takes other lengths only, as unpadded
-# convolutions with crops do, takes some of the rest, which have every remainder modulo 64.
-PROBED = (1152, *range(576, 576 + 64 * 65, 65))
-PROBED_AXES = (4, 2, 3, 5)  # of a variable whose operators do not show how many it has
-MOST_OPEN = 2  # of such variables, for which all of these are tried
-WITH_PARAMETERS = (  # operators that take one array, and parameters whose shapes MXNet infers
-    *("Convolution", "Deconvolution", "FullyConnected", "BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm"),
-    *("Embedding", "LeakyReLU"),
-)
-
-
-def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
-    """Returns the channels that a Symbol has whatever its graph is given, or None. Lengths that are open in its
-    variables are tried; a variable without a shape is an array of as many axes if it can be."""
-    ndim, axis = num_spatial_dims + 2, num_spatial_dims + 1 if channels_last else 1
-    templates = list(_templates(symbol, ndim, channels_last))
-    for sizes, tried in ((PROBED[:2], templates), (PROBED[2:], templates[:1])):
-        for template in tried:
-            shape = probe_shape(symbol, functools.partial(_filled, template), sizes)
-            if shape is not None and len(shape) == ndim:
-                return shape[axis]
-    return None
-
-
-def _filled(template: Mapping[str, tuple], size: int) -> Mapping[str, tuple]:
-    """Returns the shapes of a template with this size for open lengths."""
-    return {name: tuple(size if length is None else length for length in each) for name, each in template.items()}
-
-
-def _templates(symbol: Any, ndim: int, channels_last: bool) -> Iterator[Mapping[str, tuple]]:
-    """Yields shapes of a Symbol's variables to be tried, with None for lengths that are open. The channels of an array
-    without a shape stay unknown; for a dense layer, which needs to know them, they are open after that. Lengths that a
-    variable's shape leaves open stay unknown at first, too."""
-    attributes, unknown = symbol.attr_dict(), _unknown_length()
-    texts = {name: attributes.get(name, {}).get("__shape__") for name in symbol.list_arguments()}
-    written = {name: _with_none(_parsed(text)) or () for name, text in texts.items() if text is not None}
-    shown = _shown_axes(symbol, written)
-    opened = {name: shape for name, shape in written.items() if None in shape}
-    given = {name: axes for name, axes in shown.items() if isinstance(axes, tuple) and name not in written}
-    known = {name: shown.get(name, ndim) for name in texts if name not in written and name not in given}
-    undecided = [name for name in known if name not in shown][:MOST_OPEN]
-    kinds = sorted(PROBED_AXES, key=lambda count: count != ndim)  # the same number of axes first
-    for others, channels in itertools.product(({}, opened) if opened else ({},), (unknown, None)):
-        for counts in itertools.product(kinds, repeat=len(undecided)):
-            arrays = dict(given)
-            for name, count in {**known, **dict(zip(undecided, counts))}.items():
-                last = count - 1 if channels_last else 1
-                arrays.update({name: tuple(channels if at == last else None for at in range(count))} if count else {})
-            yield {**others, **arrays}
-
-
-def _shown_axes(symbol: Any, written: Mapping[str, tuple]) -> Mapping[str, Any]:
-    """Returns what operators show of the variables that they take: how many axes, 0 for a parameter, whose shape
-    follows; of the data of a dense layer that knows its units, a shape."""
-    nodes = json.loads(symbol.tojson())["nodes"]
-    shown: dict[str, Any] = {}
-    for node in nodes:
-        data, *others = [nodes[source]["name"] for source, *_ in node["inputs"]] or [""]
-        if node["op"] in WITH_PARAMETERS:
-            shown.update(dict.fromkeys(others, 0))
-        kernel = re.findall(r"\d+", node.get("attrs", {}).get("kernel", ""))
-        units = written.get(others[0], ())[1:] if node["op"] == "FullyConnected" else ()
-        if kernel:
-            shown[data] = len(kernel) + 2
-        elif units and None not in units:
-            shown[data] = (None, *units)
-    return shown
-
-
-def probe_shape(
-    symbol: Any, shapes: Callable[[int], Mapping[str, tuple]], sizes: Sequence[int] = PROBED
-) -> Optional[tuple[Optional[int], ...]]:
-    """Returns the shape of a Symbol, with None for lengths that depend on open lengths of its inputs, or None if there
-    is no such shape. Its inputs get one size and then another, by `shapes`, since MXNet infers nothing through pooling
-    of dynamic shape; sizes that the graph does not take are passed over."""
-    found = None
-    for size in sizes:
-        outputs = infer_shapes(symbol, shapes(size))
-        if outputs is None:
-            continue
-        shape = _with_none(outputs[0]) if outputs[0] is not None else None
-        if shape is None or (found is not None and len(found) != len(shape)):
-            return None
-        if found is not None:
-            return tuple(length if length == second else None for length, second in zip(found, shape))
-        found = shape
-    return None
 
 
 def infer_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
@@ -147,7 +62,7 @@ def infer_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
 
 def _infer_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Optional[int], ...]]:
     outputs = infer_shapes(symbol, shapes)
-    return _with_none(outputs[0]) if outputs and outputs[0] is not None else None
+    return with_none(outputs[0]) if outputs and outputs[0] is not None else None
 
 
 # -- what has made it, and its type
@@ -224,7 +139,7 @@ def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optio
     shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
     attributes = {} if stype is None else {"__storage_type__": stype}
     if shape is not None:
-        attributes["__shape__"] = str(tuple(_unknown_length() if length is None else length for length in shape))
+        attributes["__shape__"] = str(tuple(unknown_length() if length is None else length for length in shape))
     if dtype is not None:
         attributes["__dtype__"] = dtype_attribute(dtype)
     variable._set_attr(**attributes)
