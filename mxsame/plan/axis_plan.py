@@ -16,10 +16,8 @@ class SelectorKernel(NamedTuple):
     """A kernel of zeros and a single one, which moves an array along an axis. The one is at reach - low, and low is at
     least `least`. `zeros` zeros are added to both ends of the array first.
 
-    For windows of 3 with stride 2, SAME's low is 0 for even sizes, 1 for odd ones. To shift data, SelectorKernel(0, 2,
-    2) becomes [0, 0, 1] for an even size and [0, 1, 0] for an odd one: it leaves the data after as many zeros as low,
-    and windows that start at its first element are those of SAME. To pick outputs, SelectorKernel(0, 2, 1) with stride
-    2 takes those at 1, 3, .. for an even size, and at 0, 2, .. for an odd one, of outputs that were padded by 1.
+    >>> SelectorKernel(least=0, reach=2, zeros=2).length  # [0, 0, 1] for low 0, [0, 1, 0] for low 1
+    3
     """
 
     least: int
@@ -64,9 +62,13 @@ class AxisPlan:
         The padded data is gathered from the data, with pads computed in the graph.
     shift
         The data is shifted within its padding, so that low is `least` for every size; `reach` is the pad that the last
-        window of any size needs. See :class:`SelectorKernel`, as for `pick`.
+        window of any size needs. For windows of 3 with stride 2, low is 0 for even sizes and 1 for odd ones. There, a
+        kernel with least 0, reach 2 and zeros 2 is [0, 0, 1] for an even size, [0, 1, 0] for an odd one, and leaves low
+        zeros before the data: the windows of every size start at the first element.
     pick
-        The operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are picked.
+        The operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are picked. For the same
+        windows and `pad` 1, a kernel with least 0, reach 2 and zeros 1 picks the outputs 1, 3, .. for an even size, and
+        0, 2, .. for an odd one.
     dilate
         The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
         flipped kernel (transposed convolutions only); 0 otherwise.
