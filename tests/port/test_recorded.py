@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 
 import keras_networks
 import keras_recording
-import make_models_keras2
-import make_models_keras3
 import numpy as np
 import pytest
+import test_keras_3
+import test_misread
 from configurations import entry, model_of, stacked
 from keras_recording import numbered
 from running import difference, outputs
@@ -18,7 +19,7 @@ from running import difference, outputs
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import reading
-from mxsame.port.converters import LAYERS, OPERATORS, axes, elementwise
+from mxsame.port.converters import LAYERS, OPERATORS
 from mxsame.port.table import name_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer '(random|spectral)_:UserWarning")
@@ -26,20 +27,19 @@ h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "m
 
 TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
 BOTH_FORMATS = ("both_formats", "pooling_layers_1d")
-FORMATS = {"keras2": make_models_keras2.formats, "keras3": make_models_keras3.formats}
 
 
 def sources(keras, network):
     """(file, weights file or None): every way in which the network is recorded."""
-    endings = FORMATS[keras](network)
-    whole = [(f"{network}{ending}", None) for ending in endings if ending in (".h5", ".keras")]
-    weights = [ending for ending in endings if ending in (".legacy.h5", ".weights.h5")]
-    return [*whole, *((f"{network}.json", f"{network}{ending}") for ending in weights)]
+    endings = keras_recording.formats(keras, network)
+    whole = [(f"{network}{ending}", None) for ending in endings if ending in keras_recording.WHOLE]
+    weights = [f"{network}{ending}" for ending in endings if ending in keras_recording.WEIGHTS]
+    return [*whole, *((f"{network}.json", file) for file in weights)]
 
 
 CASES = [
     pytest.param(keras, network, *source, id="-".join([keras, *filter(None, source)]))
-    for keras in FORMATS
+    for keras in keras_recording.ALL_FORMATS
     for network in keras_recording.names()
     for source in sources(keras, network)
 ]
@@ -152,30 +152,20 @@ def test_gradients_of_all_weights_are_those_of_keras(recorded, network, tmp_path
 
 
 def test_weights_go_back_as_keras_wrote_them(recorded, tmp_path):
-    """Every dataset of the weights file, bit for bit."""
+    """Every dataset of the older format, bit for bit; a scalar stays one."""
     folder, _ = recorded["keras2"]
-    for network in make_models_keras2.ALL_FORMATS:
-        net = read(folder, f"{network}.keras")
-        mxsame.to_keras_weights(net, str(tmp_path / f"{network}.h5"))
-        with h5py.File(tmp_path / f"{network}.h5") as ours, h5py.File(folder / f"{network}.legacy.h5") as theirs:
-            for layer in theirs.values():
-                for name in layer.attrs["weight_names"]:
-                    np.testing.assert_array_equal(ours[layer.name][name][()], layer[name][()], f"{network}: {name}")
+    for network in keras_recording.names():
+        mxsame.to_keras_weights(read(folder, f"{network}.h5"), tmp_path / "weights.h5")
+        with h5py.File(tmp_path / "weights.h5") as ours, h5py.File(folder / f"{network}.h5") as file:
+            theirs = file["model_weights"]
             assert list(ours.attrs["layer_names"]) == list(theirs.attrs["layer_names"])
-
-
-def test_a_weight_that_is_a_scalar_stays_one(recorded, tmp_path):
-    folder, _ = recorded["keras2"]
-    mxsame.to_keras_weights(read(folder, "attention.h5"), tmp_path / "weights.h5")
-    with h5py.File(tmp_path / "weights.h5") as ours, h5py.File(folder / "attention.h5") as theirs:
-        scalars = []
-        theirs["model_weights"].visititems(lambda name, found: scalars.append(name) if _is_scalar(found) else None)
-        assert scalars and all(ours[name].shape == () for name in scalars)
-        assert all(ours[name][()] == theirs["model_weights"][name][()] for name in scalars)
-
-
-def _is_scalar(found):
-    return isinstance(found, h5py.Dataset) and found.shape == ()
+            for layer, group in theirs.items():
+                names, wanted = (each.attrs.get("weight_names", ()) for each in (ours[layer], group))
+                assert len(names) == len(wanted)
+                for pair in zip(names, wanted):  # whose order counts: Keras names some after the layer around them
+                    got, want = (each[name][()] for each, name in zip((ours[layer], group), pair))
+                    assert got.shape == want.shape
+                    np.testing.assert_array_equal(got, want, f"{network}: {layer}")
 
 
 @pytest.mark.parametrize(("keras", "network", "source", "weights"), WEIGHTS_FILES)
@@ -281,28 +271,17 @@ def test_a_part_of_a_net_can_start_anew(recorded):
     assert {name: ends[end] for name, end in vectors.items()} == {name: after[name].mean() for name in vectors}
 
 
-def test_every_row_has_a_recorded_case(recorded):
-    """Of the layers and operators, and of the names that `activation` may be."""
-    layers, operators = set(), set()
+def test_every_row_has_a_case(recorded):
+    """Of the layers and operators, and of the names that `activation` may be: recorded, or run by a live Keras."""
+    seen = set()
     for keras, (folder, _) in recorded.items():
         for _, _, file, weights in (case.values for case in CASES if case.values[0] == keras):
             for layer in reading.read(str(folder / file), weights and str(folder / weights)).walk():
-                (layers if layer.operator is None else operators).add(layer.operator or layer.class_name)
-                activation = layer.config.get("activation")
-                operators.update([activation] if isinstance(activation, str) else [])
-    others = {"CustomScaleLayer", "LayerScale", "StochasticDepth"}  # test_layers_of_applications
-    others |= {"ConvLSTM1D", "ConvLSTM3D"}  # as in 2-D, which is recorded
-    others |= {name for name in LAYERS if name.startswith("Adaptive")}  # test_keras_3: of Keras 3.13
-    others |= {"RNN"}  # of several cells: test_misread
-    assert set(LAYERS) - layers - others == {"TimeDistributed"}  # its model is walked, not itself: in `edges`
-    others = {"hard_swish", "zeros_like", "ones_like"}  # hard_silu by another name; masks, in test_keras_3
-    others |= {"one_hot", "sign", "swapaxes", "take", "top_k", "var"}  # newer than the recordings: in test_keras_3
-    others |= {*elementwise.TRIGONOMETRY, *axes.REDUCTIONS, "log1p", "expm1", "floor", "ceil", "trunc", "round", "erf"}
-    others |= {"isnan", "logical_xor", "moveaxis", "roll", "unstack"}  # as those: there, and in test_misread
-    others |= {"bias_add", "floor_divide", "moments", "slice", "squared_difference", "strided_slice", "tensordot"}
-    others |= {"conv", "conv1d", "conv2d", "conv3d", "depthwise_conv", "depthwise_conv2d"}  # of constants: the same
-    others -= {"tanh", "any"}
-    assert set(OPERATORS) - set(map(name_of, operators)) == others
+                seen |= {layer.class_name, layer.operator, str(layer.config.get("activation"))}
+    live = re.findall(r"(?:tf\.|keras\.ops\.)?([A-Za-z_][\w.]*)", test_misread.EXACT + " ".join(test_keras_3.MODELS))
+    names = {re.sub(r"[123]D$", "", each) for name in filter(None, [*seen, *live]) for each in (name, name_of(name))}
+    missing = {name for name in {*LAYERS, *OPERATORS} if re.sub(r"[123]D$", "", name) not in names}
+    assert missing == {"CustomScaleLayer", "LayerScale", "StochasticDepth", "hard_swish"}  # the next test; hard_silu
 
 
 def test_layers_of_applications(tmp_path):
@@ -330,25 +309,6 @@ def test_random_layers_warn(recorded):
     folder, _ = recorded["keras2"]
     with pytest.warns(UserWarning, match=r"layer 'random_flip' \(RandomFlip\) does nothing here"):
         mxsame.from_keras(str(folder / "augmented.h5"))
-
-
-@pytest.mark.parametrize(
-    ("layer", "kwargs", "message"),
-    [
-        ("LeakyReLU", {"mask": ["data", 0, 0]}, "argument mask must not be given"),
-        ("Add", {"scale": 2}, "argument scale must not be given; received scale=2"),
-        ("Softmax", {"mask": None, "training": False}, None),
-    ],
-)
-def test_arguments_that_a_layer_does_not_take_are_refused(layer, kwargs, message):
-    model = model_of(entry(layer), shapes=[(4,)])
-    model["config"]["layers"][1]["inbound_nodes"][0][0][3] = kwargs
-    model = json.dumps(model)
-    if message is None:
-        assert mxsame.from_keras(model)(mx.nd.zeros((1, 4))).shape == (1, 4)
-        return
-    with pytest.raises(ValueError, match=rf"layer 'one' \({layer}\): {message}"):
-        mxsame.from_keras(model)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float64"])
