@@ -1,5 +1,8 @@
 """What installing does to keras-mxnet, and that nothing of it is left."""
 
+import importlib.util
+from pathlib import Path
+
 import cases
 import keras
 import networks
@@ -9,7 +12,7 @@ import pytest
 from grid import FORMATS, differences, from_format, run, to_format, to_kernel
 from keras import backend, layers
 from keras.backend import mxnet_backend
-from test_models import built, compiled, training_batch
+from test_models import batch, compiled
 
 import mxsame.keras
 from mxsame.keras import plugin
@@ -65,20 +68,24 @@ def test_what_is_replaced_and_put_back(monkeypatch):
 
 
 @pytest.mark.parametrize("data_format", FORMATS)
-def test_models_built_before_and_in_between_keep_their_graphs(data_format):
-    before = compiled("plain", built("plain", data_format))
-    data, target = training_batch("plain", before, data_format)
+def test_models_built_before_and_in_between_keep_their_graphs(data_format, tmp_path):
+    """And what is saved without the plugin loads with it."""
+    before, path = compiled(networks.plain, data_format), str(tmp_path / "weights.h5")
+    data, target = batch(before)
+    before.save_weights(path)
     expected = before.predict(data)
     with mxsame.keras.installed():
-        inside = compiled("plain", built("plain", data_format))
+        inside = compiled(networks.plain, data_format)
+        inside.load_weights(path)
         exact = inside.predict(data)
         np.testing.assert_array_equal(before.predict(data), expected)
         before.train_on_batch(data, target)
     assert np.abs(exact - expected).max() > 0.01
     np.testing.assert_array_equal(inside.predict(data), exact)
     assert not np.array_equal(before.predict(data), expected)  # it learned
-    inside.train_on_batch(data, target)
-    assert np.abs(built("plain", data_format).predict(data) - expected).max() < 1e-6  # again as it was
+    again = compiled(networks.plain, data_format)
+    again.load_weights(path)
+    assert np.abs(again.predict(data) - expected).max() < 1e-6  # again as it was
 
 
 # ---- errors
@@ -140,18 +147,10 @@ def test_the_default_data_format_is_that_of_keras(data_format):
 def test_output_padding_reaches_layers_of_dynamic_shape(padding, output_padding, data_format):
     rest = None if output_padding is None else (output_padding,) * 2
     case = cases.Case("conv_transpose", (4, 5), (3, 5), (2, 2), padding, output_padding=rest, use_bias=False)
-    arrays = cases.arrays(case)
+    arrays, more = cases.arrays(case), {"padding": padding, "output_padding": output_padding, "use_bias": False}
     with mxsame.keras.installed():
-        x = keras.Input((3, None, None) if data_format == "channels_first" else (None, None, 3))
-        layer = layers.Conv2DTranspose(
-            4,
-            (3, 5),
-            strides=2,
-            padding=padding,
-            output_padding=output_padding,
-            use_bias=False,
-            data_format=data_format,
-        )
+        x = keras.Input(networks.sized((None, None), 3, data_format))
+        layer = networks.Layers(data_format).Conv2DTranspose(4, (3, 5), strides=2, **more)
         y = layer(x)
     values = {
         x.name: to_format(arrays["data"], data_format),
@@ -166,21 +165,20 @@ def test_output_padding_reaches_layers_of_dynamic_shape(padding, output_padding,
 
 def convolutional(size, data_format):
     """Every kind of layer, and no size in the graph but the one that is given."""
-    named = networks.Layers(keras, data_format)
-    return keras.models.Sequential(
-        [
-            named.Conv2D(4, 3, strides=2, padding="same", input_shape=networks.sized(size, 3, data_format)),
-            named.MaxPooling2D(3, strides=2, padding="same"),
-            named.DepthwiseConv2D(4, padding="same", depth_multiplier=2, activation="tanh"),
-            named.SeparableConv2D(5, 2, strides=2, padding="same"),
-            named.Conv2DTranspose(3, 3, strides=2, padding="same"),
-            named.AveragePooling2D(2, strides=1, padding="same"),
-            named.BatchNormalization(axis=1 if data_format == "channels_first" else 3),
-            named.Activation("relu"),
-            named.GlobalAveragePooling2D(),
-            named.Dense(2),
-        ]
-    )
+    named, axis = networks.Layers(data_format), 1 if data_format == "channels_first" else 3
+    layers = [
+        named.Conv2D(4, 3, strides=2, padding="same", input_shape=networks.sized(size, 3, data_format)),
+        named.MaxPooling2D(3, strides=2, padding="same"),
+        named.DepthwiseConv2D(4, padding="same", depth_multiplier=2, activation="tanh"),
+        named.SeparableConv2D(5, 2, strides=2, padding="same"),
+        named.Conv2DTranspose(3, 3, strides=2, padding="same"),
+        named.AveragePooling2D(2, strides=1, padding="same"),
+        *(named.BatchNormalization(axis=axis), named.Activation("relu"), named.GlobalAveragePooling2D()),
+        named.Dense(2),
+    ]
+    model = keras.models.Sequential(layers)
+    model.compile("sgd", "mse")
+    return model
 
 
 @pytest.mark.parametrize("data_format", FORMATS)
@@ -188,14 +186,11 @@ def test_one_model_for_every_size(data_format):
     """Inputs of (None, None, 3): as models that are made for each size."""
     with mxsame.keras.installed():
         model = convolutional((None, None), data_format)
-        model.compile("sgd", "mse")
         weights = model.get_weights()
         for size in [(15, 18), (16, 16), (33, 8), (15, 18), (5, 3)]:
-            data = networks.stream(str(size)).random((2, *networks.sized(size, 3, data_format)))
-            fixed = convolutional(size, data_format)
-            fixed.compile("sgd", "mse")
+            data = np.random.RandomState(sum(size)).uniform(size=(2, *networks.sized(size, 3, data_format)))
             results = []
-            for each in (model, fixed):
+            for each in (model, convolutional(size, data_format)):
                 backend.set_model(each)  # Keras sets and gets weights of the model that it last compiled
                 each.set_weights(weights)
                 losses = [each.train_on_batch(data, np.ones((2, 2))) for _ in range(2)]
@@ -206,10 +201,11 @@ def test_one_model_for_every_size(data_format):
 
 @pytest.mark.parametrize("data_format", FORMATS)
 def test_an_output_of_dynamic_shape_can_be_trained(data_format):
+    named = networks.Layers(data_format)
     with mxsame.keras.installed():
-        x = keras.Input((None, None, 2) if data_format == "channels_last" else (2, None, None))
-        y = layers.Conv2DTranspose(2, 3, strides=2, padding="same", data_format=data_format)(x)
-        model = keras.models.Model(x, layers.Conv2D(2, 3, strides=2, padding="same", data_format=data_format)(y))
+        x = keras.Input(networks.sized((None, None), 2, data_format))
+        y = named.Conv2DTranspose(2, 3, strides=2, padding="same")(x)
+        model = keras.models.Model(x, named.Conv2D(2, 3, strides=2, padding="same")(y))
         model.compile("sgd", "mse")
         for size in [(6, 7), (4, 9)]:
             data = np.ones((2, *networks.sized(size, 2, data_format)))
@@ -230,3 +226,12 @@ def test_each_learning_phase_has_a_graph_planned_for_it(monkeypatch):
         backend.conv2d(*tensors(), **FIRST)
     device = mxnet_backend._get_mxnet_context(None)[0].device_type
     assert seen == [("training", device), ("inference", device)]
+
+
+def test_the_page_on_moving_from_keras_mxnet_runs():
+    spec = importlib.util.spec_from_file_location("documents", Path(__file__).parents[1] / "test_documents.py")
+    documents = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(documents)
+    namespace: dict = {}
+    for block in documents.blocks(documents.KERAS_MXNET, "python"):
+        documents.run(documents.KERAS_MXNET, block, namespace)
