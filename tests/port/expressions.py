@@ -2,7 +2,7 @@
 
 `5 3: LSTM(4)(Masking()(x))` is a model of one input x, (5, 3). Others, y and z, follow after `&`. After the lengths,
 the type of an input may be written, or `words`, which are the numbers 0 to 4, or `wild`, infinities, NaN and negative
-zeros among others. The names are those of `keras.layers`,
+zeros among others, or `large`, integers one of which is no float32. The names are those of `keras.layers`,
 `keras`, `tf`, `np`; `embedded`, an embedding of words that masks the zeros; `own` and `function`, which make a user's
 class and function.
 """
@@ -72,11 +72,14 @@ def inputs_of(text):
     inputs, arrays = [], []
     for entry in text.split("&"):
         shape = tuple(None if n == "None" else int(n) for n in re.findall(r"\b(?:None|\d+)\b", entry))
-        (kind,) = re.findall(r"\b[a-z]\w*", entry) or ["float32"]
+        kind, *size = re.findall(r"\b[a-z]\w*", entry) or ["float32"]
         full = (BATCH, *(n or 5 for n in shape))
         array = np.round(rng.normal(size=full) * 4) / rng.choice((4, 12), full)
         if kind == "words":
             kind, array = "float32", rng.integers(0, 5, full)
+        elif kind == "large":
+            (kind,), array = size or ["int32"], rng.integers(-9, 10, full)
+            array.flat[5] = 2**24 + 1
         elif "int" in kind or kind == "bool":
             array = rng.integers(0, 256, full) if kind[0] == "u" else rng.integers(-9, 10, full)
         elif len(full) > 2:
@@ -89,6 +92,11 @@ def inputs_of(text):
         inputs.append(keras().Input(shape, dtype=kind))
         arrays.append(array.astype(kind))
     return inputs, arrays
+
+
+def lines(table):
+    """Those of a table, without comments."""
+    return [line for line in table.splitlines() if line and not line.startswith("#")]
 
 
 def names_of(inputs):

@@ -87,6 +87,14 @@ def check(model, sizes=None, hybridize=True, tolerance=2e-5, source=None, inputs
     return net
 
 
+def check_weights_go_back(net, model, path, **arguments):
+    """What `to_keras_weights` writes is what the model has, bit for bit."""
+    weights = model.get_weights()
+    mxsame.to_keras_weights(net, path, **arguments)
+    randomise(model, seed=5).load_weights(path)
+    assert all(map(np.array_equal, model.get_weights(), weights))
+
+
 def gradients(model, training):
     """Of a random sum of the output: (of the imported network, of Keras) by the names of weights, that of the data by
     "data"; the network imperative, and hybridized."""

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import click
@@ -306,7 +307,7 @@ def test_a_file_from_which_libhdf5_does_not_return(folder, tmp_path, monkeypatch
     assert re.search("memory|reading it took more than 6 seconds|^$", result.output), result.output
 
 
-def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path, monkeypatch):
+def test_a_check_without_keras_writes_nothing(folder, tmp_path, monkeypatch):
     def broken(name):
         raise TypeError("another NumPy")
 
@@ -323,42 +324,14 @@ def test_a_check_without_keras_fails_before_anything_is_written(folder, tmp_path
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (KeyError("batch_shape" + 1000 * " of a layer"), "Fix it with: "),
-        (KeyError("a `Lambda` ..; pass `safe_mode=False` ..."), "'. In Python, load it with safe_mode=False"),
+        ("batch_shape" + 1000 * " of a layer", "Fix it with: "),
+        ("a `Lambda` ..; pass `safe_mode=False` ...", "'. In Python, load it with safe_mode=False"),
     ],
 )
-def test_a_check_of_what_keras_cannot_load_fails_before_anything_is_written(
-    folder, tmp_path, monkeypatch, error, advice
-):
-    class Keras:
-        __version__ = "1.0"
-
-        class models:
-            @staticmethod
-            def load_model(path, custom_objects, compile):
-                raise error
-
-    monkeypatch.setattr(command, "imported_keras", lambda: Keras)
+def test_a_check_of_what_keras_cannot_load_writes_nothing(folder, tmp_path, monkeypatch, error, advice):
+    models = types.SimpleNamespace(load_model=lambda path, custom_objects, compile: {}[error])
+    monkeypatch.setattr(command, "imported_keras", lambda: types.SimpleNamespace(__version__="1.0", models=models))
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
-    assert result.exit_code == 1
-    assert "--check needs a file that Keras 1.0 can load: KeyError: " in result.output
+    assert result.exit_code == 1 and "--check needs a file that Keras 1.0 can load: KeyError: " in result.output
     assert advice in result.output and len(result.output) < 1000
     assert not list(tmp_path.iterdir())
-
-
-def test_a_model_that_declares_its_size_is_exported_for_it(folder, tmp_path):
-    """With any batch; and a pool of 2 that meets one element runs."""
-    layers = [{"class_name": "InputLayer", "config": {"name": "input", "batch_input_shape": [None, 16, 16, 3]}}]
-    for number in range(5):
-        config = {"name": f"pool_{number}", "pool_size": [2, 2], "padding": "same"}
-        layers.append({"class_name": "MaxPooling2D", "config": config})
-    (tmp_path / "model.json").write_text(json.dumps({"class_name": "Sequential", "config": {"layers": layers}}))
-    result = run(tmp_path / "model.json", "-o", tmp_path / "net")
-    assert result.exit_code == 0, result.output
-    net = mxsame.from_keras(tmp_path / "model.json")
-    block = gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params"))
-    data = nd.random.normal(shape=(3, 16, 16, 3))
-    np.testing.assert_array_equal(block(data).asnumpy(), net(data).asnumpy())
-    fixed = json.loads((tmp_path / "net-symbol.json").read_text())["nodes"]
-    mxsame.export(net, str(tmp_path / "any"))
-    assert len(fixed) < len(json.loads((tmp_path / "any-symbol.json").read_text())["nodes"])

@@ -2,19 +2,12 @@
 
 import numpy as np
 import pytest
-from live_keras import arrays_of, check, compare, expected, inputs_of, keras, randomise
+from live_keras import arrays_of, check, check_weights_go_back, compare, expected, inputs_of, keras, randomise
 from mxnet import autograd, gluon, nd, util
 
 import mxsame
 
 pytestmark = pytest.mark.oracle
-
-
-def test_zeros_before_a_convolution_of_several_arrays():
-    """They are no pads of it, and the data of another layer."""
-    layers, x = keras().layers, keras().Input((8, 9, 3))
-    padded, conv = layers.ZeroPadding2D(((1, 2), (0, 1)))(x), layers.Conv2D(4, 3)
-    check(randomise(keras().Model(x, [conv(padded), conv(x), layers.MaxPooling2D(2)(padded)])))
 
 
 def test_arrays_that_mxnet_does_not_multiply_are_refused():
@@ -98,12 +91,7 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
     with pytest.raises(ValueError, match=r"shapes \[\(4,\)\]; received shapes=\[\]"):
         mxsame.to_keras_weights(net, tmp_path / "weights.h5", custom={"twice": lambda block: []})
     scale = {"twice": lambda block: [block.scale.data().asnumpy()]}
-    mxsame.to_keras_weights(net, tmp_path / "weights.h5", custom=scale)
-    inputs = inputs_of(model)
-    wanted = expected(model, inputs)
-    randomise(model, seed=7)
-    model.load_weights(str(tmp_path / "weights.h5"))
-    compare(expected(model, inputs), wanted, 0)
+    check_weights_go_back(net, model, tmp_path / "weights.h5", custom=scale)
 
 
 @pytest.mark.parametrize("ending", [".h5", ".keras", ".weights.h5", ".legacy.h5"])
@@ -191,9 +179,7 @@ def test_a_batch_of_1_that_keras_squeezes_is_refused():
     model = keras().Model(x, tf.squeeze(x))
     net, one = check(model), nd.ones((1, 1, 3))
     for run in (net, mxsame.from_keras(model), lambda x: mxsame.deploy(mxsame.from_keras(model), x.shape)):
-        with pytest.raises(
-            ValueError, match=r"batch of 2 or more.*unless it has an axis; received data.shape=\(1, 1, 3"
-        ):
+        with pytest.raises(ValueError, match=r"batch of 2 or more.*unless it has an axis; .*data.shape=\(1, 1, 3"):
             run(one)
     x = keras().Input((1, 3), batch_size=1)
     with pytest.raises(ValueError, match="axis must be given where an input declares a batch of 1"):
@@ -261,10 +247,7 @@ def test_weights_of_several_cells_are_written_back(tmp_path, ending):
     layers = keras().layers
     cells = [layers.LSTMCell(4), layers.GRUCell(3), layers.LSTMCell(2, use_bias=False)]
     model = randomise(keras().Sequential([layers.Input((5, 3)), layers.RNN(cells)]))
-    weights = model.get_weights()
-    mxsame.to_keras_weights(mxsame.from_keras(model), tmp_path / f"back{ending}")
-    randomise(model, seed=5).load_weights(tmp_path / f"back{ending}")
-    assert all(map(np.array_equal, model.get_weights(), weights))
+    check_weights_go_back(mxsame.from_keras(model), model, tmp_path / f"back{ending}")
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model")
@@ -280,11 +263,7 @@ def test_losses_and_metrics_of_a_model_are_left_out(tmp_path):
     for ending in (".h5", ".keras"):
         path = str(tmp_path / f"model{ending}")
         randomise(model).save(path)
-        net = check(model, source=path)
-        weights = model.get_weights()
-        mxsame.to_keras_weights(net, tmp_path / "weights.h5")
-        randomise(model, seed=5).load_weights(tmp_path / "weights.h5")
-        assert all(map(np.array_equal, model.get_weights(), weights))
+        check_weights_go_back(check(model, source=path), model, tmp_path / "weights.h5")
 
 
 def test_custom_functions_get_all_arguments_of_a_call():
@@ -349,11 +328,7 @@ def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
         return [{"class_name": "GRU", "config": config}, {"class_name": "Flip", "config": {"axis": 1}}]
 
     net = check(model, source=str(tmp_path / f"model{ending}"), custom={"MyLSTM": "LSTM", "Reversed": reversed_gru})
-    weights = model.get_weights()
-    mxsame.to_keras_weights(net, tmp_path / "weights.h5")
-    randomise(model, seed=5).load_weights(tmp_path / "weights.h5")
-    for have, want in zip(model.get_weights(), weights):
-        np.testing.assert_array_equal(have, want)
+    check_weights_go_back(net, model, tmp_path / "weights.h5")
     with pytest.raises(ValueError, match=r"custom of 'my_lstm.*' must name layers of Keras; received names=\['LTSM'\]"):
         mxsame.from_keras(model, custom={"MyLSTM": "LTSM", "Reversed": reversed_gru})
     units = {"name": model.layers[0].name, "units": 4}
@@ -380,15 +355,6 @@ def test_dropout_of_attention_samples_as_keras():
         mxsame.from_keras(recurrent)
 
 
-def test_names_that_would_meet():
-    """A separable layer `x` has a parameter x_depthwise_weight, and so has a layer `x_depthwise`."""
-    layers = keras().layers
-    x = layers.Input((8, 9, 3))
-    y = layers.DepthwiseConv2D(3, padding="same", name="x_depthwise")(layers.SeparableConv2D(4, 3, name="x")(x))
-    net = check(randomise(keras().Model(x, y)))
-    assert len(list(net.collect_params())) == 5
-
-
 @pytest.mark.parametrize("steps", [5, None])
 def test_layers_for_every_step_in_time(tmp_path, steps):
     """TimeDistributed: a layer with and without weights, a batch norm, and a whole model; files of both formats."""
@@ -411,11 +377,7 @@ def test_layers_for_every_step_in_time(tmp_path, steps):
         source = path if ending == ".keras" else tmp_path / "model.json"
         read = mxsame.from_keras(source, None if ending == ".keras" else path)
         compare(arrays_of(read(nd.array(data[0]))), expected(model, data))
-    mxsame.to_keras_weights(net, str(tmp_path / "back.h5"))
-    before = expected(model, data)
-    randomise(model, seed=7)
-    model.load_weights(str(tmp_path / "back.h5"))
-    compare(expected(model, data), before, tolerance=1e-7)
+    check_weights_go_back(net, model, tmp_path / "back.h5")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from live_keras import arrays_of, check, compare, expected, inputs_of, keras, randomise
+from live_keras import arrays_of, check, check_weights_go_back, compare, expected, inputs_of, keras, randomise
 from mxnet import nd
 
 import mxsame
@@ -58,12 +58,7 @@ def test_a_random_recurrent_layer(seed, tmp_path):
     for ending in (".h5", ".keras"):
         model.save(tmp_path / f"model{ending}")
         compare(arrays_of(mxsame.from_keras(str(tmp_path / f"model{ending}"))(*given)), wanted)
-    weights = [np.copy(array) for array in model.get_weights()]
-    mxsame.to_keras_weights(net, tmp_path / "weights.h5")
-    model.set_weights([np.zeros_like(array) for array in weights])
-    model.load_weights(tmp_path / "weights.h5")
-    for have, want in zip(model.get_weights(), weights):
-        np.testing.assert_array_equal(have, want)
+    check_weights_go_back(net, model, tmp_path / "weights.h5")
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -141,53 +136,3 @@ def test_recurrent_convolutions(rank, filters, strides, gate):
     compare(arrays_of(mxsame.deploy(check(last), x.shape)(nd.array(x))), expected(last, [x]))
     got = arrays_of(mxsame.from_keras(first)(nd.array(np.moveaxis(x, -1, 2))))
     compare([np.moveaxis(array, -1 - rank, -1) for array in got], expected(last, [x]))
-
-
-@pytest.mark.parametrize("seed", range(24))
-def test_a_random_attention_layer(seed):
-    """Also as the graph of one size, and as ONNX's own operators."""
-    choose, layers = random.Random(seed), keras().layers
-    data, other = keras().Input((choose.choice((None, 5)), 4)), keras().Input((3, 4))
-    causal, scores = choose.random() < 0.4, choose.random() < 0.4
-    call = {"use_causal_mask": causal, "return_attention_scores": scores}
-    if choose.random() < 0.5:
-        options = {"value_dim": choose.choice((None, 3)), "use_bias": choose.random() < 0.6}
-        options["output_shape"] = choose.choice((None, 5))
-        outputs = layers.MultiHeadAttention(choose.randint(1, 3), choose.randint(1, 4), **options)(data, other, **call)
-    elif choose.random() < 0.5:
-        score_mode = choose.choice(("dot", "concat"))
-        outputs = layers.Attention(use_scale=choose.random() < 0.5, score_mode=score_mode)([data, other], **call)
-    else:
-        outputs = layers.AdditiveAttention(use_scale=choose.random() < 0.7)([data, other], **call)
-    model = randomise(keras().Model([data, other], outputs), seed)
-    inputs = inputs_of(model, [6] if data.shape[1] is None else [])
-    net = check(model, inputs=inputs)
-    deployed = mxsame.deploy(net, [x.shape for x in inputs])
-    compare(arrays_of(deployed(*map(nd.array, inputs))), expected(model, inputs))
-
-
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "masked", "Bidirectional"])
-def test_a_layer_that_is_called_with_two_numbers_of_steps(kind):
-    """One that is written out step by step."""
-    layers, inputs = keras().layers, [keras().Input((steps, 3)) for steps in (5, 7)]
-    given = [layers.Masking(0.0)(x) for x in inputs] if kind == "masked" else inputs
-    layer = {
-        "LSTM": lambda: layers.LSTM(4, activation="relu"),
-        "GRU": lambda: layers.GRU(4),
-        "masked": lambda: layers.LSTM(4, return_sequences=True),
-        "Bidirectional": lambda: layers.Bidirectional(layers.GRU(4, reset_after=False, return_sequences=True)),
-    }[kind]()
-    check(randomise(keras().Model(inputs, [layer(x) for x in given])))
-
-
-@pytest.mark.parametrize("kind", ["causal", "states"])
-def test_a_layer_that_is_called_with_other_options(kind):
-    """Each kind of call has a block of its own, which shares the parameters."""
-    layers, data, state = keras().layers, keras().Input((5, 4)), keras().Input((4,))
-    if kind == "causal":
-        layer = layers.MultiHeadAttention(2, 3)
-        outputs = [layer(data, data), layer(data, data, use_causal_mask=True)]
-    else:
-        layer = layers.GRU(4)
-        outputs = [layer(data), layer(data, initial_state=state)]
-    check(randomise(keras().Model([data, state], outputs)))
