@@ -31,15 +31,15 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/ops/": "nn gpu_graphs ops ways",
     "mxsame/scope.py": "graph nn ways",
     "mxsame/graphs/": "graph blocks deploy ways",
-    "mxsame/rewriting/windows.py": "audit onnx_files onnx",
+    "mxsame/rewriting/windows.py": "audit onnx",
     "mxsame/rewriting/": "rewrite gpu_graphs deploy",
     "mxsame/auditing.py": "audit",
-    "mxsame/onnx/": "onnx_operators onnx_files onnx",
+    "mxsame/onnx/": "onnx_operators onnx",
     "mxsame/exporting/attributes.py": "onnx_operators",
-    "mxsame/exporting/": "onnx_files onnx",
+    "mxsame/exporting/": "onnx",
     "mxsame/export_keras/": "to_keras",
     "mxsame/keras/": "keras_layouts keras_backend",
-    "mxsame/port/": "port/masks port/types port/recorded port/keras_mxnet port/misread port/sizes port/noise",
+    "mxsame/port/": "port/masks port/recorded port/keras_mxnet port/misread port/sizes port/noise",
 }
 PATIENCE = 1200  # seconds
 DAYS = 24

@@ -6,12 +6,10 @@ import functools
 import sys
 
 import keras_recording
-import make_models_keras2
-import make_models_keras3
 import numpy as np
 import pytest
 import running
-from running import Own, difference, of_the_day, outputs, trained
+from running import Own, difference, of_the_day, outputs, sequential as chain, trained
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
@@ -32,7 +30,7 @@ MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}
 
 def sequential(*layers, shape=SHAPE):
     """A net with parameters, and statistics, that show every mistake."""
-    return trained(running.sequential(*layers), shape)
+    return trained(chain(*layers), shape)
 
 
 def downsampling():
@@ -124,8 +122,11 @@ def test_names(path):
     assert [entry.name for entry in model.graph.output] == ["output0", "output1", "output2", "output3"]
 
 
-def lengths(value):
-    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+def lengths(path):
+    """Of all inputs, and of all outputs: numbers and names."""
+    graph = onnx.load(str(path)).graph
+    shapes = [value.type.tensor_type.shape.dim for value in (*graph.input, *graph.output)]
+    return [[dim.dim_param or dim.dim_value for dim in shape] for shape in shapes]
 
 
 def test_an_input_of_integers(path):
@@ -143,16 +144,14 @@ def test_an_input_of_integers(path):
 def test_dynamic_lengths(path):
     net = downsampling()
     mxsame.export_onnx(net, path, SHAPE)
-    (data,), (out,) = (lambda graph: (graph.input, graph.output))(onnx.load(str(path)).graph)
-    assert lengths(data) == ["N", 3, 30, 33] and lengths(out) == ["N", 4, 4, 6]
+    assert lengths(path) == [["N", 3, 30, 33], ["N", 4, 4, 6]]
     for batch in (1, 5):
         array = random(batch, *SHAPE[1:])
         assert difference(run(path, array)[0], outputs(net, array)[0]) < 1e-5
     mxsame.export_onnx(net, path, SHAPE, dynamic_batch=False)
-    assert lengths(onnx.load(str(path)).graph.input[0]) == list(SHAPE)
+    assert lengths(path)[0] == list(SHAPE)
     mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
-    (data,), (out,) = (lambda graph: (graph.input, graph.output))(onnx.load(str(path)).graph)
-    assert lengths(data) == ["N", 3, "data_2", "data_3"] and lengths(out) == ["N", 4, "output_2", "output_3"]
+    assert lengths(path) == [["N", 3, "data_2", "data_3"], ["N", 4, "output_2", "output_3"]]
     for size in ((30, 33), (31, 32), (64, 29), (17, 17)):
         array = random(1, 3, *size)
         assert difference(run(path, array)[0], outputs(net, array)[0]) < 1e-5
@@ -161,8 +160,8 @@ def test_dynamic_lengths(path):
 @pytest.mark.parametrize(("function", "agree"), [(lambda F, x, y: x + y, True), (lambda F, x, y: [-x, -y], False)])
 def test_sizes_of_inputs_share_names_if_they_must_agree(function, agree, path):
     mxsame.export_onnx(Own(function), path, [(1, 3, 8, 8)] * 2, dynamic_size=True)
-    first, second = (lengths(data)[2:] for data in onnx.load(str(path)).graph.input)
-    assert (first == second) is agree
+    first, second, *_ = lengths(path)
+    assert (first[2:] == second[2:]) is agree
 
 
 def test_a_layer_that_cannot_be_dynamic_is_named(path):
@@ -183,6 +182,40 @@ def test_a_batch_that_is_part_of_the_graph(path):
     with pytest.raises(ValueError, match=r"net must take any batch, but .*reshape.*: give dynamic_batch=False"):
         mxsame.export_onnx(net, path, (2, 3, 4))
     check(net, path, random(2, 3, 4), dynamic_batch=False)
+
+
+def test_none_in_a_shape_is_any_length(path):
+    net = Own(lambda F, x: F.tanh(x))
+    for shape, wanted in (
+        ((None, 3, None, None), ["N", 3, "data_2", "data_3"]),
+        ((None, 3, None, 48), ["N", 3, "data_2", 48]),
+        ((None, 3, 40, 48), ["N", 3, 40, 48]),
+    ):
+        mxsame.export_onnx(net, path, shape)
+        assert lengths(path)[0] == wanted
+    mxsame.export_onnx(mxsame.from_keras(mxsame.sample("digits")), path)
+    assert lengths(path)[0] == ["N", 8, 8, 1]
+
+
+def test_a_file_for_every_size_becomes_one_with_pads(path, tmp_path):
+    layers = mxsame.nn.Conv2D(4, 3, strides=2, in_channels=3), mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(3, 2)
+    net = running.initialized(chain(*layers))
+    check(running.from_files(net, tmp_path), path, random(2, 3, 33, 30))
+    assert operators(path) == {"Conv": 1, "MaxPool": 1, "AveragePool": 1}
+
+
+def test_axes_of_one_length_may_have_others_in_the_next_call(path):
+    """ONNX Runtime takes lengths of one name for equal, and buffers of such shapes for interchangeable."""
+    net = Own(lambda F, x: F.concat(*(F.sum(F.tanh(F.exp(F.mean(x, axis=axis))), axis=2) for axis in (2, 3)), dim=1))
+    mxsame.export_onnx(net, path, (1, 3, 8, 8), dynamic_size=True)
+    assert lengths(path)[0] == ["N", 3, "data_2", "data_3"]
+    x = random(2, 3, 8, 12)
+    assert difference(run(path, x)[0], outputs(net, x)[0]) < 1e-5
+
+
+def test_a_first_axis_that_is_not_the_batch_has_a_name_of_its_own(path):
+    check(Own(lambda F, x: F.reshape(x, shape=(-1, 4))), path, random(3, 8))
+    assert lengths(path) == [["N", 8], ["output_0", 4]]
 
 
 # ---- types and files -------------------------------------------------------------------------------------------------
@@ -333,7 +366,7 @@ def test_a_deployed_net(path):
     check(deployed, path, random(5, *SHAPE[1:]), shapes=[SHAPE])
     once = ("Relu", "MaxPool", "AveragePool", "ConvTranspose", "Slice")  # the last of channels that fill a block
     assert operators(path) == {"Conv": 4, **dict.fromkeys(once, 1)}
-    check(running.sequential(deployed, gluon.Activation("tanh")), path, random(*SHAPE))
+    check(chain(deployed, gluon.Activation("tanh")), path, random(*SHAPE))
 
 
 @pytest.mark.parametrize("kind", ["deployed", "in another net", "of a file"])
@@ -344,7 +377,7 @@ def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkey
         net = running.from_files(net, tmp_path, SHAPE)
     else:
         net = mxsame.deploy(net, SHAPE)
-        net = running.sequential(net, gluon.Activation("tanh")) if kind == "in another net" else net
+        net = chain(net, gluon.Activation("tanh")) if kind == "in another net" else net
     with pytest.raises(ValueError, match=r"every size, .* received dynamic_size=True.* takes data of the shape"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
@@ -418,6 +451,102 @@ def test_bad_input(path, arguments, error, message):
     assert not path.exists()
 
 
+# ---- zeros before a layer, as of ZeroPadding2D -----------------------------------------------------------------------
+
+
+def zeros(*widths):
+    return Own(lambda F, x: F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, *widths), constant_value=0))
+
+
+def both(F, x, conv):
+    padded = F.pad(x, mode="constant", pad_width=(0, 0, 0, 0, 1, 1, 1, 1), constant_value=0)
+    return F.concat(conv(padded), F.cos(padded), dim=1)
+
+
+conv, ahead = mxsame.nn.Conv2D(4, 3, padding=1, in_channels=3), zeros(0, 1, 2, 1)
+relu, image = gluon.Activation("relu"), random(2, 3, 9, 12)
+POOLS = {"gluon": gluon.MaxPool2D(3, 2), "mxsame": mxsame.nn.MaxPool2D(3, 2, "valid")}
+NEVER_NEGATIVE = {
+    "relu": relu,
+    "sigmoid": gluon.Activation("sigmoid"),
+    "relu6": Own(lambda F, x: F.Activation(F.minimum(x, 6), act_type="relu")),
+    "clip": Own(lambda F, x: F.clip(x, 0, 6)),
+}
+MAY_LOSE = {"tanh": gluon.Activation("tanh"), "any": Own(lambda F, x: x), "clip": Own(lambda F, x: F.clip(x, -1, 6))}
+BEFORE = {  # what follows zeros -> (net, data, how many Pads stay, dynamic sizes)
+    **{f"{pool} after {name}, which is never negative": (chain(each, ahead, POOLS[pool]), image, 0, [False])
+       for pool in POOLS for name, each in NEVER_NEGATIVE.items()},
+    **{f"{pool} after {name}, that they may win": (chain(each, ahead, POOLS[pool]), -np.abs(image), 1, [False])
+       for pool in POOLS for name, each in MAY_LOSE.items()},
+    "a maximum with SAME, which ONNX Runtime must not merge": (
+        chain(relu, zeros(2, 2, 2, 2), mxsame.nn.MaxPool2D(4, 1)), image, 1, [False]),
+    "a maximum of windows of zeros": (chain(relu, zeros(3, 3, 0, 0), gluon.MaxPool2D(2, 1)), image, 1, [False]),
+    "two layers": (chain(Own(both, conv)), image, 1, [False]),
+    "an average": (chain(ahead, mxsame.nn.AvgPool2D(3, 2, "valid")), 1 + image, 1, [False]),
+    "an average with ceil_mode": (chain(ahead, gluon.AvgPool2D(3, 2, ceil_mode=True)), 1 + image, 1, [False]),
+    "a valid convolution": (chain(ahead, mxsame.nn.Conv2D(4, 3, strides=2, padding="valid")), image, 0, [False, True]),
+    "one with SAME, whose pads follow the padded size": (
+        chain(ahead, mxsame.nn.Conv2D(4, 3, strides=2)), image, 1, [False, True]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_zeros_become_pads_where_they_change_nothing(case, path):
+    net, array, stay, sizes = BEFORE[case]
+    net.initialize(mx.init.Normal(0.5))
+    net(mx.nd.array(array))
+    for dynamic_size in sizes:
+        check(net, path, array, dynamic_size=dynamic_size)
+        assert operators(path)["Pad"] == stay
+        assert not {"Slice", "Min"} & operators(path).keys()
+
+
+WINDOW = (3, 2, ((0, 1), (1, 0)))
+
+
+@pytest.mark.parametrize("layer", [mxsame.nn.Conv2D(4, *WINDOW, in_channels=3), mxsame.nn.MaxPool2D(*WINDOW)])
+def test_pads_that_no_window_reads_are_kept_for_other_sizes(layer, path):
+    layer.initialize(mx.init.Normal(0.5))
+    check(layer, path, random(2, 3, 9, 8), dynamic_size=True)
+    other = random(1, 3, 8, 9)
+    assert difference(run(path, other)[0], outputs(layer, other)[0]) < 1e-5
+
+
+# ---- operators that are alike for most data only ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["__ge__", "__le__", "__gt__", "__lt__", "__eq__", "__ne__"])
+def test_a_comparison_with_nan_is_that_of_mxnet(name, path):
+    x = np.array([[np.nan, 1, 2], [0, np.nan, 3]], "float32")
+    y = np.array([[np.nan, 2, 2], [0, 1, np.nan]], "float32")
+    check(Own(lambda F, x, y: getattr(x, name)(y)), path, x, y)
+    check(Own(lambda F, x: getattr(x, name)(1.0)), path, x)
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+@pytest.mark.parametrize("scale", [1e-4, 0.9, 10])
+def test_no_digits_are_lost_next_to_zero(name, scale, path):
+    x = np.abs(random(3, 50)) * np.float32(scale)
+    if name == "expm1":
+        x[0] *= -1
+    (got,) = exported(Own(lambda F, x: getattr(F, name)(x)), path, x)
+    want = getattr(np, name)(x.astype("float64"))
+    assert (np.abs(got - want) / np.abs(want)).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+def test_infinity_stays(name, path):
+    x = np.array([[np.inf, 0]], "float32")
+    assert exported(Own(lambda F, x: getattr(F, name)(x)), path, x)[0].tolist() == getattr(np, name)(x).tolist()
+
+
+@pytest.mark.parametrize("name", ["round", "rint", "fix", "trunc"])
+def test_halves_are_rounded_as_by_mxnet(name, path):
+    x = np.array([[-2.5, -1.5, -0.5, 0.49999997, 0.5, 1.5, 2.5, 8388609.0, np.inf, -np.inf]], "float32")
+    net = Own(lambda F, x: getattr(F, name)(x))
+    assert exported(net, path, x)[0].tolist() == net(mx.nd.array(x)).asnumpy().tolist()
+
+
 # ---- nets that are not mxsame's --------------------------------------------------------------------------------------
 
 
@@ -478,12 +607,7 @@ def test_model_zoo(name, path):
 # ---- networks of Keras files -----------------------------------------------------------------------------------------
 
 REFUSED = ("attention", "recurrent")  # by from_keras
-NETWORKS = [
-    (keras, network)
-    for keras, made in (("keras2", make_models_keras2), ("keras3", make_models_keras3))
-    for network in keras_recording.names()
-    if network not in REFUSED and {".h5", ".keras"} & {*made.formats(network)}
-]
+NETWORKS = [each for each in keras_recording.whole_models() if each[1] not in REFUSED]
 
 
 @pytest.mark.filterwarnings("ignore:layer .* does no")
