@@ -29,7 +29,6 @@ from benchmarks import (
     peers,
     planner,
     results,
-    sampled,
     targets,
 )
 from benchmarks.__main__ import main
@@ -57,15 +56,6 @@ def test_styles_of_a_network_agree_in_values_and_symmetric_padding_only_in_shape
     want, symmetric = calls["explicit pad"](), calls["symmetric"]()
     assert symmetric.shape == want.shape
     assert networks.difference(symmetric, want) > 50 * networks.TOLERANCE
-
-
-@pytest.mark.parametrize("name", ["vgg16", "inceptionv3", "unet"])
-def test_a_network_takes_the_next_size_that_fits(name):
-    network = named(name)
-    taken = networks.case(network, 1, 31, width=0.05)
-    networks.kits(taken, ["mxsame"])
-    with pytest.raises(ValueError, match=r"must be at least as long as the kernel|parts must have one size"):
-        networks.kits(dataclasses.replace(taken, size=taken.size - 1), ["mxsame"])
 
 
 def test_another_runtime_is_timed_in_a_process_of_its_own():
@@ -148,14 +138,6 @@ def test_the_planner_is_compared_with_each_other_graph_once(static, train, monke
     assert row["loss"] == 1.0 if row["best"] == "planner" else row["loss"] >= 1.0 and row["best"] != "symmetric"
 
 
-def test_layers_drawn_at_random_are_none_of_those_that_the_planner_was_fitted_to():
-    drawn = sampled.layers(sampled.HELD_OUT, 100)
-    assert drawn == sampled.layers(sampled.HELD_OUT, 100)
-    assert not any(set(drawn) & set(sampled.layers(seed, 120)) for seed in sampled.FITTED)
-    for layer in drawn:
-        assert any(low != high for window in layer.windows for low, high in map(window.pads, range(20, 30)))
-
-
 def test_every_constant_of_the_estimate_is_measured(tmp_path):
     run("costs", "--rounds", 1, "--out", tmp_path / "costs.json")
     rows = results.load(tmp_path / "costs.json")["rows"]
@@ -171,11 +153,6 @@ def test_every_constant_of_the_estimate_is_measured(tmp_path):
 
 def gpu_rows():
     return [row for path in results.FOLDER.glob("gpu-*.json") for row in results.load(path)["rows"]]
-
-
-def test_without_a_gpu_nothing_is_measured_on_one():
-    result = CliRunner().invoke(main, ["gpu"])
-    assert result.exit_code == 1 and "a GPU is needed that MXNet can use" in result.output
 
 
 @pytest.mark.parametrize("mode", gpu.MODES, ids=lambda mode: mode.title)
@@ -235,19 +212,6 @@ def test_an_exporter_is_right_if_its_file_is_written_runs_and_agrees():
 
 
 # -- files, pictures and targets
-
-
-PICTURES = sorted(results.FOLDER.glob("*.png"))
-
-
-@pytest.mark.parametrize("path", PICTURES, ids=[path.stem for path in PICTURES])
-def test_no_two_series_of_a_picture_have_one_colour_or_one_marker(path):
-    plots = pytest.importorskip("benchmarks.plots", reason="matplotlib is not installed: pip install '.[cli]'")
-    result = results.load(path.with_suffix(".json"))
-    assert result["table"] in names.TITLES
-    for mode, rows in results.by_mode(plots.shown(result)).items():
-        colours, markers = zip(*(series.look for series in plots.all_series(rows)))
-        assert len({*colours}) == len(colours) == len({*markers}), mode
 
 
 def test_a_table_is_printed_written_and_drawn_and_a_row_that_fails_leaves_the_others(tmp_path, monkeypatch):

@@ -4,10 +4,8 @@ is below them, and their tables are those of the recorded figures."""
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
-import operator
 import re
 import shlex
 import sys
@@ -86,15 +84,6 @@ def test_a_command_prints_what_stands_below_it(path, block):
     assert result.output.rstrip() == wanted.rstrip()
 
 
-def test_an_installation_names_an_extra_that_there_is():
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    known = set(re.findall(r'^        "(\w+)": (?:\[|CLI|on\()', setup, re.MULTILINE))
-    assert {"cli", "test", "docs"} <= known
-    for path in [README, *PAGES, ROOT / "CONTRIBUTING.md"]:
-        for named in re.findall(r"\.\[([\w,]+)\]", path.read_text(encoding="utf-8")):
-            assert set(named.split(",")) <= known, f"{path.name}: {named}"
-
-
 # -- tables of figures
 
 
@@ -124,33 +113,7 @@ def test_the_recorded_parity_is_of_the_cases_and_the_ways_that_there_are(tables,
     assert {row["way"] for row in recorded["rows"]} == set(parity.WAYS), again
 
 
-def test_every_table_is_made_and_has_figures_in_all_its_rows(tables):
-    for name, table in tables.TABLES.items():
-        head, _, *rows = [line.split("|")[1:-1] for line in table().splitlines() if line.startswith("|")]
-        assert rows, name
-        for row in rows:
-            assert len(row) == len(head), name
-            assert any(re.search(r"\d", cell) for cell in row[1:]), name
-
-
-def test_a_table_is_filled_in_between_its_marks_alone(tables):
-    text = "a\n<!-- table: memory -->\nstale\n<!-- end -->\nb\n"
-    assert tables.filled(text) == f"a\n<!-- table: memory -->\n{tables.TABLES['memory']()}\n<!-- end -->\nb\n"
-    with pytest.raises(ValueError, match=r"a table must be one of parity, .*; received 'speed'"):
-        tables.filled("<!-- table: speed -->\n<!-- end -->")
-
-
 # -- links of the site
-
-
-def test_the_names_of_other_projects_are_there(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import inventories
-
-    for project, (_, names) in inventories.PROJECTS.items():
-        for name in names:
-            module, *attributes = name.split(".") if project != "python" else ("builtins", name)
-            operator.attrgetter(".".join(attributes))(importlib.import_module(module))
 
 
 # -- pictures
@@ -179,10 +142,3 @@ def test_the_pictures_of_results_show_what_is_recorded_now():
         drawn = image.open(picture)
         assert drawn.text.get(plots.RESULT) == digest, f"{picture.name}: python -m benchmarks draw, docs/pictures.py"
         assert drawn.width <= 720, f"{picture.name} must be legible on a phone"
-
-
-def test_the_pictures_that_pages_show_are_there():
-    for path in [README, *PAGES]:
-        text = path.read_text(encoding="utf-8")
-        for name in re.findall(r"\{(?:image|figure)\} (\S+)|!\[.*?\]\((\S+?\.png)\)", text):
-            assert (path.parent / "".join(name)).is_file(), f"{path.name}: {name}"

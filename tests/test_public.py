@@ -41,12 +41,6 @@ def arguments(module, name):
     return [name for name in inspect.signature(getattr(module, name).__init__).parameters if name != "kwargs"]
 
 
-def test_the_order_of_arguments_without_a_model_in_gluon():
-    window = ["kernel_size", "strides", "padding"]
-    assert arguments(mxsame.nn, "DepthwiseConv2D")[1:5] == [*window, "depth_multiplier"]
-    assert arguments(mxsame.nn, "SeparableConv2D")[1:7] == ["channels", *window, "dilation", "depth_multiplier"]
-
-
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["Conv{}D", "Conv{}DTranspose", "MaxPool{}D", "AvgPool{}D"])
 def test_arguments_are_in_the_order_of_gluon_as_far_as_it_has_one(kind, rank):
@@ -105,10 +99,6 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
 def test_a_name_that_is_elsewhere_is_named(module, name, use):
     with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute '{name}'{use}$"):
         getattr(module, name)
-
-
-def test_modules_that_are_not_in_the_table_are_there():
-    assert issubclass(mxsame.onnx.NotCompared, UserWarning) and mxsame.doctor.Check._fields[0] == "name"
 
 
 @pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ in PUBLIC])
