@@ -13,7 +13,6 @@ from running import from_files
 import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import blocks, report
-from mxsame.port.converters.attention import multi_head_attention
 from mxsame.port.recurrent import Options, Recurrent
 
 REFUSED = (ValueError, mx.base.MXNetError)
