@@ -107,16 +107,8 @@ def built(tmp_path_factory):
     nvcc = fake_cuda.make_compiler(folder)
 
     def build(*arguments):
-        command = [
-            HOPPER / "build.py",
-            "--mxnet",
-            clone,
-            "--out",
-            folder / "kernels",
-            "--nvcc",
-            f"{nvcc} -ccbin g++-11",
-        ]
-        return sites.run(site, *map(str, [*command, *arguments]), OPTIONS=str(folder / "options"))
+        where = ("--mxnet", clone, "--out", folder / "kernels", "--nvcc", f"{nvcc} -ccbin g++-11")
+        return sites.run(site, *map(str, (HOPPER / "build.py", *where, *arguments)), OPTIONS=str(folder / "options"))
 
     return folder, build, build("--all")
 
@@ -151,50 +143,44 @@ for call in sys.argv[2:]:
     mxnet.run(*map(int, call.split(",")))
 """
 REFUSED = "status 209\nshared 1, threads 0, blocks 1"
+ATTRIBUTES = "shared 11, threads 10, blocks 64\n"
+ADD = "_Z22_GLOBAL__N__13_of_this3addi"
+
+
+def driver(name, blocks=1):
+    """What it prints when it starts a kernel."""
+    return f"driver: {name}, grid {blocks} 2 3, block 4 5 6, shared 7, argument 5\n"
+
+
+def started(name, blocks=1):
+    return f"{driver(name, blocks)}status 0\n{ATTRIBUTES}"
+
+
+STARTS = {  # calls of (GPU, kernel, blocks), what is printed, and what is reported
+    "a file is loaded once": (
+        ["0,0,1", "0,1,1", "0,0,2"],
+        f"load pad.cubin\n{started('_Z3padi')}{started('_Z4cropi')}{started('_Z3padi', 2)}",
+        "",
+    ),
+    "each GPU has its own": (["0,2,1", "1,2,1"], 2 * f"load numpy_add.cubin\n{started(ADD)}", ""),
+    "a kernel of no file": (["0,4,1"], f"runtime: _Z4nonei\n{REFUSED}", ""),
+    "more GPUs than there is room for": (["16,0,1"], f"runtime: _Z3padi\n{REFUSED}", ""),
+    "a start that the driver refuses": (
+        ["0,0,9"],
+        f"load pad.cubin\n{driver('_Z3padi', 9)}runtime: _Z3padi\nstatus 209\n{ATTRIBUTES}",
+        "mxnet kernels: error 1 when a kernel is started",
+    ),
+    "a damaged file": (
+        ["0,3,1"],
+        "load damaged.cubin\nruntime: _Z3badi\nstatus 209\nload damaged.cubin\nload damaged.cubin\n"
+        "shared 1, threads 0, blocks 1",
+        "mxnet kernels: error 200 in damaged.cubin, _Z3badi",
+    ),
+}
 
 
 @needs_gcc
-@pytest.mark.parametrize(
-    ("calls", "printed", "message"),
-    [
-        pytest.param(
-            ["0,0,1", "0,1,1", "0,0,2"],
-            "load pad.cubin\n"
-            "driver: _Z3padi, grid 1 2 3, block 4 5 6, shared 7, argument 5\n"
-            "status 0\nshared 11, threads 10, blocks 64\n"
-            "driver: _Z4cropi, grid 1 2 3, block 4 5 6, shared 7, argument 5\n"
-            "status 0\nshared 11, threads 10, blocks 64\n"
-            "driver: _Z3padi, grid 2 2 3, block 4 5 6, shared 7, argument 5\n"
-            "status 0\nshared 11, threads 10, blocks 64",
-            "",
-            id="a file is loaded once",
-        ),
-        pytest.param(
-            ["0,2,1", "1,2,1"],
-            2 * "load numpy_add.cubin\n"
-            "driver: _Z22_GLOBAL__N__13_of_this3addi, grid 1 2 3, block 4 5 6, shared 7, argument 5\n"
-            "status 0\nshared 11, threads 10, blocks 64\n",
-            "",
-            id="each GPU has its own",
-        ),
-        pytest.param(["0,4,1"], f"runtime: _Z4nonei\n{REFUSED}", "", id="a kernel of no file"),
-        pytest.param(["16,0,1"], f"runtime: _Z3padi\n{REFUSED}", "", id="more GPUs than there is room for"),
-        pytest.param(
-            ["0,0,9"],
-            "load pad.cubin\ndriver: _Z3padi, grid 9 2 3, block 4 5 6, shared 7, argument 5\n"
-            "runtime: _Z3padi\nstatus 209\nshared 11, threads 10, blocks 64",
-            "mxnet kernels: error 1 when a kernel is started",
-            id="a start that the driver refuses",
-        ),
-        pytest.param(
-            ["0,3,1"],
-            "load damaged.cubin\nruntime: _Z3badi\nstatus 209\nload damaged.cubin\nload damaged.cubin\n"
-            "shared 1, threads 0, blocks 1",
-            "mxnet kernels: error 200 in damaged.cubin, _Z3badi",
-            id="a damaged file",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("calls", "printed", "message"), STARTS.values(), ids=STARTS)
 def test_which_kernels_start(built, calls, printed, message):
     folder, _, _ = built
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}

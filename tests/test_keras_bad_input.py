@@ -78,13 +78,17 @@ ones = nd.ones
 X, KERNEL, TRANSPOSED = ones((2, 8, 7, 4)), ones(KERNELS["conv"]), ones(KERNELS["transpose"])
 UNKNOWN, HALVES = sym.var("x"), [array.astype("float16") for array in (X, KERNEL)]
 
+FIRST = "channels_first"
+
+
+def up(output_shape, x=X, kernel=TRANSPOSED):
+    return backend.conv2d_transpose(x, kernel, output_shape)
+
+
 MORE = [
     (lambda: backend.conv2d(X, KERNEL, dilation_rate=(4, 1)), "as long as the kernel.* received size=8, .*ke=9"),
     (lambda: ops.conv(X, ones((3, 2, 3, 5))), "channels of inputs must be a multiple of the kernel's input channels"),
-    (
-        lambda: backend.conv2d(ones((2, 9, 7, 3)), ones((3, 2, 3, 5)), data_format="channels_first"),
-        r"of the quotient, groups; received x.shape=\(2, 9, 7, 3\), kernel.shape=.*, data_format='channels_first'",
-    ),
+    (lambda: backend.conv2d(ones((2, 9, 7, 3)), KERNEL, 1, "valid", FIRST), f"groups; received x.shape=.*'{FIRST}'"),
     (lambda: backend.conv2d(X.asnumpy(), KERNEL), r"received x of type numpy.ndarray; nd.array\(x\) is an NDArray"),
     (lambda: backend.conv2d(*HALVES), r"^x must be float32 or float64 on the CPU.* received x.dtype='float16'"),
     (lambda: ops.max_pool(UNKNOWN, (2, 2), 5000), r"strides must be <= 4096 .* strides=\(5000, 5000\)"),
@@ -97,28 +101,19 @@ MORE = [
     (lambda: backend.conv2d(X, KERNEL, stride=2), "^stride must be given as strides; received stride=2$"),
     (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode must be one of "max"'),
     (lambda: ops.conv_transpose(X, TRANSPOSED, 2, "same", 2), "output_padding must be less than the stride"),
+    (lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))), "one of same, valid, as in Keras, which takes no pads here"),
+    (lambda: up((2, 5, 10, 8)), r"output_shape\[3\] must agree with the output channels of kernel, 5; .*\[3\]=8"),
+    (lambda: up((1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),
+    (lambda: up((2, 10, 9, 5)), r"output_shape\[2\] must be a length .* the length of x; .*=\(2, 10, 9, 5\)"),
     (
-        lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))),
-        "padding must be one of same, valid, as in Keras, which takes no pads here",
-    ),
-    (
-        lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 5, 10, 8)),
-        r"output_shape\[3\] must agree with the output channels of kernel, 5; received output_shape\[3\]=8",
-    ),
-    (lambda: backend.conv2d_transpose(X, TRANSPOSED, (1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),
-    (
-        lambda: backend.conv2d_transpose(X, TRANSPOSED, (2, 10, 9, 5)),
-        r"output_shape\[2\] must be a length .* the length of x; received output_shape=\(2, 10, 9, 5\)",
-    ),
-    (
-        lambda: backend.conv2d_transpose(UNKNOWN, variable((3, 2, 5, 4)), (2, 1, 9, 5)),
-        r"output_shape\[1\] must be a length .* the length of x; received",
+        lambda: up((2, 1, 9, 5), UNKNOWN, variable((3, 2, 5, 4))),
+        r"output_shape\[1\] must be a length .* of x; received",
     ),
     *(
-        (lambda shape=shape: backend.conv2d_transpose(X, TRANSPOSED, shape), "output_shape")
+        (lambda shape=shape: up(shape), "output_shape")
         for shape in (4, (2, 10, 8), (2, 0, 8, 5), (True, 10, 8, 5), (2.0, 10, 8, 5), (2, UNKNOWN, 8, 5), "abcd")
     ),
-    (lambda: backend.conv2d_transpose(X, TRANSPOSED, nd.array([2, 10, 8, 5])), "output_shape"),
+    (lambda: up(nd.array([2, 10, 8, 5])), "output_shape"),
     (lambda: backend.set_image_data_format(None), "data_format must be one of"),
 ]
 

@@ -285,14 +285,6 @@ def test_a_file_that_departs_is_not_left(path):
     assert path.read_bytes() == b"before" and [entry.name for entry in path.parent.iterdir()] == ["net.onnx"]
 
 
-def changed(model, name, amount):
-    """Something added to the last element of an array of a model."""
-    (array,) = (array for array in model.graph.initializer if name in array.name)
-    values = onnx.numpy_helper.to_array(array).copy()
-    values.flat[-1] += amount
-    array.CopyFrom(onnx.numpy_helper.from_array(values, array.name))
-
-
 @pytest.fixture
 def spoil(monkeypatch):
     """From now on files have something added to the last element of an array."""
@@ -300,7 +292,10 @@ def spoil(monkeypatch):
 
     def with_what(name, amount):
         def save(model, *given):
-            changed(model, name, amount)
+            (array,) = (array for array in model.graph.initializer if name in array.name)
+            values = onnx.numpy_helper.to_array(array).copy()
+            values.flat[-1] += amount
+            array.CopyFrom(onnx.numpy_helper.from_array(values, array.name))
             saved(model, *given)
 
         monkeypatch.setattr(checking, "save", save)

@@ -41,18 +41,10 @@ def grid(name):
         for k in range(1, 6):
             for s, d in [(1, 1), (2, 1), (3, 1), *dilated]:
                 for padding in paddings:
-                    case = cases.Case(
-                        op,
-                        shifted(n, 5, 12, rank),
-                        shifted(k, 1, 5, rank),
-                        (1,) * rank if d > 1 else shifted(s, 1, 3, rank),
-                        padding,
-                        (d,) * rank,
-                        in_channels=2,
-                        channels=3,
-                        depth_multiplier=1 + (n + k) % 2,
-                        batch=1 + k % 2,
-                    )
+                    strides = (1,) * rank if d > 1 else shifted(s, 1, 3, rank)
+                    window = (shifted(n, 5, 12, rank), shifted(k, 1, 5, rank), strides, padding, (d,) * rank)
+                    more = {"in_channels": 2, "channels": 3, "depth_multiplier": 1 + (n + k) % 2, "batch": 1 + k % 2}
+                    case = cases.Case(op, *window, **more)
                     if oracle.is_legal(case):
                         yield case
 
@@ -118,10 +110,9 @@ def mistakes(name, case, data_format, gradients=True, dynamic_shape=False):
             executor.backward(mx.nd.array(to_format(out_grad, data_format)))
             for key, gradient in oracle.gradients(case, arrays, out_grad).items():
                 gradient_array = executor.grad_dict[variables[key]].asnumpy()
-                stored = (
-                    to_format if key == "data" else lambda array, _, key=key: to_kernel(key, array, case, data_format)
-                )
-                wrong += differences(f"gradient of {key}", gradient_array, stored(gradient, data_format))
+                is_data = key == "data"
+                want = to_format(gradient, data_format) if is_data else to_kernel(key, gradient, case, data_format)
+                wrong += differences(f"gradient of {key}", gradient_array, want)
     except mx.base.MXNetError as error:
         wrong.append(f"MXNetError: {str(error).splitlines()[0]}")
     return wrong

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from live_keras import arrays_of, check, check_weights_go_back, compare, expected, inputs_of, keras, randomise
 from mxnet import autograd, gluon, nd, util
+from running import Own
 
 import mxsame
 
@@ -67,25 +68,19 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
     with pytest.raises(ValueError, match=r"custom=\{'Doubled'.*received test_networks>Doubled \('twice'\)"):
         mxsame.from_keras(model)
 
-    class Block(gluon.HybridBlock):
-        def __init__(self, config, weights):
-            super().__init__(prefix=config["name"] + "_")
-            with self.name_scope():
-                self.scale = self.params.get("scale", shape=weights[0].shape)
-            self.scale.initialize()
-            self.scale.set_data(nd.array(weights[0]))
-
-        def hybrid_forward(self, F, x, scale):
-            return 2 * F.broadcast_mul(x, scale)
+    def twice(config, weights):
+        block = Own(lambda F, x, scale: 2 * F.broadcast_mul(x, scale), scale=weights[0], prefix=config["name"] + "_")
+        block.initialize()
+        return block
 
     with pytest.raises(TypeError, match="custom must map names to functions"):
         mxsame.from_keras(model, custom={"Doubled": 3})
     with pytest.raises(TypeError, match="net must be one that from_keras returned"):
         mxsame.to_keras_weights(gluon.nn.Dense(3), tmp_path / "weights.h5")
-    net = check(model, custom={"Doubled": Block})
-    check(model, custom={"twice": Block})
+    net = check(model, custom={"Doubled": twice})
+    check(model, custom={"twice": twice})
     with pytest.raises(ValueError, match=r"custom must have names of .*; received custom=\['Twice'\]"):
-        mxsame.from_keras(model, custom={"Doubled": Block, "Twice": Block})
+        mxsame.from_keras(model, custom={"Doubled": twice, "Twice": twice})
     with pytest.raises(ValueError, match=r"need custom=\{'Doubled'.* received 'twice'"):
         mxsame.to_keras_weights(net, tmp_path / "weights.h5")
     with pytest.raises(ValueError, match=r"shapes \[\(4,\)\]; received shapes=\[\]"):
@@ -121,18 +116,12 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
     model.save_weights(path) if weights else model.save(path)
     (tmp_path / "model.json").write_text(model.to_json())
 
-    class Block(gluon.HybridBlock):
-        def __init__(self, weights):
-            super().__init__()
-            arrays = zip(("scale", "shift"), map(nd.array, weights))
-            self.scale, self.shift = (self.params.get_constant(*each) for each in arrays)
-
-        def hybrid_forward(self, F, x, scale, shift):
-            return F.broadcast_add(F.broadcast_mul(x, scale), shift)
+    def affine(F, x, scale, shift):
+        return F.broadcast_add(F.broadcast_mul(x, scale), shift)
 
     def custom(config, weights):
         assert [array.shape for array in weights] == [(4,), (4,)]
-        block = Block(weights)
+        block = Own(affine, **dict(zip(("scale", "shift"), weights)))
         block.initialize()
         return block
 
