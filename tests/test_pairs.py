@@ -9,7 +9,7 @@ import pytest
 import running
 
 import mxsame
-from mxsame import ops, tensors
+from mxsame import ops, processor, tensors
 from mxsame._mxnet import mx
 from mxsame.ops import _call
 from mxsame.plan import choice
@@ -19,6 +19,15 @@ nn = mx.gluon.nn
 with_padding = functools.partial(ops.avg_pool, count_include_pad=True)
 POOLS = {"max": ops.max_pool, "avg": ops.avg_pool, "avg with padding": with_padding}
 needs_onednn = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was built without oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def with_avx512(monkeypatch):
+    """Only with it, oneDNN has fast code for pairs."""
+    monkeypatch.setattr(processor, "has", lambda name: True)
+    _call._OPERATORS.clear()
+    yield
+    _call._OPERATORS.clear()
 
 
 def kernels(symbol):
@@ -51,8 +60,9 @@ def test_an_lp_pool_is_not_onednn_s():
     assert kernels(ops.lp_pool(data(), 3, 2)) == LONE
 
 
-def test_without_onednn(monkeypatch):
-    monkeypatch.setattr(tensors, "has_onednn", lambda: False)
+@pytest.mark.parametrize("room", [(tensors, "has_onednn", lambda: False), (processor, "has", lambda name: False)])
+def test_without_fast_code(room, monkeypatch):
+    monkeypatch.setattr(*room)
     assert kernels(ops.max_pool(data(), 3, 2)) == LONE
 
 

@@ -9,7 +9,6 @@ import random
 
 import pytest
 
-from mxsame import processor
 from mxsame.plan import TransposedWindow, Window, choice, cpu_costs, exact_plans, use_strategy
 from mxsame.planner import PlannedOperator, Workload, candidates, estimate, fastest_plan
 
@@ -203,15 +202,6 @@ def test_a_plan_that_does_not_depend_on_the_size_is_the_same_for_all(padding, ex
         assert len({str(drawn.plan_for(shape)[0]) for shape in sizes}) == 1, drawn
         independent += 1
     assert independent == expected
-
-
-@pytest.mark.parametrize("avx512", [True, False])
-def test_a_plan_of_pooling_depends_on_the_size(avx512, monkeypatch):
-    """Whatever the windows: large data is pooled in blocks, and all data on a processor without AVX-512."""
-    monkeypatch.setattr(processor, "has", lambda name: avx512)
-    pool = decision(3, 1, operator="max", plain=True, blocks=True)
-    assert pool.depends_on_size
-    assert [pool.plan_for((1, 8, size, size))[0].blocks for size in (16, 224)] == [not avx512, True]
 
 
 def test_an_output_of_a_transposed_convolution_depends_on_the_size():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
-from mxsame import tensors, validation
+from mxsame import processor, tensors, validation
 from mxsame.ops._call import apply, choose_plan, noted, recipe_of
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
@@ -233,7 +233,7 @@ class PoolSpec(NamedTuple):
         pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, more, pads=pads, **fields)
         if operator != "avg" or pooling.fill != "zero" or not plan.fills or pooling.windows_note:
             return pooling
-        thin = replace(plan, pairs=False, blocks=False)
+        thin = replace(plan, pairs=False)
         divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, more, **fields)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
@@ -246,23 +246,20 @@ def _fill(operator: str, windows: Windows) -> str:
 
 
 def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:
-    """Returns the layout of the data, and those that it can have, if oneDNN runs the operator. Whether an NDArray is in
-    oneDNN's blocks is not known."""
-    rank, target = len(inputs.size), inputs.target
-    if doubles or rank == 3 or operator == "lp" or target.where != "cpu" or not tensors.has_onednn():
+    """Returns the layout of the data, and those that it can have, if oneDNN has fast code for pairs of channels.
+    Whether an NDArray is in oneDNN's blocks is not known."""
+    has_code = inputs.target.where == "cpu" and tensors.has_onednn() and processor.has("AVX512_CORE")
+    if doubles or len(inputs.size) > 1 or operator == "lp" or not has_code:
         return {}
-    blocks = inputs.in_graph and _convolves(inputs, unknown_type=False)
-    if rank == 2:
-        return {"blocks": blocks}
-    in_blocks = not inputs.channels_last and tensors.is_in_blocks(inputs.data, target.purpose)
-    return {"in_channels": inputs.graph_channels(), "in_blocks": in_blocks, "pairs": True, "blocks": blocks}
+    in_blocks = not inputs.channels_last and tensors.is_in_blocks(inputs.data, inputs.target.purpose)
+    return {"in_channels": inputs.graph_channels(), "in_blocks": in_blocks, "pairs": True}
 
 
 def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
     """Returns the strategies that are not exact, or slow: a graph without another one next to it takes a length of 1,
     which windows of two do not take with "full"."""
     is_for_any_size = None in inputs.size
-    refused = () if _convolves(inputs, unknown_type=is_for_any_size) else ("pick",)
+    refused = () if _convolves(inputs, is_for_any_size) else ("pick",)
     follows_size = any(isinstance(window.padding, str) for window in windows if isinstance(window, Window))
     is_only_graph = inputs.in_graph and scope().is_only_graph
     return (*refused, "full") if is_for_any_size and follows_size and is_only_graph else refused
@@ -320,9 +317,7 @@ class Pooling(Recipe):
         plan, ready = self.plan, self.before(F, data)
         if plan.pairs:
             ready = arrays.pair_channels(F, ready, self.copies)
-        if plan.blocks:
-            ready = arrays.copy_to_blocks(F, ready, (self.work.in_channels or 0) // (1 + plan.pairs))
         out = F.Pooling(ready, **self.attributes)
         if plan.pairs:
-            out = arrays.unpair_channels(F, out, copies=plan.blocks)
+            out = arrays.unpair_channels(F, out)
         return self.after(F, out, data)

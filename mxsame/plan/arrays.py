@@ -57,12 +57,6 @@ def convolve_channels(F: Any, data: Any, kernel: Any, channels: Any, lengths: Se
     return F.Convolution(data, weight, **given, **more)
 
 
-def copy_to_blocks(F: Any, images: Any, channels: int) -> Any:
-    """Returns a copy of images (N, C, H, W) in oneDNN's blocks."""
-    one = F.BlockGrad(F.ones_like(take_first(F, images, range(4))))
-    return convolve_channels(F, images, one, channels, (1, 1))
-
-
 def copy_to_plain(F: Any, array: Any) -> Any:
     """Returns a copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient
     in one: before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and
@@ -80,9 +74,9 @@ def copy_weight(F: Any, weight: Any) -> Any:
     return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
 
 
-def unpair_channels(F: Any, out: Any, copies: bool) -> Any:
-    """Returns (N, C/2, 2, W) as (N, C, W). `copies` is for data in oneDNN's blocks."""
-    return F.reshape(copy_to_plain(F, out) if copies else out, shape=(0, -3, 0))
+def unpair_channels(F: Any, out: Any) -> Any:
+    """Returns (N, C/2, 2, W) as (N, C, W)."""
+    return F.reshape(out, shape=(0, -3, 0))
 
 
 def crop(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIAL) -> Any:

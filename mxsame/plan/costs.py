@@ -42,8 +42,8 @@ class Workload:
     device : "cpu" or "gpu"
     in_blocks : bool
         The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
-    pairs, blocks : bool
-        Whether a pooling operator can take its data in pairs of channels, and in oneDNN's blocks.
+    pairs : bool
+        Whether a pooling operator can take its data in pairs of channels.
     channels_last : bool, optional
         Whether MXNet's operator is given data with channels last, as it can be on a GPU. None is unknown: then a plan
         is chosen for both.
@@ -64,7 +64,6 @@ class Workload:
     device: str = "cpu"
     in_blocks: bool = False
     pairs: bool = False
-    blocks: bool = False
     channels_last: Optional[bool] = None
 
     def __post_init__(self) -> None:
@@ -74,7 +73,7 @@ class Workload:
             value = getattr(self, name)
             if (type(value) is not int or value < least) and (value is not None or name == "groups"):
                 validation.integer(name, value, least)
-        for name in ("plain", "in_blocks", "pairs", "blocks", "channels_last"):
+        for name in ("plain", "in_blocks", "pairs", "channels_last"):
             value = getattr(self, name)
             if type(value) is not bool and not (value is None and name == "channels_last"):
                 validation.flag(name, value)

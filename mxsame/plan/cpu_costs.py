@@ -17,9 +17,7 @@ The estimate includes four properties of MXNet:
   or three axes; averages with partial windows; gradients of convolutions padded by more than half their kernel; and
   gradients of depthwise convolutions longer than 3 along the last axis.
 * Pooling of data that is not in blocks, such as a network's input. oneDNN is fast only with AVX-512, and if 16 channels
-  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2. Else, and for the strategy `pick`,
-  a depthwise convolution with a single 1 first copies the data into blocks. This needs a float32 graph, and channels in
-  multiples of 8 (two axes) or 16 (one axis).
+  of data and output fit into 1 MiB, which are about 114 x 114 pixels with stride 2.
 """
 
 from __future__ import annotations
@@ -176,16 +174,11 @@ def _operator_cost(plan: Plan, layer: CostInputs) -> float:
 
 
 def _pooling(plan: Plan, layer: CostInputs, reads: int) -> float:
-    """Returns the cost of what a pooling operator reads, and of a copy in blocks."""
-    elements, detour = layer.batch * layer.in_channels, 0.0
-    each = COSTS.pooling
-    if layer.work.operator == "avg" and is_partial(plan, layer.windows, layer.size):
-        each = COSTS.pooling_slow
-    elif plan.blocks:
-        detour = 4 * elements * math.prod(layer.size) * COSTS.touch  # into blocks: two reads, two writes
-    elif layer.work.plain and is_slow_when_plain(plan, layer.windows, layer.size):
-        each = COSTS.pooling_slow
-    return detour + elements * reads * each * (2 if layer.training else 1)
+    """Returns the cost of what a pooling operator reads."""
+    is_slow = layer.work.operator == "avg" and _is_partial(plan, layer.windows, layer.size)
+    is_slow = is_slow or (layer.work.plain and _is_slow_when_plain(plan, layer.windows, layer.size))
+    each = COSTS.pooling_slow if is_slow else COSTS.pooling
+    return layer.batch * layer.in_channels * reads * each * (2 if layer.training else 1)
 
 
 def _convolution(plan: Plan, layer: CostInputs, reads: int) -> float:
@@ -228,7 +221,7 @@ def _depthwise(layer: CostInputs) -> float:
 # -- for what oneDNN has no fast code
 
 
-def is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+def _is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
     """Returns whether a window goes beyond the operator's own padding, as the convention "full" allows. MXNet does not
     leave such averages to oneDNN."""
     if plan.convention != "full":
@@ -237,7 +230,7 @@ def is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) ->
     return any((w.outputs(n) - 1) * w.stride + axis.kernel_size > n + 2 * axis.pad for axis, w, n in axes)
 
 
-def is_slow_when_plain(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
+def _is_slow_when_plain(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:
     """Returns whether oneDNN pools plain data slowly: always without AVX-512, else if a block of the data and of the
     output does not fit into the cache."""
     outputs = (axis.computed_outputs(n, window.outputs(n)) for axis, window, n in zip(plan.axes, windows, size))

@@ -24,9 +24,8 @@ Pair = Tuple[int, int]
 class Plan:
     """The plans of all axes of an operator.
 
-    Pooling operators have three facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
-    `pairs`, whether (N, C, W) goes to them as (N, C/2, 2, W), in pairs of channels; `blocks`, whether plain data is
-    copied into oneDNN's blocks before them (`mxsame.plan.choice.choose_layout`).
+    Pooling operators have two facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
+    and `pairs`, whether (N, C, W) goes to them as (N, C/2, 2, W) (`mxsame.plan.choice.choose_layout`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -35,7 +34,6 @@ class Plan:
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
     pairs: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
-    blocks: bool = False
 
     @functools.cached_property
     def steps(self) -> Tuple[Step[Any], ...]:
