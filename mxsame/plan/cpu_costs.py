@@ -108,7 +108,7 @@ def _concat(step: recipe.Concat, layer: CostInputs) -> StepCost:
 
 def _lengthen(step: recipe.Lengthen, layer: CostInputs) -> StepCost:
     concat, operators = _concat(step, layer), (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
-    return concat._replace(data=concat.data + 2 * COSTS.touch * layer.input_elements + operators * COSTS.operator)
+    return concat._replace(data=concat.data + COSTS.reorder * layer.input_elements + operators * COSTS.operator)
 
 
 def _pad(step: recipe.Pad, layer: CostInputs) -> StepCost:
@@ -214,8 +214,9 @@ def _reads(axis: AxisPlan, window: AnyWindow, size: int, outputs: int, computed:
 
 def _depthwise(layer: CostInputs) -> float:
     """Returns the cost of a multiplication of a depthwise convolution: oneDNN has fast code for two axes and a block of
-    channels."""
-    return COSTS.depthwise if layer.rank == 2 and layer.in_channels >= SMALLEST else COSTS.depthwise_slow
+    channels; one of a single channel is an ordinary convolution."""
+    is_fast = layer.in_channels == 1 or (layer.rank == 2 and layer.in_channels >= SMALLEST)
+    return COSTS.depthwise if is_fast else COSTS.depthwise_slow
 
 
 # -- for what oneDNN has no fast code
