@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import pickle
 import subprocess
 import sys
@@ -27,7 +29,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 file, arrays = sys.argv[1:]
 try:
     import keras
-    keras.ops if file.endswith(".keras") else keras.models
+    keras.models
 except Exception:
     sys.exit(3)
 model = keras.models.load_model(file, compile=False)
@@ -57,7 +59,10 @@ def compare(file: str, made: KerasFile, source: Source) -> str:
 
 def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:
     """The version of an installed Keras and the outputs that it computes, in another process; None if there is none
-    that loads the file."""
+    that loads the file. An import of Keras takes seconds, so its version decides."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        if file.endswith(".keras") and int(importlib.metadata.version("keras").split(".")[0]) < 3:
+            return None
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder, "arrays")
         arrays.write_bytes(pickle.dumps(samples, protocol=4))
