@@ -24,8 +24,8 @@ import benchmarks.peers
 import benchmarks.planner
 import benchmarks.sampled
 import benchmarks.sizes
+import benchmarks.start
 import benchmarks.targets
-import benchmarks.threads
 from benchmarks import names, networks as nets, results
 from benchmarks.architectures import NETWORKS
 from mxsame.planner import COSTS, GPU_COSTS
@@ -133,19 +133,15 @@ def planned(layers: Iterable[Any], train: bool, **timing: Any) -> Iterator[Task]
 
 
 @table
+@TRAIN
 @SIZE
 @WIDTH
-def networks(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
-    """Whole networks, inference and training steps, compared with TensorFlow too if it is installed."""
-    timing = {"rounds": rounds, "turn": 0.1}
+def networks(size: Optional[int], width: float, train: bool, rounds: int) -> Iterator[Task]:
+    """Whole networks, inference or training steps, compared with TensorFlow too if it is installed."""
+    measured, timing = (nets.measure_inference, nets.measure_training)[train], {"rounds": rounds, "turn": 0.1}
     for network in NETWORKS:
-        for mode, measured, batch in (
-            ("inference", nets.measure_inference, 1),
-            ("inference", nets.measure_inference, 8),
-            ("training", nets.measure_training, 8),
-        ):
-            case = nets.case(network, batch, size, width)
-            name = f"{network.name}, {mode}, batch {batch}"
+        for case in (nets.case(network, batch, size, width) for batch in ((1, 8), (8,))[train]):
+            name = f"{network.name}, batch {case.batch}"
             yield name, functools.partial(measured, case, nets.HAS_TENSORFLOW, **timing)
 
 
@@ -158,6 +154,13 @@ def sizes(rounds: int) -> Iterator[Task]:
             yield f"{case[-1]} {shape}, first calls", lambda case=case: rows.measure_first_calls(*case, rounds)
             if case[-1] > 1:
                 yield f"{case[-1]} {shape}, steady state", lambda case=case: rows.measure_steady(*case, rounds)
+
+
+@table
+def start(rounds: int) -> Iterator[Task]:
+    """From the import to the first output of a network in a file, compared with TensorFlow and ONNX Runtime."""
+    for case in (nets.case(network, 1) for network in NETWORKS if network.name == "mobilenetv2"):
+        yield case.network.name, functools.partial(benchmarks.start.measure, case, rounds)
 
 
 @table
@@ -192,14 +195,6 @@ def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
     timing = {"rounds": rounds, "turn": 0.1, "seconds": 5.0}
     for name in benchmarks.onnx.MODELS:
         yield name, lambda name=name: benchmarks.onnx.measure(name, size=size, width=width, **timing)
-
-
-@table
-def threads(rounds: int) -> Iterator[Task]:
-    """A deployed network after arrays were read and copied, compared with before."""
-    for name in ("mobilenetv2", "resnet50"):
-        for batch in (1, 8):
-            yield f"{name}, batch {batch}", functools.partial(benchmarks.threads.measure, name, batch, rounds)
 
 
 @table

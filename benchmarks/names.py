@@ -22,13 +22,12 @@ VARIANTS = {
     "mxsame, deployed, bfloat16": "mxsame.deploy, bfloat16",
     "symmetric": "symmetric padding",
     "symmetric, deployed": "symmetric padding, deployed",
+    "symmetric, rewritten": "symmetric padding, mxsame.hybridize",
     "explicit pad": "explicit padding",
     "explicit pad, deployed": "explicit padding, deployed",
+    "explicit pad, rewritten": "explicit padding, mxsame.hybridize",
     "planner": "the planner's choice",
     "weights": "the size of the weights",
-    "before": "before that",
-    "after": "after that; mxsame ends the second team of threads",
-    "after, the team left": "after that; both teams of threads remain",
 }
 TITLES = {
     "calls": "Time of calls on 16 elements",
@@ -37,13 +36,14 @@ TITLES = {
     "layers-train": "Layers of known networks, training",
     "memory": "Peak memory of networks",
     "networks": "Speed of networks",
+    "networks-train": "Speed of networks, training",
     "onnx": "Keras models as ONNX files and in mxsame.deploy",
     "peers": "Speed of mxsame.deploy and of other runtimes",
     "planner": "The planner's choice and other exact plans",
     "sampled": "The planner's choice for layers drawn at random",
     "sampled-train": "The planner's choice for layers drawn at random, training",
+    "start": "From the import to the first output of a file",
     "sizes": "Many sizes: MobileNetV2, a quarter of its width",
-    "threads": "mxsame.deploy after other arrays are read and copied",
 }
 TIMED = {  # what a mode's seconds are the time of
     "call": "a call",
@@ -61,6 +61,9 @@ TIMED = {  # what a mode's seconds are the time of
     "time": "reading",
     "training step, compared with TensorFlow": "a training step",
     "training step": "a training step",
+    "first output": "the import and all up to the first output",
+    "another batch": "the first call with another batch",
+    "training step, net.hybridize()": "a training step with net.hybridize",
 }
 
 

@@ -23,6 +23,8 @@ TOLERANCE = 1e-4  # of outputs, as a part of the largest: rounding
 LOSS_TOLERANCE = 1e-3  # normalization by a batch magnifies rounding
 CHANNELS = 3
 GRAPHS = ("symmetric", "mxsame", "mxsame, dynamic shape", "explicit pad")
+REWRITTEN = ("symmetric, rewritten", "mxsame", "explicit pad, rewritten")  # by `mxsame.hybridize`, whatever the padding
+PLAIN = ("symmetric", "mxsame, dynamic shape")  # trained as they are, by `net.hybridize()`
 NARROW = "mxsame, deployed, bfloat16"
 DEPLOYED = ("symmetric, deployed", "mxsame, deployed", "explicit pad, deployed")
 DEPLOYED += (NARROW,) * processor.has("AVX512_CORE_BF16")
@@ -96,7 +98,7 @@ def prepared(case: Case, variant: str, kit: Kit) -> Any:
     """The kit's net as the variant runs it."""
     if variant in DEPLOYED:
         return mxsame.deploy(kit.net, case.shape, dtype="bfloat16" if variant == NARROW else None)
-    if variant == "mxsame":
+    if variant in REWRITTEN:
         return mxsame.hybridize(kit.net, **FLAGS)
     kit.net.hybridize(**FLAGS)
     return kit.net
@@ -135,7 +137,7 @@ def _tensorflow_model(case: Case, source: Kit) -> Any:
 
 def training_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], float]]:
     """Steps of gradient descent by variant, each of which returns the loss before it."""
-    made, data, aims = kits(case, GRAPHS), images(case), targets(case)
+    made, data, aims = kits(case, REWRITTEN + PLAIN), images(case), targets(case)
     calls = {name: training_step(case, prepared(case, name, kit), data, aims) for name, kit in made.items()}
     if tensorflow:
         from benchmarks import tensorflow_kit
@@ -181,10 +183,11 @@ def check(calls: Dict[str, Callable[[], Any]], allowed: float, calls_each: int =
     wrong.
     """
     differences: Dict[str, float] = {}
+    reference = next(name for name in calls if name.startswith("explicit pad"))
     for _ in range(calls_each):
         outputs = {name: call() for name, call in calls.items()}
         for name, got in outputs.items():
-            wrong = difference(got, outputs["explicit pad"])
+            wrong = difference(got, outputs[reference])
             if name not in ("TensorFlow", NARROW) and "symmetric" not in name and wrong > allowed:
                 raise Disagreement(f"{name} and explicit pad differ by {wrong:.2g} of the largest output")
             differences.setdefault(name, wrong)
@@ -203,14 +206,21 @@ def measure_inference(case: Case, tensorflow: bool = False, **timing: Any) -> Li
 
 
 def measure_training(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
-    """Rows from one run: a step of each compared with that of the net with symmetric padding, and with TensorFlow's."""
+    """Rows from one run: a step of each compared with that of the net with symmetric padding that is hybridized in the
+    same way, and with TensorFlow's."""
     calls = training_calls(case, tensorflow)
     differences = check(calls, LOSS_TOLERANCE, calls_each=2)
     return _rows(case, "training step", measure(calls, **timing), differences)
 
 
+GROUPS = {  # by mode: the suffix of each group of rows, and its variants, the reference first
+    "inference": {"": GRAPHS, ", deployed": DEPLOYED},
+    "training step": {"": REWRITTEN, ", net.hybridize()": PLAIN},
+}
+
+
 def _rows(case: Case, mode: str, figures: Dict[str, List[float]], differences: Dict[str, float]) -> List[dict]:
-    groups = [(mode, GRAPHS), (f"{mode}, deployed", DEPLOYED)]
+    groups = [(mode + suffix, variants) for suffix, variants in GROUPS[mode].items()]
     if "TensorFlow" in figures:
         groups.append((f"{mode}, compared with TensorFlow", ("TensorFlow", *figures)))
     more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}

@@ -88,5 +88,5 @@ def measure(case: Any, pythons: Mapping[str, str], rounds: int, turn: float = SE
 
 
 if __name__ == "__main__":
-    sys.path[0] = os.path.dirname(sys.path[0])  # mxsame's, not this folder with a `threads.py`
+    sys.path[0] = os.path.dirname(sys.path[0])  # mxsame's, not this folder with an `onnx.py`
     print(seconds(*sys.argv[1:3], *map(int, sys.argv[3:6]), float(sys.argv[6])))

@@ -27,6 +27,7 @@ LOOKS = {  # colour and marker, the same in every picture; two that are in one p
     "symmetric, deployed": (SYMMETRIC, "s"),
     "explicit pad": (EXPLICIT, "^"),
     "explicit pad, deployed": (EXPLICIT, "^"),
+    "explicit pad, rewritten": (EXPLICIT, "^"),
     "TensorFlow": ("#ca8a04", "X"),
     "tf.keras": ("#ca8a04", "X"),
     "ONNX Runtime": ("#a21caf", "p"),
@@ -34,15 +35,17 @@ LOOKS = {  # colour and marker, the same in every picture; two that are in one p
     "ONNX Runtime, tf2onnx's file": ("#57534e", "d"),
     "OpenVINO": ("#0891b2", ">"),
     "sizes in turn": ("#57534e", "d"),
-    "after": (SAME, "o"),
-    "after, the team left": (SYMMETRIC, "s"),
 }
 FASTEST, OTHER = ("#a21caf", "D"), ("#9aa5b1", "o")  # of the exact plans of a layer, which are too many for a look each
 SHOWN = {  # of a table with more than a picture has room for: its modes and their variants; the tables have all
     "networks": {
         "inference": ("mxsame", "mxsame, dynamic shape", "explicit pad"),
         "inference, compared with TensorFlow": ("mxsame", "mxsame, deployed", "mxsame, deployed, bfloat16"),
-        "training step": ("mxsame", "mxsame, dynamic shape", "explicit pad"),
+    },
+    "networks-train": {
+        "training step": ("mxsame", "explicit pad, rewritten"),
+        "training step, net.hybridize()": ("mxsame, dynamic shape",),
+        "training step, compared with TensorFlow": ("mxsame",),
     },
 }
 FAINT, GREY = "#d3dae0", "#52606d"

@@ -204,12 +204,12 @@ def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str,
     names: Dict[str, List[str]] = {}
     for strategy in (PLANNER, *strategies_for(KINDS[layer.kind][2])):
         net, forced = same(layer, static), None if strategy == PLANNER else strategy
-        made = use_strategy(forced)(
-            call(net, data, train)
-        )  # at each call: hybridized nets have a graph for each strategy
+        made = use_strategy(forced)(call(net, data, train))  # at each call: a net has a graph for each strategy
         try:
-            with use_strategy(forced):
+            with use_strategy(forced) as planned:
                 operators = _operators(net[0], layer, static, train)
+            if forced and forced not in {each.strategy for each in planned}:
+                continue  # it needs what the graph does not show, such as channels, and another one is in its place
             made()
         except ValueError:  # this strategy is not exact, or refused here
             if strategy == PLANNER:

@@ -203,7 +203,7 @@ def measured(lines: Iterable[List[str]]) -> List[List[str]]:
 
 
 def networks_summary() -> str:
-    inference, training = rows_of("networks", "inference"), rows_of("networks", "training step")
+    inference, training = rows_of("networks", "inference"), rows_of("networks-train", "training step")
     deployed = rows_of("networks", "inference, deployed")
     head = [
         "",
@@ -243,20 +243,34 @@ def speed_line() -> str:
 
 
 def networks_training() -> str:
-    """A training step of every network in graphs of dynamic shape, and with explicit padding."""
-    training = rows_of("networks", "training step")
-    head = ["training step", "`net.hybridize`", "explicit padding"]
-    variants = ("mxsame, dynamic shape", "explicit pad")
-    lines = [
-        [name, *(by_batch(training, network, variant) for variant in variants)] for network, name in NETWORKS.items()
+    """A training step of every network by `mxsame.hybridize` with explicit padding, by `net.hybridize`, and the latter
+    compared with the former for one padding."""
+    rewritten, plain, every = (
+        rows_of("networks-train", f"training step{kind}")
+        for kind in ("", ", net.hybridize()", ", compared with TensorFlow")
+    )
+    head = [
+        "training step",
+        "explicit padding",
+        "mxsame with `net.hybridize`",
+        "symmetric padding, `mxsame.hybridize` / `net.hybridize`",
     ]
-    return markdown(head, measured(lines)) + "\n\n" + provenance("networks")
+    lines = [
+        [
+            name,
+            by_batch(rewritten, network, "explicit pad, rewritten"),
+            by_batch(plain, network, "mxsame, dynamic shape"),
+            by_batch(every, network, "symmetric, rewritten", "symmetric"),
+        ]
+        for network, name in NETWORKS.items()
+    ]
+    return markdown(head, measured(lines)) + "\n\n" + provenance("networks-train")
 
 
 def compared_with_tensorflow() -> Dict[str, tuple]:
     """Rows and variant by column."""
     inference = rows_of("networks", "inference, compared with TensorFlow")
-    training = rows_of("networks", "training step, compared with TensorFlow")
+    training = rows_of("networks-train", "training step, compared with TensorFlow")
     return {
         "`mxsame.deploy`, inference": (inference, "mxsame, deployed"),
         "`mxsame.hybridize`, inference": (inference, "mxsame"),
@@ -394,6 +408,19 @@ def sizes() -> str:
         figures = [figure(ratio(by_mode[mode][name], "mxsame")) if name in by_mode[mode] else "" for mode in modes]
         lines.append([name, *figures])
     return markdown(head, lines)
+
+
+def start() -> str:
+    """Of one network in a file: seconds and MiB, as they are."""
+    rows = {row["mode"]: row["figures"] for row in benchmark("start")["rows"]}
+    head = ["", "first output, s", "first call with another batch, ms", "memory at rest, MiB", "peak memory, MiB"]
+    modes = {"first output": 1, "another batch": 1e3, "memory at rest": 1, "peak memory": 1}
+    names = {"mxsame": "`mxsame.hybridize`", "mxsame, deployed": "`mxsame.deploy`"}
+    lines = [
+        [names.get(name, name), *(f"{rows[mode][name]['median'] * scale:.3g}" for mode, scale in modes.items())]
+        for name in rows["first output"]
+    ]
+    return f"{markdown(head, lines)}\n\n{provenance('start')}"
 
 
 def planner() -> str:
@@ -542,6 +569,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "onnx-applications": onnx_of_applications,
     "memory": memory,
     "sizes": sizes,
+    "start": start,
     "planner": planner,
     "sampled": sampled,
     "gpu": gpu,
@@ -554,7 +582,16 @@ SENTENCES = {
     "parity-line": parity_line,
     "speed-line": speed_line,
     "speed-provenance": lambda: provenance(
-        "layers", "layers-train", "sampled", "sampled-train", "networks", "memory", "sizes", "planner", "convert"
+        "layers",
+        "layers-train",
+        "sampled",
+        "sampled-train",
+        "networks",
+        "networks-train",
+        "memory",
+        "sizes",
+        "planner",
+        "convert",
     ),
 }
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
