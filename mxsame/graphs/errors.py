@@ -15,7 +15,7 @@ import numpy as np
 from mxsame import tensors, validation
 from mxsame._mxnet import NO_KERNEL, mx
 from mxsame.graphs.nesting import flatten, regroup
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Graph, Node, Output, is_complete
 from mxsame.rewriting.transposes import ELEMENTWISE
 from mxsame.rewriting.windows import is_channels_first
 
@@ -119,11 +119,11 @@ class ShapeCheck:
         rule = f"{SHAPE}; {validation.received(**given)}"
         for name, needed in zip(self._names, (*arguments, *states)):
             actual = self._parameters[name].shape if name in self._parameters else None
-            fits = actual == needed or not _are_known(actual, needed)
+            fits = actual == needed or not (is_complete(actual) and is_complete(needed))
             validation.check(fits, f"{rule}; {name} is {actual}, and this data needs {needed}")
         pairs = iter(outputs[self._first :])
         for node, before, after in zip(self._reshapes, pairs, pairs):
-            fits = not _are_known(before, after) or math.prod(before) == math.prod(after)
+            fits = not (is_complete(before) and is_complete(after)) or math.prod(before) == math.prod(after)
             validation.check(fits, f"{rule}; {node.name} makes {after} of {before}")
         self._is_checked = self._checks_once
 
@@ -153,11 +153,6 @@ def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> b
         elif has_fixed and (node.kind in KEEP_CHANNELS) and is_channels_first(node):
             fixed.add(node)
     return True
-
-
-def _are_known(*shapes: Any) -> bool:
-    """Returns whether all lengths of these shapes are known."""
-    return all(shape and min(shape) > 0 for shape in shapes)
 
 
 @contextlib.contextmanager

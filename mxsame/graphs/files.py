@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs.errors import ShapeCheck
-from mxsame.graphs.tracing import (
-    check_ready,
-    fix_shape,
-    group,
-    inputs_of,
-    trace_net,
-    variable,
-)
+from mxsame.graphs.tracing import check_ready, fix_shape, group, inputs_of, trace_net, variable
 from mxsame.scope import Target
 from mxsame.types import FilePath, InputShape
 

@@ -24,6 +24,7 @@ from mxsame.plan import current_strategy
 from mxsame.plan.choice import PlannedOperator
 from mxsame.rewriting import legalize
 from mxsame.rewriting.graph import Graph, Node, operators
+from mxsame.rewriting.onednn import LOOPS
 from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 
@@ -32,7 +33,6 @@ from mxsame.tensors import operands
 # time can leave each waiting for the other for good.
 ENGINE_LOCK = threading.RLock()
 STATIC = ("static_alloc", "static_shape")
-LOOPS = {"_foreach", "_while_loop", "_cond"}
 PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEAR_ALGEBRA`
     *("Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "RNN", "SpatialTransformer"),
     *("_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"),
@@ -271,11 +271,7 @@ class NetInputs(NamedTuple):
 
 
 def inputs_of(
-    net: Any,
-    input_shape: Any = None,
-    *,
-    required: bool = False,
-    dynamic_length: Optional[int] = None,
+    net: Any, input_shape: Any = None, *, required: bool = False, dynamic_length: Optional[int] = None
 ) -> NetInputs:
     """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those that
     the net declares, if they are required and static. Unless they are required, those of the net's last call as a
@@ -433,7 +429,7 @@ def has_loop(symbol: Any) -> bool:
     """Returns whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet
     1.9.1 does not wait for it, or waits for good. What oneDNN has fused has subgraphs as well, and gains by static
     shapes."""
-    return not LOOPS.isdisjoint(operators(symbol))
+    return not operators(symbol).isdisjoint(LOOPS)
 
 
 def _has_products(graph: Graph) -> bool:

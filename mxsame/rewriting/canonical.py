@@ -25,7 +25,8 @@ def drop_identities(graph: Graph, dropout: bool = True, copies: bool = False, fl
     """
     replacements = {}
     for node in graph.nodes():
-        changes_nothing = _is_identity(node) or (_divides_by_1(node) and node.inputs[0].node.name in floats)
+        makes_floats = node.op == tensors.TO_FLOATS and node.attr("scalar") == 1
+        changes_nothing = _is_identity(node) or (makes_floats and node.inputs[0].node.name in floats)
         if changes_nothing and (dropout or node.op != "Dropout") and (copies or not node.is_needed):
             replacements[Output(node)] = node.inputs[0]
         elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
@@ -35,11 +36,15 @@ def drop_identities(graph: Graph, dropout: bool = True, copies: bool = False, fl
 
 def _is_identity(node: Node) -> bool:
     """Returns whether an operator changes nothing at inference."""
-    if node.op == "Dropout":
-        return node.attr("mode", "training") != "always"
     if node.op in IDENTITY_SCALARS:
         return node.attr("scalar") == IDENTITY_SCALARS[node.op]
-    return is_full_slice(node) or node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+    is_copy = node.kind == "identity" or node.op == "IdentityAttachKLSparseReg"
+    return is_copy or is_full_slice(node) or _is_dropout(node)
+
+
+def _is_dropout(node: Node) -> bool:
+    """Returns whether it is dropout in training only."""
+    return node.op == "Dropout" and node.attr("mode", "training") != "always"
 
 
 def is_full_slice(node: Node) -> bool:
@@ -50,17 +55,9 @@ def is_full_slice(node: Node) -> bool:
 def drop_copies(graph: Graph, dropout: bool) -> None:
     """Drop copies that MXNet needs for oneDNN only, and at inference `dropout`. An output of the graph stays an
     operator's own."""
-    dropped = {"Dropout"} if dropout else set()
-    nodes = graph.nodes()
-    copies = (
-        node for node in nodes if is_full_slice(node) or node.is_needed or (node.op in dropped and _is_identity(node))
-    )
-    graph.replace({Output(node): node.inputs[0] for node in copies if Output(node) not in graph.outputs})
-
-
-def _divides_by_1(node: Node) -> bool:
-    """Returns whether it only makes floats of integers."""
-    return node.op == tensors.TO_FLOATS and node.attr("scalar") == 1
+    inner = (node for node in graph.nodes() if Output(node) not in graph.outputs)
+    copies = (node for node in inner if is_full_slice(node) or node.is_needed or (dropout and _is_dropout(node)))
+    graph.replace({Output(node): node.inputs[0] for node in copies})
 
 
 def canonicalize(graph: Graph) -> None:

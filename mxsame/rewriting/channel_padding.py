@@ -39,7 +39,9 @@ def pad_channels(graph: Graph) -> None:
         channels = start.attr("num_filter")
         more = -channels % (onednn_blocks.LARGEST if processor.has("AVX512_CORE") else onednn_blocks.SMALLEST)
         region = _region_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
-        if region is None and channels % onednn_blocks.SMALLEST and _has_blocks(graph, start, shapes):
+        read = graph.values[start.inputs[1].node.name].shape[1]
+        has_blocks = read >= onednn_blocks.SMALLEST and math.prod(shapes[start][2:]) > 1  # and not one element only
+        if region is None and channels % onednn_blocks.SMALLEST and has_blocks:
             region = _convolution_only(start, users)
         if region is not None:
             seen.update(region.preserving)
@@ -66,11 +68,6 @@ def _append_zeros(graph: Graph, node: Node, position: int, axis: int, count: int
     name = node.inputs[position].node.name
     ends = [(0, count if each == axis else 0) for each in range(graph.values[name].ndim)]
     node.inputs[position] = graph.constant(name, np.pad(graph.values[name], ends))
-
-
-def _has_blocks(graph: Graph, node: Node, shapes: Shapes) -> bool:
-    """Returns whether a convolution has data in blocks, and more than one element of each channel."""
-    return graph.values[node.inputs[1].node.name].shape[1] >= onednn_blocks.SMALLEST and math.prod(shapes[node][2:]) > 1
 
 
 def _groups(graph: Graph, node: Optional[Node]) -> int:

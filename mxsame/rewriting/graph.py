@@ -322,7 +322,7 @@ class Graph:
         names = {output.node.name for output in outputs if output.node.op == "null"}
         known = {name: shape for name, shape in (inputs or self.inputs).items() if name in names}
         _, inferred, _ = self.symbol(outputs).infer_shape_partial(**known)
-        return {output: shape for output, shape in zip(outputs, inferred) if _is_complete(shape)}
+        return {output: shape for output, shape in zip(outputs, inferred) if is_complete(shape)}
 
     def shapes_of(self, outputs: Sequence[Output]) -> Dict[Output, Optional[Shape]]:
         """Returns the shape of each of these outputs, which has lengths of 0, or is None, where MXNet cannot tell."""
@@ -336,7 +336,7 @@ class Graph:
         for single in (None, *self.inputs):
             given = {name: (1 if name == single else 2, *shape[1:]) for name, shape in self.inputs.items()}
             shapes = tensors.infer_shapes(symbol, given)
-            if shapes and not (all(map(_is_complete, shapes)) and len(set(shapes)) == 1):
+            if shapes and not (all(map(is_complete, shapes)) and len(set(shapes)) == 1):
                 return False
         return True
 
@@ -404,7 +404,7 @@ def _spec_of(op: str, attrs: Mapping[str, str]) -> Any:
     return tuple(kind(**fields) for fields in ast.literal_eval(attrs[NOTE]) if op in WITH_WINDOWS)
 
 
-def _is_complete(shape: Any) -> bool:
+def is_complete(shape: Any) -> bool:
     """Returns whether MXNet has inferred all lengths of a shape."""
     if mx.util.is_np_shape():
         return shape is not None and -1 not in shape

@@ -74,7 +74,8 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
             continue
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
         is_shared = len(users) > 1 and not all(user.node and user.node.kind in NOT_FUSED_AFTER for user in users)
-        if node.kind in FUSIBLE and (is_shared or any(_is_over_another_axis(user.node) for user in users)):
+        norms = (user.node for user in users if user.node and user.node.op == "BatchNorm")
+        if node.kind in FUSIBLE and (is_shared or any(norm.attr("axis", 1) != 1 for norm in norms)):
             ends = fuses and any(each.op == "Convolution" for each in (node, *sources))
             op, attrs = ("LeakyReLU", {"act_type": "leaky", "slope": 1}) if ends else ("BlockGrad", {})
             barriers[Output(node)] = operator(op, f"{node.name}_shared", Output(node), **attrs)
@@ -82,11 +83,6 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
     for node in graph.nodes():
         if node.kind == "add" and [source.node.op == "Convolution" for source in node.inputs] == [False, True]:
             node.inputs.reverse()
-
-
-def _is_over_another_axis(node: Optional[Node]) -> bool:
-    """Returns whether it is a batch norm whose axis is not that of the channels."""
-    return node is not None and node.op == "BatchNorm" and node.attr("axis", 1) != 1
 
 
 def is_unrolled(graph: Graph) -> bool:
