@@ -130,7 +130,7 @@ def graph_inputs(block: Any) -> Sequence[Any]:
     return block._cached_graph[0]
 
 
-def call_with(block: Any, call: Any) -> None:
+def override_forward(block: Any, call: Any) -> None:
     """Makes a block call this with its arguments, instead of its class's `forward`; None takes that back."""
     if call is None:
         vars(block).pop("forward", None)
@@ -138,14 +138,14 @@ def call_with(block: Any, call: Any) -> None:
         block.forward = call
 
 
-def own_call(block: Any) -> Any:
-    """Returns what a hybridized block calls, if :func:`call_with` was given it; else None."""
+def overridden_forward(block: Any) -> Any:
+    """Returns what a hybridized block calls, if :func:`override_forward` was given it; else None."""
     return vars(block).get("forward") if block._active else None
 
 
 def caller_of(call: Any) -> Any:
-    """Returns the block whose call has called this, within it: a shallow copy of a block has what :func:`call_with` was
-    given for the block. None if it was called otherwise."""
+    """Returns the block whose call has called this, within it: a shallow copy of a block has the `forward` that was
+    given to the block. None if it was called otherwise."""
     frame: Any = inspect.currentframe()
     caller = frame.f_back.f_back.f_locals.get("self")
     return caller if isinstance(caller, mx.gluon.Block) and vars(caller).get("forward") is call else None
@@ -198,7 +198,7 @@ class GraphParameters:
         return True
 
 
-def show_graph(block: Any, graph: Any, structures: tuple) -> None:
+def keep_graph_for_tools(block: Any, graph: Any, structures: tuple) -> None:
     """Gives a block what MXNet's tools and Gluon's `export` ask for, unless it has it: a pair of inputs and Symbol, the
     parameters, and how arguments and outputs are nested, with True for each array."""
     if not block._cached_op_args:

@@ -28,14 +28,17 @@ __all__ = ["Audit", "Axis", "Layer", "audit"]
 
 WRONG = ("shifted", "counts padding")
 NOT_COMPARED = "not compared"
-OLD = ("Convolution_v1", "Pooling_v1")  # computed as the operators without the number, except averages by "full"
-FUSED = "_sg_mkldnn_"  # what the names of oneDNN's fused operators start with
-OTHERS = (  # operators with windows that are never compared
+LEGACY_OPERATORS = (
+    "Convolution_v1",
+    "Pooling_v1",
+)  # computed as the operators without the number, except averages by "full"
+FUSED_PREFIX = "_sg_mkldnn_"  # what the names of oneDNN's fused operators start with
+NOT_COMPARABLE = (  # operators with windows that are never compared
     *("_contrib_quantized_conv", "_contrib_quantized_pooling", "_contrib_DeformableConvolution"),
-    *("_contrib_ModulatedDeformableConvolution", *OLD),
+    *("_contrib_ModulatedDeformableConvolution", *LEGACY_OPERATORS),
 )
 RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
-OF_KERAS = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
+KERAS_SIGNATURES = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
 KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
 
 
@@ -91,7 +94,7 @@ class Audit:
 
     @property
     def not_compared(self) -> Tuple[Layer, ...]:
-        """The layers of which nothing is known."""
+        """The layers that the audit does not compare."""
         return tuple(layer for layer in self.layers if layer.status == NOT_COMPARED)
 
     def fix(self, net: HybridBlock) -> SymbolBlock:
@@ -192,7 +195,7 @@ def audit(
     >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in report.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
-    symbol, built, shapes = _opened(net, input_shape)
+    symbol, built, shapes = _symbols_of(net, input_shape)
     graph = _read(built, shapes)
     with errors.explain_errors(input_shape=input_shape):
         node_shapes = graph.output_shapes()
@@ -207,16 +210,16 @@ def audit(
         shapes,
         (
             *(Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in layers),
-            *(Layer(name, op, NOT_COMPARED, (), ()) for name, op in _others(graph)),
+            *(Layer(name, op, NOT_COMPARED, (), ()) for name, op in _not_comparable(graph)),
         ),
         {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)},
     )
 
 
-# ---- what is given ---------------------------------------------------------------------------------------------------
+# ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _opened(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
+def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
     """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
     which those of `mxsame.nn` only are in a graph for another format; and the shapes of the inputs that it has."""
     if not isinstance(net, mx.gluon.HybridBlock):
@@ -248,7 +251,7 @@ def _symbol(net: Any) -> Any:
             return files.read_symbol(path)
         except ValueError:
             start = Path(path).read_bytes()[:64] if os.path.isfile(path) else b""
-            if start[:4] not in OF_KERAS and b'"class_name"' not in start:
+            if start[:4] not in KERAS_SIGNATURES and b'"class_name"' not in start:
                 raise
         steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
         raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
@@ -285,23 +288,25 @@ def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
     and today's instead of MXNet's old ones."""
     graph = Graph.of(symbol, {}, shapes, casts=False)
     for node in graph.nodes():
-        if node.op in OLD and not (node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"):
+        if node.op in LEGACY_OPERATORS and not (
+            node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
+        ):
             node.op = node.op[: -len("_v1")]
-        elif node.op.startswith(FUSED) and not node.attr("quantized", False):
+        elif node.op.startswith(FUSED_PREFIX) and not node.attr("quantized", False):
             inner = node.bodies[0].symbol()
             _splice(graph, node, inner, dict(zip(inner.list_inputs(), node.inputs)), keep_names=True)
     return graph
 
 
-def _others(graph: Graph) -> Iterable[Tuple[str, str]]:
+def _not_comparable(graph: Graph) -> Iterable[Tuple[str, str]]:
     """Yields the name and the operator of each convolution and pooling operator that is not compared."""
     for node in graph.nodes():
-        if node.op in OTHERS:
+        if node.op in NOT_COMPARABLE:
             yield node.name, node.op
         for body in node.bodies:
             inner = _read(body.symbol(), {})
             yield from ((each.name, each.op) for each in inner.nodes() if has_windows(each))
-            yield from _others(inner)
+            yield from _not_comparable(inner)
 
 
 # ---- layers ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What keeps MXNet and mxsame from working here: the checks of `mxsame doctor`, and what fixes each problem.
+"""The checks of `mxsame doctor`: problems of the installation, and the command that fixes each.
 
 A child process with a time limit imports MXNet and computes with it; this one imports neither NumPy nor MXNet. So the
 doctor has an answer even if nothing else works.
@@ -29,7 +29,7 @@ from mxsame.threads import MXNET_VARIABLES, SETTING, WAIT_POLICY, CpuLimits
 
 __all__ = ["Check", "as_data", "examine"]
 
-MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers may print other lines
+REPORT_MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers may print other lines
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this process does
@@ -144,7 +144,7 @@ def ask(limit: float = 120.0) -> Dict[str, Any]:
         end = f"the process was killed by {signal.Signals(-code).name}"
     reported: Dict[str, Any] = {"error": end}
     for line in output.splitlines():
-        _, mark, what = line.partition(MARK)
+        _, mark, what = line.partition(REPORT_MARK)
         if mark:
             reported.update(json.loads(what))
         elif line.strip():
@@ -156,7 +156,7 @@ def report() -> None:
     """In the child: prints what `probe` yields, and at the end the error if there was one."""
 
     def write(**what: Any) -> None:
-        os.write(1, f"\n{MARK}{json.dumps(what)}\n".encode())
+        os.write(1, f"\n{REPORT_MARK}{json.dumps(what)}\n".encode())
 
     try:
         for name, value in probe():

@@ -1,11 +1,11 @@
-"""What an operator is for, and what a graph is built for.
+"""The target of operators and graphs: purpose and device.
 
 An operator on arrays sees their device and whether autograd records. One on Symbols sees neither, and a user's
-`hybrid_forward` passes nothing on to the operators that it calls. So whoever traces a net gives its target to
-:func:`building`, for the time of a `with` block; `_SCOPE` is the only context variable of graphs, and `scope` reads it.
+`hybrid_forward` passes nothing on to the operators that it calls. So code that traces a net sets the target with
+:func:`building`, for a `with` block; `_SCOPE` is the only context variable of graphs, and `scope` reads it.
 
-A net is traced once, for all sizes. What a layer is in a graph depends on sizes and on the target, so a function with
-the decorator `deferred_in_trace` gives a variable while a net is traced, and keeps the call as a `Placeholder`.
+A net is traced once, for all sizes. The operators of a layer depend on sizes and on the target, so a function with the
+decorator `deferred_in_trace` returns a variable while a net is traced, and keeps the call as a `Placeholder`.
 `mxsame.graphs.tracing.Trace.lower` makes the call, with data whose shape is known, as often as it is asked.
 """
 
@@ -26,7 +26,7 @@ NOTE, RECURRENT_NOTE, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
 
 
 class Target(NamedTuple):
-    """What operators are for.
+    """The purpose and the device of operators.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class Placeholder(NamedTuple):
 
 def deferred_in_trace(function: Function) -> Function:
     """Makes a function return a variable for its output while a net is traced: a decorator. Its first Symbol is the
-    data. The body of a loop or of a branch is a graph of its own, and what is in it is lowered at once, for any size.
+    data. The body of a loop or of a branch is a separate graph, whose operators are lowered at once, for any size.
     """
 
     @functools.wraps(function)

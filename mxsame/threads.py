@@ -1,4 +1,4 @@
-"""How many threads MXNet computes with, and how they stay awake from one operator to the next.
+"""How many threads MXNet uses, and how they stay awake between operators.
 
 MXNet divides an operator among OpenMP threads. On x86, MXNet 1.9.1 takes half of the processors
 (`src/engine/openmp.cc`), which is right for two hardware threads on every core, and for no other machine.
@@ -38,7 +38,7 @@ LLVM_SYMBOL = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
 
 
 class CpuLimits(NamedTuple):
-    """What a process may use of a machine.
+    """The processors that a process may use.
 
     >>> CpuLimits(processors=8, cores=4, quota=2.5).threads
     2

@@ -77,17 +77,17 @@ def test_they_mean_what_they_meant():
 )
 def test_a_change_drops_what_a_block_keeps_for_its_own_call(change):
     net, kept = mx.gluon.nn.HybridSequential(), object()
-    assert _gluon.own_call(net) is None
+    assert _gluon.overridden_forward(net) is None
     net.hybridize()
     flags = _gluon.flags(net)
-    _gluon.call_with(net, lambda *args: args)
+    _gluon.override_forward(net, lambda *args: args)
     _gluon.set_cache(net, kept)
     assert net(ARRAY) == (ARRAY,) and _gluon.cache_and_hook(net) == (kept, None)
     change(net)
     assert net(ARRAY) == (ARRAY,) and _gluon.cache_and_hook(net) == (None, None)
     assert (_gluon.flags(net) is flags) == (change.__code__.co_names != ("hybridize",))
     net.hybridize(False)
-    assert _gluon.own_call(net) is None
+    assert _gluon.overridden_forward(net) is None
 
 
 def test_all_parameters_in_gluon_s_order():

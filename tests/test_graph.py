@@ -646,7 +646,7 @@ def test_a_hook_hears_of_operators_over_new_arrays():
         recorded(net, images(9, 8).as_in_context(mx.cpu(number)))
         mx.nd.waitall()
         assert heard and all(each.grad().abs().sum().asscalar() for each in net.collect_params().values())
-        assert list(running.graphs_of(net)[-1]._kept) == [mx.cpu(number)]
+        assert list(running.graphs_of(net)[-1]._recorded_arrays) == [mx.cpu(number)]
 
 
 def test_a_hook_hears_of_every_operator():

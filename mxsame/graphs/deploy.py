@@ -28,8 +28,8 @@ SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
 # By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
-ROUNDING = 2e-5
-COARSE = 0.25  # the same in bfloat16: 0.5% to 8% in these networks with random weights; all, if it is wrong
+TOLERANCE = 2e-5
+BFLOAT16_TOLERANCE = 0.25  # the same in bfloat16: 0.5% to 8% in these networks with random weights; all, if it is wrong
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool")
 
 
@@ -93,7 +93,7 @@ def deploy(
     inputs, parameters = tracing.inputs_of(net, input_shape, required=True), net.collect_params()
     devices = tracing.contexts(parameters) if ctx is None else _check_contexts(ctx)
     if isinstance(net, Deployed):
-        net.check_serves(inputs.shapes.values(), devices, dtype)
+        net.check_deployed_for(inputs.shapes.values(), devices, dtype)
         return net
     net_dtype = tracing.float_dtype(parameters)
     on_cpu = any(map(_is_cpu, devices))
@@ -139,13 +139,13 @@ class Signature:
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
-        """Returns data of the first types, to try a graph with. The user's own random numbers stay as they were."""
+        """Returns random data of the first types, for a self-check. The state of NumPy's generator does not change."""
         random, array = np.random.RandomState(0), (mx.np if mx.util.is_np_array() else mx.nd).array
         numbers = {name: random.uniform(-1, 1, shape) for name, shape in self.shapes.items()}
         return [array(value, ctx=context, dtype=self.dtypes[name][0]) for name, value in numbers.items()]
 
 
-class _Fixed(mx.gluon.Parameter):
+class _FrozenParameter(mx.gluon.Parameter):
     """A parameter that cannot be changed: oneDNN arranges a weight once, and would ignore another one."""
 
     def __init__(self, name: str, value: np.ndarray, contexts: Sequence[Any], dtype: Any = None):
@@ -184,7 +184,7 @@ class Deployed(mx.gluon.SymbolBlock):
             )
         variables = [tracing.variable(name, signature.dtypes[name][0]) for name in self.used(signature.shapes)]
         parameters = mx.gluon.ParameterDict()
-        parameters.update({name: _Fixed(name, value, contexts) for name, value in graph.values.items()})
+        parameters.update({name: _FrozenParameter(name, value, contexts) for name, value in graph.values.items()})
         with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(tracing.in_mode(self.graph), variables, parameters)
@@ -194,7 +194,7 @@ class Deployed(mx.gluon.SymbolBlock):
         if fused_dtype:
             with contextlib.suppress(mx.base.MXNetError):
                 self._fused = self._runner(fuse(graph, fused_dtype))
-        self._last: dict[Any, tracing.Runner] = {}  # by the facts of the last call, if another one may be like it
+        self._last: dict[Any, tracing.Runner] = {}  # by the key of the last call, if another one may be like it
         for context in contexts:
             self.self_check(context)
         rule = "net must run in bfloat16 and give nearly the same"
@@ -202,14 +202,14 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def _runner(self, symbol: Symbol) -> tracing.Runner:
         """Returns a graph over the parameters, and over copies of them in bfloat16."""
-        flags = {} if tracing.has_loop(symbol) else dict.fromkeys(tracing.STATIC, True)
+        flags = {} if tracing.has_loop(symbol) else dict.fromkeys(tracing.STATIC_FLAGS, True)
         outputs = tracing.regroup(self.signature.structure, map(tracing.in_mode, symbol))
         parameters = dict(self.params.items())
         for name in filter(bfloat16.is_copy, set(symbol.list_inputs()).difference(parameters)):
             source = parameters[name[: -len(bfloat16.COPY)]]
             value, contexts = source.data(source.list_ctx()[0]).asnumpy(), source.list_ctx()
             with mx.util.np_array(False):  # mx.np has no bfloat16
-                parameters[name] = _Fixed(name, value, contexts, bfloat16.TYPE)
+                parameters[name] = _FrozenParameter(name, value, contexts, bfloat16.TYPE)
         return tracing.Runner(outputs, self.used(self.signature.shapes), parameters, flags)
 
     def used(self, of_inputs: Any) -> list:
@@ -219,8 +219,8 @@ class Deployed(mx.gluon.SymbolBlock):
     def forward(self, *args: Any) -> Any:
         """Returns the outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other
         sizes as well."""
-        facts = tracing.call_facts(args)
-        runner = self._last.get(facts)
+        key = tracing.call_key(args)
+        runner = self._last.get(key)
         if runner is None:
             args = tuple(tracing.flatten(args))
             rule = f"a deployed net must be called with {', '.join(self.signature.shapes)}"
@@ -230,13 +230,13 @@ class Deployed(mx.gluon.SymbolBlock):
             self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
             fits = not self._makes_floats or all(np.dtype(arg.dtype).kind == "f" for arg in args)
             runner = self._fused if self._fused and fits and _is_cpu(args[0].ctx) else self._plain
-            self._last = {facts: runner} if facts else {}
-        if facts and not any(facts[:2]):  # nothing is recorded
+            self._last = {key: runner} if key else {}
+        if key and not any(key[:2]):  # nothing is recorded
             return runner(*self.used(args))
         with mx.autograd.pause(train_mode=False):
             return runner(*self.used(args))
 
-    def check_serves(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
+    def check_deployed_for(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
         """Raises if it was not deployed for these shapes, of any batch, these devices and this type."""
         rule, deployed = "must be what the net was deployed for", self.signature.shapes.values()
         fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in deployed]
@@ -263,7 +263,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
         plain = outputs(self._plain)
         if self._fused and _is_cpu(context):
-            tolerance = COARSE if self._is_in_bfloat16() else ROUNDING
+            tolerance = BFLOAT16_TOLERANCE if self._is_in_bfloat16() else TOLERANCE
             with contextlib.suppress(mx.base.MXNetError):
                 if all(difference(*pair) <= tolerance for pair in zip(outputs(self._fused), plain)):
                     self._plain = self._runner(self.graph)  # without the memory that the other one has taken

@@ -19,7 +19,7 @@ from mxsame.rewriting.graph import Graph, Node, Output, is_complete
 from mxsame.rewriting.transposes import ELEMENTWISE
 from mxsame.rewriting.windows import is_channels_first
 
-SHAPES = (  # what an operator needs, what it gets, and a sentence of that
+SHAPE_MESSAGES = (  # what an operator needs, what it gets, and a sentence of that
     (
         r"inferred shape=([\[(].*?[\])])",
         r"Provided = ([\[(].*?[\])])",
@@ -27,11 +27,11 @@ SHAPES = (  # what an operator needs, what it gets, and a sentence of that
     ),
     (r"expected (\[.*?\])", r"got (\[.*?\])", "{} takes an array of the shape {} there, and gets {}"),
 )
-SHAPE = "net must run on data of this shape"
+SHAPE_RULE = "net must run on data of this shape"
 RESHAPES = ("Reshape", "reshape")
 LAYERS = ("Convolution", "Deconvolution", "FullyConnected")  # with parameters whose shapes MXNet compares itself
 KEEP_CHANNELS = ELEMENTWISE | {"batch_norm", "Concat", "Dropout", "LeakyReLU", "Pad", "Pooling", "slice", "slice_axis"}
-TYPES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
+TYPE_MESSAGES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
 
 
 def reason(error: Exception) -> str:
@@ -48,7 +48,7 @@ def reason(error: Exception) -> str:
     if not isinstance(error, mx.base.MXNetError):
         return (text.strip().splitlines() or ["nothing"])[-1].strip()[:200]
     names = re.findall(r"Error in operator ([^\s:]+):", text)
-    for needed, got, sentence in SHAPES:
+    for needed, got, sentence in SHAPE_MESSAGES:
         shapes = [re.search(pattern, text) for pattern in (needed, got)]
         if names and all(shapes):
             needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "None") for each in shapes if each)
@@ -60,15 +60,15 @@ def reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explain_errors(**given: Any) -> Iterator[None]:
-    """Within the `with` block, what MXNet refuses is a `ValueError` with the data that was given, with the shapes of
-    arrays or with their types; a kernel that MXNet does not have is not due to the data."""
+    """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types of the given data;
+    but not that of a GPU without kernels, which is not due to the data."""
     try:
         yield
     except mx.base.MXNetError as error:
         if NO_KERNEL in str(error):
             raise
-        rule, arrays = SHAPE, [each for each in flatten([*given.values()]) if isinstance(each, mx.nd.NDArray)]
-        if re.search(TYPES, str(error)):
+        rule, arrays = SHAPE_RULE, [each for each in flatten([*given.values()]) if isinstance(each, mx.nd.NDArray)]
+        if re.search(TYPE_MESSAGES, str(error)):
             rule = "net must have types that its operators take"
             given = {"dtypes": [str(np.dtype(each.dtype)) for each in arrays]} if arrays else given
         elif arrays:
@@ -95,7 +95,7 @@ class ShapeCheck:
         self._is_checked = False
         self._last: Any = None  # the shapes of the last inference, and what it gave
 
-    def takes(self, shapes: Mapping[str, tuple]) -> bool:
+    def accepts(self, shapes: Mapping[str, tuple]) -> bool:
         """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
         try:
             self._infer(shapes)
@@ -116,7 +116,7 @@ class ShapeCheck:
             return
         with explain_errors(**given):
             arguments, outputs, states = self._infer(shapes)
-        rule = f"{SHAPE}; {validation.received(**given)}"
+        rule = f"{SHAPE_RULE}; {validation.received(**given)}"
         for name, needed in zip(self._names, (*arguments, *states)):
             actual = self._parameters[name].shape if name in self._parameters else None
             fits = actual == needed or not (is_complete(actual) and is_complete(needed))
@@ -157,9 +157,9 @@ def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> b
 
 @contextlib.contextmanager
 def explain_symbols(structure: Any) -> Iterator[None]:
-    """Within the `with` block, what a net that is given Symbols in this structure cannot do with them is a `TypeError`
-    with the reason, and the line of the user's that leads to it. An argument that an operator does not take is a
-    `ValueError` with the layer. All other errors are left as they are."""
+    """Turns errors of a net that is called with Symbols in this structure, within the `with` block, into a `TypeError`
+    with the reason and the line of the user's code, if they are due to Symbols; and a wrong argument of an operator
+    into a `ValueError` with the layer's name. All other errors stay as they are."""
     try:
         yield
     except Exception as error:

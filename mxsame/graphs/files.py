@@ -125,7 +125,7 @@ def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: 
 
 
 def read_symbol(path: str) -> Any:
-    """Returns the Symbol of a `-symbol.json` file. MXNet takes what it reads for granted, so that is checked before.
+    """Returns the Symbol of a `-symbol.json` file, which is checked before MXNet reads it, since MXNet does not.
 
     Raises `ValueError` for anything else."""
     try:

@@ -86,14 +86,14 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     gluons: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
     gluons.hybridize(active, **flags)
     if active:
-        _gluon.call_with(net, Dispatcher(net, max_graphs))
+        _gluon.override_forward(net, Dispatcher(net, max_graphs))
     else:
         _restore_forward(net)
     return net
 
 
 _NUMBERS = ("inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS = (*tracing.STATIC, *_NUMBERS)  # in Gluon's order
+_FLAGS = (*tracing.STATIC_FLAGS, *_NUMBERS)  # in Gluon's order
 
 
 def _check_flags(flags: dict) -> None:
@@ -116,8 +116,8 @@ class Dispatcher:
     """The `forward` of a net that :func:`hybridize` was given: for arrays it runs the graph for these shapes, and for
     Symbols the `forward` of the net's class.
 
-    The graphs are where Gluon keeps its own, so Gluon drops them when it would drop that: the net has another layer,
-    type or flag. The net is Gluon's again as soon as it was hybridized by Gluon.
+    The graphs are kept in the place of Gluon's CachedOp, so Gluon drops them when it would drop that: if a layer, the
+    type or a flag changes. After Gluon's own `hybridize`, the net runs Gluon's graph again.
     """
 
     _MAKING = threading.Lock()
@@ -134,7 +134,7 @@ class Dispatcher:
         """Returns that of a shallow copy of the net, which has its original's until it is called."""
         copied = Dispatcher(net, self._max_graphs)
         copied._given_flags = self._given_flags
-        _gluon.call_with(net, copied)
+        _gluon.override_forward(net, copied)
         if cached_graphs(net):
             _gluon.drop_graph(net)
         return copied
@@ -146,8 +146,8 @@ class Dispatcher:
         if self._given_flags is not _gluon.flags(self._net):
             _restore_forward(self._net)
             return self.__func__(self._net, *args)
-        facts, arrays = tracing.call_facts(args), args
-        if facts is None:
+        key, arrays = tracing.call_key(args), args
+        if key is None:
             arrays = tuple(tracing.flatten(args))
             kinds = {kind for kind in ARRAYS for each in arrays if isinstance(each, kind)}
             if kinds != {mx.nd.NDArray}:
@@ -155,9 +155,9 @@ class Dispatcher:
         cache, hook = _gluon.cache_and_hook(self._net)
         if type(cache) is not GraphCache:
             cache = self.make_cache()
-        graph, is_new = cache.last.get(facts), False
+        graph, is_new = cache.last.get(key), False
         if graph is None:
-            graph, is_new = cache.find(args, arrays, facts)
+            graph, is_new = cache.find(args, arrays, key)
         try:
             outputs = graph.run(arrays, self._net if hook else None)
             for output in tracing.flatten(outputs) if is_new else ():
@@ -176,8 +176,8 @@ class Dispatcher:
 
 
 def _restore_forward(net: Any) -> None:
-    """Lets a net call a graph of Gluon's, the one that it has or a new one."""
-    _gluon.call_with(net, None)
+    """Makes a net call its class's `forward` again, and so Gluon's graph."""
+    _gluon.override_forward(net, None)
     if cached_graphs(net):
         _gluon.drop_graph(net)
 
@@ -191,24 +191,24 @@ def cached_graphs(net: Any) -> Optional[GraphCache]:
 class GraphCache:
     """The graphs of a net, one for each shape signature."""
 
-    MAX_MEMORY = 1 << 29  # bytes that graphs keep with static_alloc, in addition to the first of each purpose
+    MAX_MEMORY = 1 << 29  # bytes of all graphs that keep memory with static_alloc, without the first of each purpose
     CALLS_BEFORE_COMPILING = 8  # of a signature; this call compiles its graph, unless it is the first signature
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self._net, self._options, self._max_graphs = net, flags, max_graphs
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
-        self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps what it takes
+        self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps its memory
         self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
         self._families: dict[Hashable, CallFamily] = {}  # by what calls have in common that differ only in sizes
-        self.last: dict[Any, tracing.NetGraph] = {}  # by the facts of the last call, if another one may be like it
-        self._tree: list[Any] = []  # the blocks of the last trace
+        self.last: dict[Any, tracing.NetGraph] = {}  # by the key of the last call, if another one may be like it
+        self._blocks: list[Any] = []  # the blocks of the last trace
 
     def __reduce__(self) -> tuple:
-        """Lets a copy of the net, and one that was pickled, have graphs of its own."""
+        """Makes a copied or pickled net start without graphs."""
         return type(None), ()
 
-    def find(self, args: tuple, arrays: Sequence[Any], facts: Any) -> tuple[tracing.NetGraph, bool]:
+    def find(self, args: tuple, arrays: Sequence[Any], key: Any) -> tuple[tracing.NetGraph, bool]:
         """Returns the graph for a call with these arrays, and whether there was none like it before."""
         for array in arrays:
             operands.check_array("data", array)
@@ -224,7 +224,7 @@ class GraphCache:
             graph = self._graph_for(call, family)
             if is_new:
                 graph.check(call.shapes)
-            self.last = {facts: graph} if facts and graph in self.graphs.values() else {}
+            self.last = {key: graph} if key and graph in self.graphs.values() else {}
         return graph, is_new
 
     def _graph_for(self, call: tracing.Call, family: Optional[CallFamily]) -> tracing.NetGraph:
@@ -240,36 +240,36 @@ class GraphCache:
         if signature in self.graphs:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
-        calls = family.waiting.pop(signature, 0) + 1
+        calls = family.calls.pop(signature, 0) + 1
         if calls < self.CALLS_BEFORE_COMPILING and call.strategy is None:
-            shared = self._dynamic_graph(call, family)
-            if shared and (calls > 1 or shared.takes(call.shapes)):
-                _insert(family.waiting, signature, calls, MAX_SHAPES)
-                return shared
+            dynamic = self._dynamic_graph(call, family)
+            if dynamic and (calls > 1 or dynamic.accepts(call.shapes)):
+                _insert(family.calls, signature, calls, MAX_SHAPES)
+                return dynamic
         return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
 
     def _drop_graphs_of_other_layers(self) -> None:
-        """Drops all graphs if a layer inside a layer, which Gluon does not report, is another one than in their traces:
-        so graphs of inference and of training have the same layers, and so has the one that tools see."""
+        """Drops all graphs if a layer inside a layer was replaced, which Gluon does not notice: so the graphs for
+        inference, for training and for MXNet's tools have the same layers."""
         tree = _gluon.tree(self._net)
-        if tree != self._tree:
+        if tree != self._blocks:
             for table in (self.graphs, self._families, self.last):
                 table.clear()
-            self._tree = tree
+            self._blocks = tree
             _gluon.drop_graph(self._net)
             _gluon.set_cache(self._net, self)
 
     def _dynamic_graph(self, call: tracing.Call, family: CallFamily) -> Any:
         """Returns the graph for any size; False if there is none."""
-        if family.shared is None:
+        if family.dynamic is None:
             try:
-                family.shared = self._make_graph(call, call.lower(self._net, family.trace, static=False).outputs)
+                family.dynamic = self._make_graph(call, call.lower(self._net, family.trace, static=False).outputs)
             except (TypeError, ValueError):
-                family.shared = False
-        return family.shared
+                family.dynamic = False
+        return family.dynamic
 
     def _make_graph(self, call: tracing.Call, outputs: Any) -> tracing.NetGraph:
-        """Returns a graph of these outputs; with static_alloc it keeps memory as far as there is some left."""
+        """Returns a graph of these outputs; with static_alloc it keeps its memory if that is not too much."""
         purpose, room = call.target.purpose, self.MAX_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
         graph = tracing.NetGraph(self._net, call, outputs, self._options, math.inf if is_first else room)
@@ -283,7 +283,7 @@ class GraphCache:
         """Returns a new graph of these outputs, and keeps it for the signature."""
         graph = self._make_graph(call, outputs)
         structures = call.structure, tracing.regroup(outputs, itertools.repeat(True))
-        _gluon.show_graph(self._net, _GraphForTools(self._net), structures)
+        _gluon.keep_graph_for_tools(self._net, _GraphForTools(self._net), structures)
         _insert(self.graphs, signature, graph, self._max_graphs)
         return graph
 
@@ -348,7 +348,7 @@ class HybridBlock(mx.gluon.HybridBlock):
 
     def export(self, path: FilePath, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write the graph for every size; :func:`mxsame.export` can also write it for one size."""
-        if _gluon.is_hybridized(self) and not _gluon.own_call(self):  # by Gluon, with a backend
+        if _gluon.is_hybridized(self) and not _gluon.overridden_forward(self):  # by Gluon, with a backend
             super().export(path, epoch, remove_amp_cast)
             return f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
         return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
@@ -369,8 +369,8 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
 
 
 class _GraphForTools:
-    """A pair of a net's inputs and its Symbol for every size, which MXNet's tools take for the graph that Gluon keeps.
-    The net is traced when a tool reads the pair."""
+    """A pair of a net's inputs and its Symbol for every size, which MXNet's tools read where Gluon keeps its own. The net
+    is traced when a tool reads the pair."""
 
     def __init__(self, net: Any):
         self._net = net
@@ -392,11 +392,11 @@ class CallFamily:
     The signature of a call has the plans of all operators for its shapes, so calls of one signature share a graph.
     """
 
-    shared: Any = None  # the graph for any size, False if there is none
+    dynamic: Any = None  # the graph for any size, False if there is none
 
     def __init__(self, net: Any, call: tracing.Call):
         self.signatures: OrderedDict[Hashable, Hashable] = OrderedDict()  # by the shapes of a call
-        self.waiting: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
+        self.calls: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
         self.trace = call.trace(net)
         self.first = call.lower(net, self.trace)
         # None for a function whose operators run on other data than it is given: its output's shape does not follow

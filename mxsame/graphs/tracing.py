@@ -28,20 +28,20 @@ from mxsame.rewriting.onednn import LOOPS
 from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 
-# Held while a graph's operators are handed to MXNet's engine, which is quick: they run later. The engine queues an
-# operator at one of its arrays after the other, so two threads that hand over operators on the same arrays at the same
-# time can leave each waiting for the other for good.
+# Held while a graph's operators are pushed to MXNet's engine, which is quick: they run later. The engine queues an
+# operator at one of its arrays after the other, so two threads that push operators on the same arrays at the same time
+# can deadlock.
 ENGINE_LOCK = threading.RLock()
-STATIC = ("static_alloc", "static_shape")
-PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEAR_ALGEBRA`
+STATIC_FLAGS = ("static_alloc", "static_shape")
+MATRIX_PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEAR_ALGEBRA`
     *("Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "RNN", "SpatialTransformer"),
     *("_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"),
     *("dot", "batch_dot", "matmul", "_npi_tensordot", "_npi_tensordot_int_axes", "_npi_cholesky", "_npi_svd"),
     *(f"_contrib_interleaved_matmul_{kind}_{part}" for kind in ("selfatt", "encdec") for part in ("qk", "valatt")),
 }
 LINEAR_ALGEBRA = "_linalg_"  # what the names of these operators start with
-BYTES = 4  # of an element, mostly
-SPARSE = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
+BYTES_PER_ELEMENT = 4  # of an element, mostly
+STORAGE_TYPES = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
 
 
 def check_ready(net: Any, may_be_deferred: bool = False) -> None:
@@ -65,7 +65,7 @@ def check_initialized(net: Any) -> None:
 
 
 class Checked(mx.gluon.HybridBlock):
-    """A block of one input that checks it first."""
+    """A block of one input, which it checks before it runs."""
 
     def check(self, x: Any) -> None:
         """Raises an error for an array that the block's graph cannot be given."""
@@ -76,19 +76,18 @@ _TRACING = {mx.gluon.HybridBlock.forward, mx.gluon.SymbolBlock.forward}
 
 
 def traces(forward: Any) -> Any:
-    """Marks a `forward` that on Symbols traces `hybrid_forward`, as Gluon's does."""
+    """Marks a `forward` that calls `hybrid_forward` on Symbols, as Gluon's does: a decorator."""
     _TRACING.add(forward)
     return forward
 
 
 def is_traceable(net: Any) -> bool:
-    """Returns whether `forward` is one that traces `hybrid_forward`, and not a user's own, which may want real
-    arrays."""
+    """Returns whether `forward` calls `hybrid_forward`, and is not a user's, which may need arrays."""
     return isinstance(net, mx.gluon.HybridBlock) and getattr(net.forward, "__func__", None) in _TRACING
 
 
 class LoweredCall(NamedTuple):
-    """The facts of a placeholder's function in a graph: how its operators run, the shapes of its data and output."""
+    """A placeholder's function in a graph: the plans of its operators, the shapes of its data and output."""
 
     decisions: list[PlannedOperator]
     data_shape: Optional[tuple]
@@ -163,7 +162,7 @@ def _resolve(symbol: Any, replacements: Mapping[str, Any]) -> Any:
 
 
 def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
-    """Returns the Symbol, an mx.np one in np mode or if `is_np`."""
+    """Returns the Symbol, as an mx.np one in np mode or if `is_np`."""
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
@@ -175,8 +174,9 @@ def trace_net(
     run: Optional[Any] = None,
     calls: Optional[list[BlockCall]] = None,
 ) -> Trace:
-    """Returns the net run on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is what runs
-    it, if it is called already. The calls of blocks in it that can be written as a whole are appended to `calls`."""
+    """Returns the trace of the net on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is
+    called instead of the net, if that is called already. Calls of blocks that can be written as a whole are appended to
+    `calls`."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
@@ -185,22 +185,22 @@ def trace_net(
         tensors.update_variable(parameter)
     placeholders: list[Placeholder] = []
     with building(target, placeholders, calls=calls), explain_symbols(structure):
-        outputs = (run or (net if _completes_calls(net) else net.forward))(*args)
+        outputs = (run or (net if _overrides_call(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # which are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
     return Trace(inputs, placeholders, outputs, variables, target)
 
 
-def _completes_calls(net: Any) -> bool:
-    """Returns whether a net's `__call__` names its arguments, as that of Gluon's recurrent layers, to add states."""
+def _overrides_call(net: Any) -> bool:
+    """Returns whether a net has a `__call__` with named arguments, as Gluon's recurrent layers, which add states."""
     kinds = {each.kind for each in inspect.signature(type(net).__call__).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL not in kinds
 
 
 def _signature(net: Any) -> inspect.Signature:
     """Returns the arguments that a net is called with, without the parameters that Gluon passes."""
-    if _completes_calls(net):
+    if _overrides_call(net):
         return inspect.signature(net.__call__)
     _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
     own = _gluon.own_parameters(net)
@@ -208,7 +208,7 @@ def _signature(net: Any) -> inspect.Signature:
 
 
 def check_inputs(net: Any, args: Any) -> None:
-    """Raises unless a net takes so many inputs, in addition to the parameters that Gluon passes."""
+    """Raises unless a net accepts this number of inputs, in addition to the parameters that Gluon passes."""
     names = list(_signature(net).parameters)
     with contextlib.suppress(TypeError):
         _signature(net).bind(*args)
@@ -222,7 +222,7 @@ def check_inputs(net: Any, args: Any) -> None:
 
 
 def check_call(net: Any, args: tuple) -> None:
-    """Raises unless a net is called with an array, and with as many arguments as it takes."""
+    """Raises unless a net is called with an array, and with as many arguments as it accepts."""
     check_inputs(net, args)
     arrays = flatten(args) or [None]
     if not any(isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)) for array in arrays):
@@ -236,7 +236,7 @@ def _split_output(output: Any) -> Any:
 
 
 def group(outputs: Any) -> Any:
-    """Returns nested outputs as one Symbol, of the kind that they are."""
+    """Returns nested outputs as one Symbol, an mx.np one if they are."""
     leaves = flatten(outputs)
     if not leaves or not all(isinstance(leaf, mx.sym.Symbol) for leaf in leaves):
         raise validation.InvalidType(f"net must return arrays; received {type(outputs).__name__}")
@@ -245,8 +245,8 @@ def group(outputs: Any) -> Any:
     return as_kind(mx.sym.Group(leaves), leaves[0])
 
 
-def _by_operator(output: Any) -> Any:
-    """Returns the output of an operator: MXNet gives an input or a parameter that is an output no gradient."""
+def _as_operator_output(output: Any) -> Any:
+    """Returns the output of an operator: an input or a parameter that is an output itself gets no gradient."""
     if output.get_children() is not None:
         return output
     return as_kind(mx.sym.identity(output.as_nd_ndarray()), output)
@@ -338,7 +338,7 @@ def _count_of_inputs(net: Any) -> int:
 
 
 def input_names(net: Any, count: int) -> list[str]:
-    """Returns the names that Gluon gives the inputs of a graph, or others if a parameter has such a name."""
+    """Returns Gluon's names of the inputs of a graph, or others if a parameter has such a name."""
     names = ["data"] if count == 1 else [f"data{position}" for position in range(count)]
     taken = _gluon.parameters(net).keys() & set(names)
     return [f"input_{name}" for name in names] if taken else names
@@ -352,17 +352,17 @@ def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None, stype: 
 # -- a call, and the graph for it
 
 
-def call_facts(args: tuple) -> Any:
-    """Returns the facts that the graph of a call with dense arrays depends on as long as the net does not change; None
+def call_key(args: tuple) -> Any:
+    """Returns what the graph of a call with dense arrays depends on as long as the net does not change; None
     for any other call. The first two are whether autograd records and trains."""
-    facts: list[Any] = []
+    key: list[Any] = []
     for array in args:
         if type(array) not in operands.DENSE:
             return None
-        facts += type(array), array.shape, array.dtype
+        key += type(array), array.shape, array.dtype
     recording, training = mx.autograd.is_recording(), mx.autograd.is_training()
     modes = recording, training, mx.util.is_np_array(), current_strategy(), operands.amp_type()
-    return (*modes, args[0].ctx, *facts) if args else None
+    return (*modes, args[0].ctx, *key) if args else None
 
 
 class Call(NamedTuple):
@@ -399,7 +399,7 @@ class Call(NamedTuple):
         return self.target.device == "cpu" and any(dtype == np.float16 for dtype in dtypes if dtype is not None)
 
     def named_shapes(self, net: Any) -> dict[str, tuple]:
-        """Returns the shapes by the names that a graph gives its inputs."""
+        """Returns the shapes by the names of a graph's inputs."""
         return dict(zip(input_names(net, len(self.leaves)), self.shapes))
 
     def trace(self, net: Any) -> Trace:
@@ -410,7 +410,7 @@ class Call(NamedTuple):
     def lower(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
         """Returns the graph for these sizes, or for any size."""
         inputs = [
-            variable(name, dtype, issubclass(kind, mx.np.ndarray), SPARSE.get(kind))
+            variable(name, dtype, issubclass(kind, mx.np.ndarray), STORAGE_TYPES.get(kind))
             for name, (kind, _, dtype) in zip(self.named_shapes(net), self.leaves)
         ]
         lowered = trace.lower(inputs, self.shapes if static else [None] * len(inputs))
@@ -433,11 +433,11 @@ def has_loop(symbol: Any) -> bool:
 
 
 def _has_products(graph: Graph) -> bool:
-    """Returns whether a graph has an operator of which MXNet has no float16 on the CPU, also in a loop."""
+    """Returns whether a graph, or a loop in it, has an operator that MXNet does not have in float16 on the CPU."""
 
     def multiplies(node: Node) -> bool:
         interpolates = node.op == "UpSampling" and node.attr("sample_type") == "bilinear"
-        return node.kind in PRODUCTS or node.op.startswith(LINEAR_ALGEBRA) or interpolates
+        return node.kind in MATRIX_PRODUCTS or node.op.startswith(LINEAR_ALGEBRA) or interpolates
 
     return any(multiplies(node) or any(map(_has_products, node.bodies)) for node in graph.nodes())
 
@@ -457,13 +457,13 @@ class Runner:
         self._options = [("data_indices", data), ("param_indices", self._own), *flags.items()]
         self.operator = mx.nd.CachedOp(self.symbol, self._options)
         self._keeps_arrays = bool(flags.get("static_shape"))
-        self._kept: dict[Any, list[Any]] = {}  # the parameters' arrays of the last recorded call, by device
+        self._recorded_arrays: dict[Any, list[Any]] = {}  # the parameters' arrays of the last recorded call, by device
 
     def __call__(self, *arrays: Any) -> Any:
         return self.run(arrays)
 
     def run(self, arrays: Sequence[Any], hooked: Any = None) -> Any:
-        """Returns the outputs. A block with a hook of `register_op_hook` hears of every operator."""
+        """Returns the outputs. The hook of a block's `register_op_hook` is called for every operator."""
         threads.keep_awake()
         context = arrays[0].ctx
         if len(arrays) > 1 or not operands.is_own_memory(context):
@@ -473,7 +473,7 @@ class Runner:
             with ENGINE_LOCK, context:
                 inputs = [arrays[each] if isinstance(each, int) else each.data(context) for each in self._sources]
                 if self._keeps_arrays and mx.autograd.is_recording():
-                    self._follow(context, [inputs[index] for index in self._own])
+                    self._follow_new_arrays(context, [inputs[index] for index in self._own])
                 if hooked is not None:
                     _gluon.attach_op_hook(hooked, self.operator)
                 outputs = self.operator(*inputs)
@@ -482,15 +482,15 @@ class Runner:
             raise
         return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
-    def _follow(self, context: Any, own: list[Any]) -> None:
+    def _follow_new_arrays(self, context: Any, own: list[Any]) -> None:
         """Makes the operator anew if parameters have other arrays than in the last recorded call on this device, or
         have left another one: with static_shape MXNet 1.9.1 gives some of these no gradient."""
-        devices = self._kept if context in self._kept else contexts(self.parameters)
-        has_left = any(device not in devices for device in self._kept)
-        if has_left or any(array is not kept for array, kept in zip(own, self._kept.get(context, own))):
+        devices = self._recorded_arrays if context in self._recorded_arrays else contexts(self.parameters)
+        has_left = any(device not in devices for device in self._recorded_arrays)
+        if has_left or any(array is not kept for array, kept in zip(own, self._recorded_arrays.get(context, own))):
             self.operator = mx.nd.CachedOp(self.symbol, self._options)
-            self._kept.clear()
-        self._kept[context] = own
+            self._recorded_arrays.clear()
+        self._recorded_arrays[context] = own
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
         """Raises an error that names the array for which MXNet has failed, if it was one."""
@@ -516,7 +516,7 @@ class NetGraph(Runner):
     """
 
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
-        outputs = regroup(outputs, map(_by_operator, flatten(outputs)))
+        outputs = regroup(outputs, map(_as_operator_output, flatten(outputs)))
         symbol, shapes, parameters = group(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
@@ -525,7 +525,7 @@ class NetGraph(Runner):
         trains = call.target.purpose == "training"
         self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):
-            self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC}
+            self.memory, flags = 0, {name: value for name, value in flags.items() if name not in STATIC_FLAGS}
         super().__init__(outputs, shapes, parameters, flags)
         initialize_deferred(symbol, self.parameters, shapes)
         self._check = ShapeCheck(symbol, parameters)
@@ -534,9 +534,9 @@ class NetGraph(Runner):
         """Raises a `ValueError` for inputs of shapes that the net does not take."""
         self._check.run(dict(zip(self._names, shapes)), shapes=[*shapes])
 
-    def takes(self, shapes: Sequence[tuple]) -> bool:
+    def accepts(self, shapes: Sequence[tuple]) -> bool:
         """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        return self._check.takes(dict(zip(self._names, shapes)))
+        return self._check.accepts(dict(zip(self._names, shapes)))
 
 
 def initialize_deferred(symbol: Any, parameters: Mapping[str, Any], shapes: Mapping[str, tuple]) -> None:
@@ -566,7 +566,7 @@ def _kept_memory(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
     inputs = set(symbol.list_inputs())
     outputs = (shape for name, shape in zip(internals.list_outputs(), inferred) if name not in inputs)
     elements = [math.prod(shape) for shape in outputs if shape and min(shape) > 0]
-    return BYTES * 2 * (sum(elements) if trains else max(elements, default=0))
+    return BYTES_PER_ELEMENT * 2 * (sum(elements) if trains else max(elements, default=0))
 
 
 def contexts(parameters: Mapping[str, Any]) -> list[Any]:

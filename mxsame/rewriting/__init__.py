@@ -22,7 +22,7 @@ CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU", "Dropout"}  # some 
 
 
 def legalize(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
-    """Returns the graph of a net, for inputs of these shapes, without what MXNet would run wrongly or slowly."""
+    """Returns the graph of a net, for inputs of these shapes, without operators that MXNet runs wrongly or slowly."""
     trains = target.purpose == "training"
     has_gradients = trains or target.gradients
     graph = Graph.of(symbol, {}, shapes)
@@ -47,9 +47,9 @@ def legalize(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
 
 
 def _prepare_for_gpu(graph: Graph, has_gradients: bool, infers: bool) -> Symbol:
-    """Returns the graph for a GPU, where nothing is in oneDNN's layouts: copies out of these are not needed, before
-    softmax, slices or gradients, and neither are waits before loops. What counts there is the number of operators: with
-    small data, starting them takes longer than they do."""
+    """Returns the graph for a GPU, where no array is in oneDNN's blocks: softmax, slices and gradients need no copies,
+    and loops no synchronization. There the number of operators counts: with small data, launching a kernel takes longer
+    than running it."""
     canonical.drop_copies(graph, dropout=infers)
     if has_gradients:
         training.work_around_gradient_bugs(graph, has_blocks=False)
@@ -59,7 +59,7 @@ def _prepare_for_gpu(graph: Graph, has_gradients: bool, infers: bool) -> Symbol:
 
 
 def optimize_for_inference(graph: Graph, fuses: bool) -> None:
-    """Run all passes for inference, in their order; `fuses` is whether oneDNN will run the graph, in float32."""
+    """Run all passes for inference, in order; `fuses` is whether oneDNN will run the graph, in float32."""
     canonical.drop_identities(graph)  # between two operators, they would hide from the passes below that these meet
     canonical.canonicalize(graph)  # the passes below look for one form of each activation
     canonical.write_clips(graph)

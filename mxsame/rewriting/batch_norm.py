@@ -19,7 +19,7 @@ from mxsame.rewriting.windows import is_channels_first
 
 MAX_MEAN = 30  # standard deviations
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
-OPERANDS: Dict[
+AFFINE_OPERATORS: Dict[
     str, Callable[..., Any]
 ] = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
     "multiply": lambda value, second: (value, np.float64(0)),
@@ -27,7 +27,7 @@ OPERANDS: Dict[
     "subtract": lambda value, second: (np.float64(1), -value) if second else (np.float64(-1), value),
     "divide": lambda value, second: (1 / value, np.float64(0)) if second else None,
 }
-SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in OPERANDS for form in ("", "r")}
+AFFINE_SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in AFFINE_OPERATORS for form in ("", "r")}
 
 
 class Affine(NamedTuple):
@@ -121,15 +121,15 @@ def _scaled_weight(layer: Node, weight: np.ndarray, scale: np.ndarray) -> np.nda
 
 def _as_affine(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     """Returns an operator as a scale and shift, None if it is none."""
-    if node.kind in SCALARS:
-        kind, second = SCALARS[node.kind]
-        result = OPERANDS[kind](np.float64(node.attr("scalar")), second)
+    if node.kind in AFFINE_SCALARS:
+        kind, second = AFFINE_SCALARS[node.kind]
+        result = AFFINE_OPERATORS[kind](np.float64(node.attr("scalar")), second)
         return None if result is None else Affine(node.inputs[0], *result)
     if node not in shapes:
         return None
     if node.kind == "batch_norm":
         return _batch_norm(graph, node, len(shapes[node]))
-    return _arithmetic(graph, node, shapes) if node.kind in OPERANDS else None
+    return _arithmetic(graph, node, shapes) if node.kind in AFFINE_OPERATORS else None
 
 
 def _arithmetic(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
@@ -143,7 +143,7 @@ def _arithmetic(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
     long = [axis + ndim - value.ndim for axis, length in enumerate(value.shape) if length > 1]
     if len(long) > 1:
         return None
-    result = OPERANDS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
+    result = AFFINE_OPERATORS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
     return None if result is None else Affine(data, result[0], result[1], long[0] if long else None)
 
 

@@ -105,7 +105,7 @@ def _bound_of(node: Node) -> float:
 
 
 def separate_outputs(graph: Graph) -> None:
-    """Give each output of the graph a node of its own: a copy if the output is a variable, or is there twice."""
+    """Make each output of the graph a separate node: a copy if the output is a variable, or occurs twice."""
     seen = set()
     for position, output in enumerate(graph.outputs):
         if output.node.op == "null" or output in seen:

@@ -1,4 +1,4 @@
-"""Channels of zeros, so that convolutions pass on whole blocks of oneDNN's."""
+"""Channels of zeros, so that the outputs of convolutions are whole blocks of oneDNN's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Region(NamedTuple):
 
 
 def pad_channels(graph: Graph) -> None:
-    """Let convolutions pass on a multiple of 16 channels, or of 8 without AVX-512: for other numbers oneDNN has slower
-    code. The new channels are zeros.
+    """Pad the outputs of convolutions to a multiple of 16 channels, or of 8 without AVX-512, with zeros: for other
+    numbers oneDNN has slower code.
 
     What sums over the channels gets weights of zero for the new ones, and any other operator after a global pooling
     operator gets a slice. At most half as many channels are added. If the channels are not in blocks at all, as many

@@ -42,7 +42,7 @@ FORMS = {  # of the names in `ARITHMETIC`
     "{}_scalar": ("_{}_scalar", "_npi_{}_scalar"),
     "r{}_scalar": ("_r{}_scalar", "_npi_r{}_scalar"),
 }
-OTHERS = {
+MORE_KINDS = {
     "abs": ("_npi_absolute",),
     "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
     "identity": ("_copy", "_np_copy", "_npi_copy", "BlockGrad", "make_loss", "MakeLoss"),
@@ -57,7 +57,7 @@ OTHERS = {
     **{"Reshape": ("_np_reshape", "_npx_reshape"), "matmul": ("_npi_matmul",)},
     **{"broadcast_to": ("_npi_broadcast_to",), "reverse": ("_npi_flip",)},
 }
-KINDS = {op: kind for kind, ops in OTHERS.items() for op in ops}
+KINDS = {op: kind for kind, ops in MORE_KINDS.items() for op in ops}
 for _kind, _names in ARITHMETIC.items():
     for _form, _ops in FORMS.items():
         KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})

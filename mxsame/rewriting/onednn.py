@@ -1,4 +1,4 @@
-"""What MXNet 1.9.1 leaves to oneDNN: operators that it fuses into one, and what keeps its results right.
+"""Operators that oneDNN fuses in MXNet 1.9.1, and workarounds for its bugs.
 
 oneDNN keeps images in blocks of channels, which other operators have to copy to the plain layout and back. In inference
 it fuses a chain of operators, such as a convolution, an addition and a ReLU, into one step.

@@ -1,4 +1,4 @@
-"""Graphs that are trained: the same values and gradients, from operators that MXNet runs faster on the CPU.
+"""Graphs for training: the same values and gradients, from operators that MXNet runs faster on the CPU.
 
 oneDNN keeps the images of convolutions in blocks of 8 or 16 channels, forward and backward. Where an operator does not
 take the blocks, MXNet copies to the plain layout and back.
@@ -25,8 +25,8 @@ MANY_PRODUCTS = 100  # for each element of a 1x1 convolution's data and output: 
 
 
 def speed_up(graph: Graph, trains: bool) -> None:
-    """Run all passes, for the CPU; `trains` is whether batch norms are trained. A graph with casts of
-    `mxnet.contrib.amp` stays as it is."""
+    """Run all passes for the CPU; `trains` is whether batch norms are trained. A graph with casts of
+    `mxnet.contrib.amp` does not change."""
     if any(node.op == "amp_cast" for node in graph.nodes()):
         return
     try:
