@@ -369,8 +369,8 @@ class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):
 
 
 class _GraphForTools:
-    """A pair of a net's inputs and its Symbol for every size, which MXNet's tools read where Gluon keeps its own. The net
-    is traced when a tool reads the pair."""
+    """A pair of a net's inputs and its Symbol for every size, which MXNet's tools read in place of Gluon's. The net is
+    traced when a tool reads the pair."""
 
     def __init__(self, net: Any):
         self._net = net
