@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 
 import keras_recording
@@ -120,6 +121,22 @@ def test_names(path):
     model = onnx.load(str(path))
     assert [entry.name for entry in model.graph.input] == ["data0", "data1", "data2"]
     assert [entry.name for entry in model.graph.output] == ["output0", "output1", "output2", "output3"]
+
+
+def test_names_of_a_keras_model(path):
+    """Those of its input layers, and of the layers whose outputs it returns; each is there once."""
+    inputs = [{"class_name": "InputLayer", "name": name, "inbound_nodes": [],
+               "config": {"name": name, "batch_input_shape": [None, 3]}} for name in ("left", "right")]  # fmt: skip
+    calls = [[[name, 0, 0, {}]] for name in ("left", "right")]
+    relu = {"class_name": "ReLU", "name": "relu", "config": {"name": "relu"}, "inbound_nodes": calls}
+    ends = {"input_layers": [["left", 0, 0], ["right", 0, 0]], "name": "net"}
+    ends["output_layers"] = [["relu", 1, 0], ["relu", 0, 0], ["left", 0, 0]]
+    model = {"class_name": "Functional", "config": {"layers": [*inputs, relu], **ends}}
+    net, (left, right) = mxsame.from_keras(json.dumps(model)), (random(2, 3, seed=seed) for seed in range(2))
+    mxsame.export_onnx(net, path)
+    got = onnxruntime.InferenceSession(str(path)).run(["relu_1", "relu", "left_1"], {"right": right, "left": left})
+    for array, want in zip(got, (np.maximum(left, 0), np.maximum(right, 0), left)):
+        assert np.array_equal(array, want)
 
 
 def lengths(path):

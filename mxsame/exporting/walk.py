@@ -171,7 +171,6 @@ class Walk:
     `advice` is what helps with operators of some kinds, and with lengths that are dynamic, in messages."""
 
     function, format = "", ""  # in messages
-    absent: Any = None  # what represents an input that is not given
 
     def __init__(self, graph: Graph, shapes: Shapes, emitters: Emitters):
         self.graph, self.shapes, self.emitters = graph, shapes, emitters
@@ -209,7 +208,7 @@ class Walk:
             if node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and _are_states(self.users[node]):
-                self._written[Output(node)] = self.absent  # states that are not given are 0
+                self._written[Output(node)] = None  # states that are not given are 0
             elif is_merged(node):  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
             else:

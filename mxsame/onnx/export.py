@@ -19,6 +19,7 @@ from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
 from mxsame.rewriting import optimize_for_inference
+from mxsame.rewriting.graph import unused
 from mxsame.scope import Target
 from mxsame.types import Arrays, FilePath, InputShape
 
@@ -79,7 +80,9 @@ def export_onnx(
         Whether to compute parts that depend on parameters only, and to fold batch norms into weights, as
         `mxsame.deploy` does.
     input_names, output_names : sequence of str, optional
-        By default "data", or "data0", .. of several inputs, and "output", or "output0", ..
+        By default, the names of the Keras model's input layers, and of the layers whose outputs it returns: a name that
+        is there already gets a number, "dense_1". Of another net "data", or "data0", .. of several inputs, and
+        "output", or "output0", ..
     data : array, or list of arrays, optional
         The data of the comparison, of `input_shape`. By default, valid indices and numbers between -1 and 1; these are
         a weak test of a network that takes pixels of 0 to 255.
@@ -135,7 +138,8 @@ def export_onnx(
     serves = _serves(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
     way_out = ": give " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, serves))
     fold = validation.flag("fold", fold)
-    names = _checked_names("input_names", input_names, "data", len(inputs.shapes))
+    own = getattr(net, "input_names", ()), getattr(net, "output_names", ())
+    names = _checked_names("input_names", input_names, _names("data", own[0], len(inputs.shapes)))
     arrays = _checked_data(data, list(inputs.shapes.values()))
     is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
     validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
@@ -147,7 +151,7 @@ def export_onnx(
         inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
         if serves.size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
-    outputs = _checked_names("output_names", output_names, "output", len(graph.outputs), names)
+    outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
     writer.advice = advice_for(net, dynamic=way_out)
     model = writer.model()
@@ -195,10 +199,19 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
     return list(arrays)
 
 
-def _checked_names(what: str, names: Any, default: str, count: int, taken: Sequence[str] = ()) -> List[str]:
-    """A name for each input or output, all different."""
-    if names is None:
-        names = [default] if count == 1 else [f"{default}{position}" for position in range(count)]
+def _names(word: str, of_layers: Sequence[str], count: int, taken: Sequence[str] = ()) -> List[str]:
+    """The names of the layers of a Keras model, each once; of another net the word, or that with a number."""
+    if len(of_layers) != count:
+        return [word] if count == 1 else [f"{word}{position}" for position in range(count)]
+    names: List[str] = []
+    for name in of_layers:
+        names.append(unused(name, {*names, *taken}))
+    return names
+
+
+def _checked_names(what: str, names: Any, default: List[str], taken: Sequence[str] = ()) -> List[str]:
+    """A name for each input or output, all different; by default these."""
+    names, count = default if names is None else names, len(default)
     is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
     validation.check_type(is_of_names, f"{what} must be a sequence of strings", **{what: names})
     fits = len(names) == count and len({*names, *taken}) == count + len(taken)

@@ -31,7 +31,7 @@ class Writer(Walk):
         Of the inputs.
     """
 
-    function, format, nothing = "export_onnx", "ONNX", ""
+    function, format = "export_onnx", "ONNX"
 
     def __init__(
         self,

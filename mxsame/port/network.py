@@ -142,6 +142,18 @@ class Network(HybridBlock):
         return self.declared_shapes if len(self.inputs) > 1 else self.declared_shapes[0]
 
     @property
+    def input_names(self) -> List[str]:
+        """The names of the input layers, as in Keras."""
+        return [tensor.layer for tensor in self.description.inputs]
+
+    @property
+    def output_names(self) -> List[str]:
+        """The names of the layers whose outputs the network returns; of a nested model's with its name before them."""
+        if self._wanted:
+            return ["/".join(path) for path in self._wanted for _ in self._states[path].outputs]
+        return [tensor.layer for tensor in self.description.outputs]
+
+    @property
     def trainable(self) -> bool:
         return is_trained([*self._states.values()])
 

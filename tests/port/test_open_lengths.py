@@ -73,7 +73,7 @@ def test_any_length(name, tmp_path):
         given, want = nd.array(data), live_keras.expected(model, [data])
         for run in (net, hybridized, block, mxsame.deploy(net, data.shape)):
             live_keras.compare(live_keras.arrays_of(run(given)), want, 2e-6)
-        live_keras.compare(session.run(None, {"data": data}), want, 2e-6)
+        live_keras.compare(session.run(None, {net.input_names[0]: data}), want, 2e-6)
     gradient_of(model, hybridized, first)
 
 

@@ -106,7 +106,7 @@ def test_a_file_of_onnx_gives_the_same_again(tmp_path):
     mxsame.export_onnx(mxsame.from_keras(model), file, x.shape)
     session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
     for _ in range(2):
-        compare(session.run(None, {"data": x}), expected(model, [x]))
+        compare(session.run(None, {words.name: x}), expected(model, [x]))
 
 
 def test_a_deployed_layer_has_no_biases_in_a_file_for_keras(tmp_path):
