@@ -359,4 +359,3 @@ def _table():
 
 CASES = _table()
 IN_TENSORFLOW = tuple(case for case in CASES if case.in_tensorflow)
-BY_NAME = {case.name: case for case in CASES}

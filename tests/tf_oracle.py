@@ -46,12 +46,8 @@ def known_wrong(case: Case, dtype: str = "float32", gradients: bool = False, siz
         return "conv3d with k < s is wrong in float64"
     if case.rank == 3 and not pool and case.padding == "same" and covers and gradients:
         return "weight gradients of SAME conv3d are wrong at times when k >= n, and can corrupt the heap"
-    if (
-        case.op == "avg_pool"
-        and gradients
-        and dtype == "float64"
-        and any(k > n for k, n in zip(case.kernel_size, size))
-    ):
+    longer = any(k > n for k, n in zip(case.kernel_size, size))
+    if case.op == "avg_pool" and gradients and dtype == "float64" and longer:
         return "the gradient of avg_pool with k > n is wrong in float64"
     if gradients and case.rank < 3 and set(extents) == {1} and smaller and not pool and dtype == "float32":
         return "weight gradients of strided 1x1 convolutions with oneDNN read elements that are not there"
@@ -116,9 +112,7 @@ def _plain_convolution(data, kernel, strides, dilation, padding, differentiable)
         if set(strides) == {1} and (rank == 3 or differentiable):
             return tf.nn.convolution(data, kernel, padding=padding, dilations=dilation)
         if rank == 3 or differentiable:
-            return _plain_convolution(
-                data, _with_zeros(kernel, dilation), strides, (1,) * rank, padding, differentiable
-            )
+            kernel, dilation = _with_zeros(kernel, dilation), (1,) * rank
     if rank == 1:
         return tf.nn.conv1d(data, kernel, strides[0], padding, dilations=dilation[0])
     if rank == 2:
@@ -167,21 +161,17 @@ def _transposed(data, kernel, case):
             crop.append(slice(low, size[-1] - high))
     shape = (data.shape[0], *size, kernel.shape[-2])
     padding = "SAME" if case.padding == "same" else "VALID"
-    if set(case.dilation) == {1}:
-        function = {1: tf.nn.conv1d_transpose, 2: tf.nn.conv2d_transpose, 3: tf.nn.conv3d_transpose}[case.rank]
-        out = function(data, kernel, shape, case.strides, padding)
-    elif case.rank == 2 and len(set(case.dilation)) == 1 and set(case.strides) == {1}:
+    if case.rank == 2 and case.dilation[0] == case.dilation[1] > 1 and set(case.strides) == {1}:
         out = tf.nn.atrous_conv2d_transpose(data, kernel, shape, case.dilation[0], padding)
     else:
-        function = {1: tf.nn.conv1d_transpose, 2: tf.nn.conv2d_transpose, 3: tf.nn.conv3d_transpose}[case.rank]
+        function = getattr(tf.nn, f"conv{case.rank}d_transpose")
         out = function(data, _with_zeros(kernel, case.dilation), shape, case.strides, padding)
     return out[(slice(None), *crop, slice(None))] if crop else out
 
 
 def _pool(data, case):
     maximum = case.op == "max_pool"
-    names = ("max_pool1d", "max_pool2d", "max_pool3d") if maximum else ("avg_pool1d", "avg_pool2d", "avg_pool3d")
-    function = getattr(tf.nn, names[case.rank - 1])
+    function = getattr(tf.nn, f"{case.op}{case.rank}d")
     if case.padding == "same" and not case.count_include_pad:
         return function(data, case.kernel_size, case.strides, "SAME")
     if case.padding == "same":  # the sum over every window is a convolution with ones
