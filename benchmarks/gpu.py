@@ -18,7 +18,7 @@ from benchmarks.timing import measure as timed
 from benchmarks.variants import KINDS, PLANNER, Layer, call, explicit, inputs, plans, symmetric
 from mxsame._mxnet import mx
 from mxsame.plan import STRATEGIES, TransposedWindow, exact_plans, strategies_for
-from mxsame.plan.strategies import Plan
+from mxsame.plan.recipe import Plan
 from mxsame.plan.windows import Windows
 from mxsame.planner import Workload, fastest_plan
 

@@ -15,7 +15,7 @@ from benchmarks.results import geometric_mean
 from mxsame.plan import AxisPlan
 from mxsame.plan.costs import CostInputs
 from mxsame.plan.gpu_costs import estimate
-from mxsame.plan.strategies import Plan
+from mxsame.plan.recipe import Plan
 from mxsame.planner import GPU_COSTS, GpuCosts
 
 FIRST_STEP, LAST_STEP = 1.5, 1.03  # factors by which a constant is changed

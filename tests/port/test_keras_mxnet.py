@@ -1,4 +1,4 @@
-"""Models of keras-mxnet 2.2.4.3 from recorded files (golden/make_stacks.py): they give what keras-mxnet gave.
+"""Models of keras-mxnet 2.2.4.3 from recorded files (golden/make_keras_mxnet.py): they give what keras-mxnet gave.
 
 tests/keras_mxnet compares with keras-mxnet itself.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-import make_stacks
+import make_keras_mxnet as making
 import numpy as np
 import pytest
 from configurations import model_of, stacked
@@ -18,13 +18,13 @@ from mxsame._mxnet import mx
 
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
 
-NAMES = [f"stack-{seed}" for seed in make_stacks.SEEDS] + [f"nested-{form}" for form in make_stacks.FORMATS]
+NAMES = [f"stack-{seed}" for seed in making.SEEDS] + [f"nested-{form}" for form in making.FORMATS]
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stacks")
-    arrays, names = make_stacks.load(folder)
+    arrays, names = making.load_stacks(folder)
     assert sorted(names) == sorted(NAMES)
     return folder, arrays
 
@@ -51,7 +51,7 @@ def test_the_padding_of_tensorflow_gives_other_values(recorded):
 
 def test_weights_go_back_as_keras_mxnet_stores_them(recorded, tmp_path):
     folder, _ = recorded
-    for form in make_stacks.FORMATS:
+    for form in making.FORMATS:
         source, back = folder / f"nested-{form}.h5", tmp_path / f"{form}.h5"
         mxsame.to_keras_weights(mxsame.from_keras(source, padding="keras-mxnet"), back)
         with h5py.File(source, "r") as theirs, h5py.File(back, "r") as ours:

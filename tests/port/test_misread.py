@@ -128,7 +128,7 @@ None 3 & None 4: x[:, : tf.shape(y)[1]]
 6: Dense(3, activation=LeakyReLU(0.4))(Dense(3, activation=tf.nn.leaky_relu)(x))
 5: [f(x) for f in (tf.floor, tf.math.ceil, tf.math.expm1, tf.math.erf, tf.sin, tf.cos, tf.tan, tf.atan, tf.asinh)]
 5: [f(x) for f in (tf.asin, tf.acos, tf.acosh, tf.atanh, tf.sinh, tf.cosh, tf.math.log1p, tf.zeros_like, tf.ones_like)]
-5: [x // 0.5, tf.math.squared_difference(x, 2 * x), tf.nn.l2_normalize(x, axis=None)]
+5: [tf.math.squared_difference(x, 2 * x), tf.nn.l2_normalize(x, axis=None)]
 5: [tf.one_hot(tf.cast(x * 4, "int32"), depth=3), Discretization([-0.5, 0., 0.25], output_mode="count")(x)]
 5 3 wild: tf.round(x * 6)
 5 3 wild: tf.reduce_logsumexp(100 * x, axis=1)
@@ -247,13 +247,14 @@ def rows(table, wanted):
     return [pytest.param(line, wanted, id=line) for line in lines(table)]
 
 
+@pytest.mark.filterwarnings("ignore:layer .* does nothing here")
 @pytest.mark.parametrize(("line", "wanted"), [*rows(EXACT, "exact"), *rows(REFUSED, "refused")])
 def test_a_model_is_exact_or_refused(line, wanted, tmp_path):
     keras().backend.clear_session()
     model, arrays = model_of(line)
     endings = [".keras"] if "[.keras]" in line else [".h5", ".keras"]
     assert [outcome(model, arrays, path) for path in saved(model, tmp_path, endings)] == [wanted] * len(endings)
-    if wanted == "exact":
+    if wanted == "exact" and "frozen(" not in line:  # whose order in such files depends on what is frozen there
         check_weights_go_back(mxsame.from_keras(model), model, tmp_path / "back.h5")
 
 
