@@ -71,6 +71,23 @@ def drawn(stream, rank, strategy):
     return make(out, kernel_size, strides, groups=groups, dilation=dilation, in_channels=channels), channels
 
 
+BETWEEN = (gluon.BatchNorm, gluon.Swish, lambda: gluon.Activation("relu"), lambda: gluon.LeakyReLU(0.2))
+
+
+def random_net(stream):
+    """(net, shape, strategy): layers that nobody chose, of any rank, some of Gluon with pads on both sides, and one by
+    a strategy of `mxsame.plan` when it is deployed."""
+    rank, strategy = stream.choice((1, 2, 2, 2, 3)), stream.choice([*mxsame.plan.STRATEGIES])
+    net, size = gluon.HybridSequential(), tuple(stream.randint(9, 17) for _ in range(rank))
+    for number in range(stream.randint(1, 3)):
+        layer, channels = drawn(stream, rank, None if number else strategy)
+        net.add(getattr(gluon, f"Conv{rank}D")(channels, stream.choice((1, 3)), padding=1), layer)
+        net.add(stream.choice(BETWEEN)())
+    if stream.random() < 0.5:
+        net.add(gluon.Dense(4))
+    return net, (1, 3, *size), strategy
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("strategy", [None, *mxsame.plan.STRATEGIES])
 def test_every_strategy_between_convolutions(strategy, rank):

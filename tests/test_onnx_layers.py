@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import random
 
 import cases
-import numpy as np
-import oracle
 import pytest
-import strategies
-from hypothesis import HealthCheck, assume, given, note, settings, strategies as st
-from running import as_nd, by_name, difference, expected, layer, of_the_day, set_parameters
+from running import as_nd, by_name, difference, expected, layer, normal, of_the_day, outputs, set_parameters, trained
+from test_chains import random_net
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
 
 from onnx_running import exported, operators, run
 
 import mxsame
-from mxsame._mxnet import mx
 
 TOLERANCE = 1e-5  # right values differ by less, shifted ones by 0.01 and more
 MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}  # what SAME must not need
 FEW = cases.CASES[::7]
 MANY = of_the_day([case for case in cases.CASES if case not in FEW], 3)
-SPACE = settings(deadline=None, suppress_health_check=list(HealthCheck))
-FUZZ = settings(SPACE, max_examples=settings.default.max_examples // 4)
 
 
 def check_layer(case, path):
@@ -66,70 +59,21 @@ def test_layers(case, tmp_path):
     check_layer(case, tmp_path / "net.onnx")
 
 
-# ---- random nets -----------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def nets(draw):
-    """Some layers one after the other, whose channels and sizes fit; (layers, size)."""
-    first = draw(strategies.cases())
-    layers, size, channels = [first], oracle.output_size(first), first.out_channels
-    for _ in range(draw(st.integers(0, 3))):
-        following = draw(strategies.cases(ranks=(first.rank,)))
-        groups = following.groups if channels % following.groups == 0 else 1
-        changed = dataclasses.replace(
-            following,
-            size=tuple(size),
-            in_channels=channels,
-            groups=groups,
-            channels=following.channels * groups,
-            name="",
-        )
-        if not oracle.is_legal(changed):
-            break
-        following_size = oracle.output_size(changed)
-        if math.prod(following_size) > 4000 or changed.out_channels > 64:
-            break
-        layers.append(changed)
-        size, channels = following_size, changed.out_channels
-    return layers
-
-
-@FUZZ
-@given(nets(), st.integers(0, 2), st.booleans(), st.booleans(), st.sampled_from((13, 18)), st.data())
-def test_random_net(tmp_path_factory, chain, between, dynamic_size, fold, opset, data):
-    note(str([case.name for case in chain]))
-    net = mx.gluon.nn.HybridSequential()
-    for case in chain:
-        net.add(layer(case))
-        if between:
-            net.add(mx.gluon.nn.BatchNorm(in_channels=case.out_channels), mx.gluon.nn.Activation("relu"))
-            if between > 1:
-                net.add(mx.gluon.nn.LeakyReLU(0.1))
-    net.initialize(mx.init.Normal(0.5))
-    random = np.random.default_rng(0)
-    for name, parameter in net.collect_params().items():
-        if "running" in name or "gamma" in name:
-            parameter.set_data(mx.nd.array(random.uniform(0.5, 2, parameter.shape)))
-    first = chain[0]
-    array = random.normal(size=(2, first.in_channels, *first.size)).astype("float32")
-    want = net(mx.nd.array(array)).asnumpy()
-    assume(np.isfinite(want).all())
-    path = tmp_path_factory.mktemp("fuzz") / "net.onnx"
-    try:
-        (got,) = exported(net, path, array, dynamic_size=dynamic_size, fold=fold, opset=opset)
-    except ValueError as error:
-        refused = ("dynamic", "any size that is possible", "keras-mxnet cannot run every size")
-        assert dynamic_size and any(reason in str(error) for reason in refused), error
-        return
-    assert difference(got, want, max(1e-3, np.abs(want).max())) < 10 * TOLERANCE
-    if not dynamic_size:
-        return
-    steps = data.draw(st.lists(st.integers(0, 9), min_size=first.rank, max_size=first.rank))
-    array = random.normal(size=(1, first.in_channels, *map(sum, zip(first.size, steps)))).astype("float32")
-    try:
-        want = net(mx.nd.array(array)).asnumpy()
-    except (ValueError, mx.base.MXNetError):  # a size that some layer refuses
-        return
-    (got,) = run(path, array)
-    assert difference(got, want, max(1e-3, np.abs(want).max())) < 10 * TOLERANCE
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_random_networks(first, tmp_path):
+    """Ten of them, against MXNet; some for every size, some with batch norms that are not folded."""
+    path = tmp_path / "net.onnx"
+    for seed in range(first, first + 10):
+        stream = random.Random(seed)
+        net, shape, _ = random_net(stream)
+        trained(net, shape, seed=seed)
+        dynamic_size, opset, fold = stream.random() < 0.5, stream.choice((13, 18)), stream.random() < 0.5
+        steps = [stream.randint(0, 5) for _ in shape[2:]]
+        arrays = [normal(2, 3, *map(sum, zip(shape[2:], more))).asnumpy() for more in (steps, [0] * len(steps))]
+        try:
+            exported(net, path, arrays[1], dynamic_size=dynamic_size, fold=fold, opset=opset)
+        except ValueError as error:
+            assert dynamic_size and ("dynamic" in str(error) or "any size that is possible" in str(error)), error
+            continue
+        for array in arrays[not dynamic_size :]:
+            assert difference(run(path, array)[0], outputs(net, array)[0]) < 10 * TOLERANCE

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from operator_cases import TABLE, block_of, inputs_of
 from running import Own, difference, outputs, sequential as chain
-from test_chains import drawn
+from test_chains import random_net
 
 pytest.importorskip("h5py", reason="h5py is not installed: pip install '.[keras]'")
 
@@ -248,20 +248,6 @@ def test_an_operator_is_exact_or_refused(kind, tmp_path, made):
         else:
             compare_live(block, file, arrays, made[-1])
     assert bool(made) == (kind not in NOT_KERAS) or ending() == ".h5"
-
-
-def random_net(stream):
-    """(net, shape, strategy): layers that nobody chose, of any rank, some of Gluon with pads on both sides, and one by
-    a strategy of `mxsame.plan` when it is deployed."""
-    rank, strategy = stream.choice((1, 2, 2, 2, 3)), stream.choice([*mxsame.plan.STRATEGIES])
-    net, size = nn.HybridSequential(), tuple(stream.randint(9, 17) for _ in range(rank))
-    for number in range(stream.randint(1, 3)):
-        layer, channels = drawn(stream, rank, None if number else strategy)
-        net.add(getattr(nn, f"Conv{rank}D")(channels, stream.choice((1, 3)), padding=1), layer)
-        net.add(stream.choice((nn.BatchNorm, nn.Swish, lambda: nn.Activation("relu"), lambda: nn.LeakyReLU(0.2)))())
-    if stream.random() < 0.5:
-        net.add(nn.Dense(4))
-    return net, (1, 3, *size), strategy
 
 
 def by_strategy(net, shape, strategy):

@@ -64,6 +64,7 @@ def test_an_exported_graph_is_plain_mxnet(tmp_path):
     with plugin.installed():
         model = compiled(networks.plain, "channels_first")
     data, _ = batch(model)
+    expected = model.predict(data)
     names, _ = keras.models.save_mxnet_model(model, str(tmp_path / "plain"))
     net = mx.gluon.SymbolBlock.imports(str(tmp_path / "plain-symbol.json"), names, str(tmp_path / "plain-0000.params"))
-    np.testing.assert_allclose(net(mx.nd.array(data)).asnumpy(), model.predict(data), atol=1e-6)
+    np.testing.assert_allclose(net(mx.nd.array(data)).asnumpy(), expected, atol=1e-6)
