@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from configurations import entry, model_of
 from live_keras import arrays_of, compare, expected, inputs_of, keras, randomise
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
@@ -84,10 +85,8 @@ def test_what_is_refused_leaves_the_net_as_it_was(use, error, message):
 
 def test_a_layer_may_have_the_name_of_an_attribute():
     """The network keeps the attribute; the layer is there by its name."""
-    image = {"class_name": "InputLayer", "config": {"name": "inputs", "batch_input_shape": [None, 4]}}
     names = ("rank", "outputs")
-    layers = [{"class_name": "ReLU", "config": {"name": name}} for name in names]
-    net = mxsame.from_keras(json.dumps({"class_name": "Sequential", "config": {"layers": [image, *layers]}}))
+    net = mxsame.from_keras(json.dumps(model_of(*(entry("ReLU", name) for name in names), shapes=[(4,)])))
     assert net.rank == 0 and isinstance(net.outputs, list) and [net[name].class_name for name in names] == ["ReLU"] * 2
     net.outputs = nn.Dense(2)
     assert net(nd.ones((3, 4))).shape == (3, 2) and net["outputs"].class_name == "Dense"

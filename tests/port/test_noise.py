@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import running
+from configurations import model_of, stacked
 
 import mxsame
 from mxsame._mxnet import mx
@@ -21,11 +22,8 @@ HYBRIDIZE = (lambda net: None, mx.gluon.HybridBlock.hybridize, mxsame.hybridize)
 
 def network(layer, arguments, alone=False, length=60):
     """The layer, and one before it, unless it is alone."""
-    layers = [{"class_name": "InputLayer", "config": {"name": "input", "batch_input_shape": [None, length]}}]
-    if not alone:
-        layers.append({"class_name": "ReLU", "config": {"name": "relu"}})
-    layers.append({"class_name": layer, "config": {"name": "noise", **arguments}})
-    return mxsame.from_keras(json.dumps({"class_name": "Sequential", "config": {"layers": layers}}))
+    layers = stacked([("ReLU", {})] * (not alone) + [(layer, arguments)])
+    return mxsame.from_keras(json.dumps(model_of(*layers, shapes=[(length,)])))
 
 
 def operators(text):
