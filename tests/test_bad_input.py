@@ -443,7 +443,7 @@ def parent(*layers):
     return net
 
 
-def test_what_a_graph_lacks_is_said_with_the_name_of_the_layer():
+def test_a_missing_argument_of_a_graph_names_the_layer():
     for layer in (nn.DepthwiseConv2D(3), nn.SeparableConv2D(6, 3)):
         refused(lambda layer=layer: parent(layer)(D), rf"layer {layer.name}: in_channels must be given", ValueError)
     wanted = r"layer (pool|conv)\d+: .*; received .*; give .*, or the net to mxsame\.hybridize$"
@@ -468,7 +468,7 @@ GLUONS = {  # layers of Gluon's for 4 channels, and what they are refused for wi
 
 
 @pytest.mark.parametrize("name", GLUONS)
-def test_channels_that_a_layer_of_gluons_does_not_take(name, tmp_path):
+def test_wrong_channels_of_a_gluon_layer_are_refused(name, tmp_path):
     """MXNet compares some of these when they run, and reads past the end of an array for others."""
     make, reason = GLUONS[name]
     right, wrong = ones(1, 4, 4), ones(1, 5, 5)

@@ -83,7 +83,7 @@ def test_a_network_is_tensorflows():
     assert networks.difference(made.net(data), want) < networks.TOLERANCE
 
 
-def test_what_differs_is_not_timed():
+def test_variants_with_different_outputs_are_not_timed():
     calls = {"explicit pad": lambda: mx.nd.ones(3), "mxsame": lambda: mx.nd.ones(3) * 1.01}
     with pytest.raises(networks.Disagreement, match="mxsame and explicit pad differ"):
         networks.check(calls, networks.TOLERANCE)

@@ -176,7 +176,7 @@ def test_pads_numbers(arguments, headings):
     assert [line for line in result.output.splitlines() if "output size" in line] == wanted
 
 
-def test_what_cannot_be_drawn_has_numbers():
+def test_windows_too_wide_to_draw_have_numbers():
     result = run("pads", "--size", 900, "--kernel", 3, "--dilation", 20)
     assert result.output == "pads (20, 20), output size 900\n  (wider than the terminal)\n\n"
 

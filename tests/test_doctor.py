@@ -16,7 +16,7 @@ PIP = f"{sys.executable} -m pip"
 TO_CPU = f"{PIP} uninstall -y mxnet-cu112 && {PIP} install --no-deps mxnet==1.9.1"
 
 
-def test_this_machine_is_well():
+def test_a_healthy_machine():
     examined = list(doctor.examine())
     assert doctor.as_data(examined)["well"], examined
     checks = {check.name: check for check in examined}
@@ -88,7 +88,7 @@ print("noise without an end", end="", flush=True)
         ("os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '4'); os._exit(3)", "the process exited: 3: noise without an end"),
     ],
 )
-def test_what_becomes_of_a_child(monkeypatch, code, error):
+def test_failures_of_the_child_process(monkeypatch, code, error):
     monkeypatch.setattr(doctor, "START", CHILD + code)
     reported = doctor.ask(limit=2)
     assert reported["error"] == error

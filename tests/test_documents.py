@@ -72,7 +72,7 @@ COMMANDS = [(path, block) for path in [README, *PAGES] for block in blocks(path,
 
 
 @pytest.mark.parametrize(("path", "block"), COMMANDS, ids=[block.split("\n")[0] for _, block in COMMANDS])
-def test_a_command_prints_what_stands_below_it(path, block):
+def test_a_command_prints_the_output_below_it(path, block):
     testing = pytest.importorskip("click.testing", reason="click is not installed: pip install '.[cli]'")
     from mxsame.cli import main
 

@@ -44,7 +44,7 @@ def is_grouped(case):
     return case.groups > 1 or case.op in ("depthwise_conv", "separable_conv")
 
 
-def is_stuffed(case):
+def strides_and_dilates(case):
     """Where MXNet's Deconvolution is wrong on every device."""
     return case.op == "conv_transpose" and max(case.strides) > 1 and max(case.dilation) > 1
 
@@ -62,7 +62,7 @@ def test_nhwc_runs_as_it_is(case):
     # oneDNN, which computes here, has no Deconvolution with groups and a computed weight.
     with use_strategy("slice" if case.op == "conv_transpose" and case.groups > 1 else None):
         symbol = built(case, last, layout="NHWC")
-    if not (is_grouped(case) or is_stuffed(case) or pad_is_counted_beyond(case)):
+    if not (is_grouped(case) or strides_and_dilates(case) or pad_is_counted_beyond(case)):
         assert "transpose" not in running.operators(symbol)
         layouts = {node["attrs"].get("layout") for node in running.nodes(symbol) if "kernel" in node.get("attrs", {})}
         assert layouts == {"NHWC"}
@@ -150,7 +150,7 @@ def test_half_precision_goes_through(case):
 # ---- the tests that need a GPU ---------------------------------------------------------------------------------------
 
 
-def test_they_would_run():
+def test_the_tests_for_gpus_pass_on_the_cpu():
     """What of tests/test_gpu.py a CPU can stand in for passes there; so on a GPU a failure is the GPU's."""
     chosen = "training or deployed or (layers_hybridized and conv_transpose)"
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "", "-p", "no:cacheprovider", "-k", chosen]

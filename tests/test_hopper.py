@@ -114,7 +114,7 @@ def built(tmp_path_factory):
 
 
 @needs_gcc
-def test_what_is_compiled_and_indexed(built):
+def test_kernels_are_compiled_and_indexed(built):
     folder, build, done = built
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == [
@@ -181,7 +181,7 @@ STARTS = {  # calls of (GPU, kernel, blocks), what is printed, and what is repor
 
 @needs_gcc
 @pytest.mark.parametrize(("calls", "printed", "message"), STARTS.values(), ids=STARTS)
-def test_which_kernels_start(built, calls, printed, message):
+def test_kernels_are_started_by_the_driver_or_the_runtime(built, calls, printed, message):
     folder, _, _ = built
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
     environment["LD_PRELOAD"] = str(folder / "kernels" / "libmxnet_kernels.so")

@@ -335,7 +335,7 @@ REFUSED = {  # files, what the first line has, what the fix starts with; and wha
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(tmp_path, name):
+def test_a_broken_installation_is_refused_with_a_fix(tmp_path, name):
     files, first, fix, *before = REFUSED[name]
     if before == [LOAD_DRIVER]:
         if shutil.which("gcc") is None:

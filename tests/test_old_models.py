@@ -94,7 +94,7 @@ LONGER = [  # a pooling layer or a convolution with one output too many, and wha
 
 
 @pytest.mark.parametrize(("operator", "size", "kernel", "out"), LONGER)
-def test_what_has_an_output_too_many_is_refused_and_has_pads(operator, size, kernel, out):
+def test_layers_with_one_output_too_many_are_refused_and_have_pads(operator, size, kernel, out):
     rank = len(size)
     data, weight = nd.ones((1, 1, *size)), nd.ones((1, 1, *kernel))
     if operator == "conv":
@@ -114,7 +114,7 @@ def test_what_has_an_output_too_many_is_refused_and_has_pads(operator, size, ker
         assert calls[0]([k // 2 for k in kernel]).shape[2:] == out
 
 
-def test_cuts_of_transposed_convolutions():
+def test_crops_of_transposed_convolutions():
     """The start loses the larger half of what SAME crops."""
     for k, s, d in itertools.product(range(1, 8), range(1, 6), range(1, 4)):
         extent = (k - 1) * d + 1
@@ -140,7 +140,7 @@ def test_averages_count_padding():
     assert "count_include_pad=False" in repr(mxsame.nn.AvgPool1D(2, 2))
 
 
-def test_averages_cannot_be_told_not_to():
+def test_averages_always_count_padding():
     for call in (mxsame.nn.AvgPool2D, functools.partial(mxsame.ops.avg_pool, nd.ones((1, 1, 4, 4)))):
         with pytest.raises(ValueError, match=r"count_include_pad must be True .*; received count_include_pad=False"):
             call(2, padding=KERAS_MXNET, count_include_pad=False)

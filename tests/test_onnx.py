@@ -260,7 +260,7 @@ def test_large_arrays_go_into_a_second_file(path, monkeypatch):
     assert difference(got, outputs(net, random(*SHAPE))[0]) < 1e-5
 
 
-def test_names_of_parameters_give_way(path):
+def test_parameters_are_renamed_if_inputs_have_their_names(path):
     net = gluon.Dense(4, in_units=4, prefix="dense_")
     net.initialize(mx.init.Uniform(1))
     check(net, path, random(2, 4), input_names=["dense_bias"], output_names=["dense_weight"])
@@ -274,7 +274,7 @@ def test_group_normalization_of_dynamic_size(path):
     assert np.array_equal(run(path, data)[0], np.maximum(data, 0))
 
 
-def test_what_onnxruntime_does_not_run(path, monkeypatch):
+def test_a_file_that_onnxruntime_cannot_run_is_refused(path, monkeypatch):
     """As Max of int8 in some of its versions, or a newer opset."""
 
     def session(*given):
@@ -286,7 +286,7 @@ def test_what_onnxruntime_does_not_run(path, monkeypatch):
     assert not list(path.parent.iterdir())
 
 
-def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
+def test_a_net_that_mxnet_cannot_run_is_refused(path):
     """MXNet's graphs of `sort` need an axis."""
 
     net = Own(lambda F, x: F.sort(x))
@@ -295,7 +295,7 @@ def test_a_net_that_mxnet_itself_does_not_run_is_not_left_unchecked(path):
     assert not list(path.parent.iterdir())
 
 
-def test_a_file_that_departs_is_not_left(path):
+def test_a_file_with_other_outputs_is_removed(path):
     path.write_bytes(b"before")
     with pytest.raises(ValueError, match=r"ONNX Runtime computes another output.*more than 0.*received .*tolerance=0"):
         mxsame.export_onnx(downsampling(), path, SHAPE, tolerance=0)
@@ -344,7 +344,7 @@ def test_the_tolerance_follows_from_what_float32_costs_the_net(path, spoil):
 
 
 @pytest.mark.parametrize("kind", ["sigmoid", "small numbers", "two inputs"])
-def test_what_a_comparison_by_default_lets_pass(kind, path, spoil):
+def test_the_default_tolerance_notices_small_errors(kind, path, spoil):
     """The error of ONNX Runtime's sigmoid, most of a saturated one, and nothing else that is small; two inputs have
     different data."""
     dense = gluon.Dense(2, in_units=3, bias_initializer=mx.init.Constant(-14))
@@ -361,7 +361,7 @@ def test_what_a_comparison_by_default_lets_pass(kind, path, spoil):
         mxsame.export_onnx(net, path, shape)
 
 
-def test_what_is_not_installed(path, monkeypatch):
+def test_missing_packages(path, monkeypatch):
     net = downsampling()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.warns(NotCompared, match=r"onnxruntime is not installed; fix it with: .*'onnxruntime>=[^']*'$"):
@@ -382,7 +382,7 @@ def test_a_deployed_net(path):
 
 
 @pytest.mark.parametrize("kind", ["deployed", "in another net", "of a file"])
-def test_what_is_for_one_size_is_not_for_every_size(kind, tmp_path, path, monkeypatch):
+def test_a_graph_of_one_size_is_not_exported_for_every_size(kind, tmp_path, path, monkeypatch):
     monkeypatch.setattr(checking, "compare", lambda *given: None)  # nor without onnxruntime
     net = downsampling()
     if kind == "of a file":

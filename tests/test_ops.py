@@ -111,7 +111,7 @@ LEAKS = [
 
 @pytest.mark.parametrize("value", [np.nan, np.inf], ids=["nan", "inf"])
 @pytest.mark.parametrize("strategy", CLEAN)
-def test_what_is_not_a_number_stays_in_its_windows(strategy, value):
+def test_nan_and_infinity_stay_in_their_windows(strategy, value):
     """Padding is not made by multiplication: 0 * nan is nan. The other strategies multiply by zero."""
     ran = 0
     for case, at in itertools.product(LEAKS, (0, 1, 4, -1)):
@@ -170,7 +170,7 @@ CALLS = {  # the shapes of the weights, and more
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_second_call_is_planned_no_more(name, layout, monkeypatch):
+def test_a_second_call_is_not_planned_again(name, layout, monkeypatch):
     """Nor does what is remembered keep arrays alive."""
 
     def shaped(shape):

@@ -128,7 +128,7 @@ def test_on_a_gpu_the_estimate_chooses_by_what_was_measured_there(rule):
     assert chosen(windows, work) == strategy
 
 
-def test_what_competes_on_a_device():
+def test_candidates_depend_on_the_device():
     windows, on_cpu = square(8, 3, 2), Workload("conv", 8, 16, 32)
     assert list(candidates(windows, on_cpu)) == ["slice", "concat", "kernel", "flip"]
     assert list(candidates(windows, on_gpu("conv", 16, 32))) == ["slice", "concat", "kernel", "pad", "flip"]
@@ -178,7 +178,7 @@ def decision(*window, operator="conv", **work):
     return PlannedOperator((Window(None, *window),) * 2, Workload(operator, **work), KINDS_OF_COPY, plan=None)
 
 
-def test_what_depends_on_the_size():
+def test_plans_that_depend_on_the_size():
     assert decision(3, 2).depends_on_size and decision(2, 1, 1, (0, 1)).depends_on_size
     assert decision(1, 4, 1, "keras-mxnet").depends_on_size, "there is no graph for every size"
     assert decision(3, 400_000).depends_on_size, "at once, whatever the stride"

@@ -192,7 +192,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_written_is_read_back(case, tmp_path):
+def test_files_are_read_back_by_from_keras(case, tmp_path):
     """By both formats, or an .h5 file refuses it by name."""
     net, shapes, in_h5 = CASES[case]
     ready(net, *shapes)
@@ -440,7 +440,7 @@ def test_padding_by_hand_is_same(tmp_path):
 
 
 @pytest.mark.parametrize(("case", "count"), [("flattened", 0), ("channels last", 0), ("shuffled channels", 1)])
-def test_there_are_no_transpositions_but_these(case, count, tmp_path):
+def test_the_number_of_transpositions(case, count, tmp_path):
     net, shapes, _ = CASES[case]
     ready(net, *shapes)
     mxsame.to_keras(net, tmp_path / "net.keras", shapes)
@@ -574,7 +574,7 @@ def test_refused_by_name(case, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_only_keras_reads_needs_keras(tmp_path, monkeypatch):
+def test_layers_that_only_keras_reads_need_keras(tmp_path, monkeypatch):
     monkeypatch.delitem(OPERATORS, "arctan")
     with pytest.raises(ValueError, match=r"a Keras that loads the file must be installed.*Arctan"):
         mxsame.to_keras(ready(Own(lambda F, x: F.arctan(x)), IMAGE), tmp_path / "net.keras", IMAGE)
@@ -585,7 +585,7 @@ def test_an_array_of_integers_is_refused(tmp_path):
         mxsame.to_keras(Own(lambda F, x: x / 2), tmp_path / "net.keras", mx.nd.ones((1, 3), dtype="int32"))
 
 
-def test_a_file_that_differs_gets_no_name(tmp_path, monkeypatch):
+def test_a_file_with_other_outputs_gets_no_name(tmp_path, monkeypatch):
     net, real = ready(chain(nn.Conv2D(4, 3)), IMAGE), checking.read_back
     monkeypatch.setattr(checking, "read_back", lambda *args: [[x + 1 for x in each] for each in real(*args)])
     with pytest.raises(ValueError, match="must equal those of the net"):
@@ -593,7 +593,7 @@ def test_a_file_that_differs_gets_no_name(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_ones_are_compared_for_all_indices(tmp_path, monkeypatch):
+def test_one_hot_is_compared_for_all_indices(tmp_path, monkeypatch):
     emitter, net = EMITTERS["one_hot"], ready(Own(lambda F, x: F.one_hot(x, depth=3)), (2, 9))
     without_last = emitter._replace(write=lambda w, node, x: axes.affine(w, emitter.write(w, node, x), [1.0, 1.0, 0.0]))
     monkeypatch.setitem(EMITTERS, "one_hot", without_last)

@@ -37,7 +37,7 @@ def run(*arguments):
         return CliRunner().invoke(main, ["convert", *map(str, arguments)])
 
 
-def test_another_process_does_it(folder, tmp_path):
+def test_conversion_runs_in_a_child_process(folder, tmp_path):
     path = os.pathsep.join([str(Path(mxsame.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     for file, code, stdout, stderr in (
         (folder / "sequential.h5", 0, f"written: {tmp_path / 'net'}-symbol.json", ""),
@@ -94,7 +94,7 @@ def test_an_onnx_file(folder, tmp_path):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
-def test_an_onnx_file_that_was_not_compared_is_said_to_be(folder, tmp_path, monkeypatch):
+def test_an_onnx_file_that_is_not_compared_gets_a_warning(folder, tmp_path, monkeypatch):
     pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     result = run(folder / "sequential.h5", "-o", tmp_path / "net.onnx", "--json")
@@ -153,7 +153,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("sequential.h5", "--check", "--padding", "keras-mxnet"), 2, "--check must not be given with --padding"),
     ],
 )
-def test_what_is_wrong_is_said(folder, arguments, code, message):
+def test_errors_and_exit_codes(folder, arguments, code, message):
     result = run(folder / arguments[0], *arguments[1:])
     assert result.exit_code == code
     assert re.search(re.escape(message).replace(re.escape(".*"), ".*"), result.output)
@@ -173,7 +173,7 @@ def test_layers_of_the_users_own(tmp_path, monkeypatch):
     assert block(nd.ones((1, 3))).asnumpy().tolist() == [[2, 2, 2]]
 
 
-def test_the_names_of_several_inputs_are_printed_and_taken(folder):
+def test_names_of_several_inputs_are_printed_and_accepted(folder):
     values = mxsame.from_keras(folder / "siamese.h5")
     names = [tensor.layer for tensor in values.description.inputs]
     shapes = {name: (2, *value.shape[1:]) for name, value in zip(names, values.inputs)}

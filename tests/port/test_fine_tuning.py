@@ -75,7 +75,7 @@ def test_layers_have_names():
         (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
     ],
 )
-def test_what_is_refused_leaves_the_net_as_it_was(use, error, message):
+def test_a_refused_change_leaves_the_net_unchanged(use, error, message):
     net = mxsame.from_keras(DIGITS)
     before = net(nd.array(PICTURES)).asnumpy()
     with pytest.raises(error, match=message):

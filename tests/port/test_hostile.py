@@ -588,7 +588,7 @@ def read_in_another_process(root, recorded, listing):
     return outcomes
 
 
-def is_as_wanted(report, pattern):
+def is_as_expected(report, pattern):
     """Whether a file is refused in these words, or read where there are none, and nothing else has happened."""
     kinds = (None,) if pattern is None else ("ValueError", "TypeError")
     in_words = pattern is None or re.search(pattern, report["message"], re.DOTALL)
@@ -610,7 +610,7 @@ def test_files_are_refused(tmp_path, recorded):
         listing.append((name, build(folder)))
         before[name] = folder, set(folder.iterdir())
     outcomes = read_in_another_process(tmp_path, recorded, listing)
-    assert [outcomes[name] for name, (_, pattern) in CASES.items() if not is_as_wanted(outcomes[name], pattern)] == []
+    assert [outcomes[name] for name, (_, pattern) in CASES.items() if not is_as_expected(outcomes[name], pattern)] == []
     assert [name for name, (folder, files) in before.items() if set(folder.iterdir()) != files] == []
 
 
@@ -646,5 +646,5 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, recorded):
     before = set(tmp_path.iterdir())
     reports = read_in_another_process(tmp_path, recorded, listing).values()
     refused = [report for report in reports if report["kind"] is not None]
-    assert [each for each in reports if not is_as_wanted(each, None) and not is_as_wanted(each, "")] == []
+    assert [each for each in reports if not is_as_expected(each, None) and not is_as_expected(each, "")] == []
     assert set(tmp_path.iterdir()) - before == {tmp_path / "listing.json"} and len(refused) > 20

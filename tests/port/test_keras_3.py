@@ -85,7 +85,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("expression", MODELS)
-def test_what_keras_3_does_otherwise(expression, tmp_path):
+def test_behaviour_that_differs_in_keras_3(expression, tmp_path):
     arrays = MODELS[expression]
     inputs = [keras().Input(array.shape[1:]) for array in arrays]
     model = randomise(keras().Model(inputs, eval(expression, names_of(inputs))))

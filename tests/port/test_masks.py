@@ -69,7 +69,7 @@ MERGED = {  # class -> (layers, what Keras 3 gives for x, y and their masks (N, 
 
 
 @pytest.mark.parametrize("name", MERGED)
-def test_keras_3_has_rules_of_its_own(name):
+def test_masks_follow_the_rules_of_keras_3(name):
     """The entries are so small that the epsilon of a norm matters."""
     layers, wanted = MERGED[name]
     x, y = 1e-7 * masked_data(2), 1e-7 * masked_data(2)[::-1]

@@ -22,7 +22,7 @@ def test_arrays_that_mxnet_does_not_multiply_are_refused():
         net(nd.ones((2, 4), dtype="float16"))
 
 
-def test_batch_norms_go_on_as_in_keras():
+def test_batch_norm_statistics_move_as_in_keras():
     """One step of training moves the statistics by Keras's momentum."""
     layers = keras().layers
     norm = layers.BatchNormalization(momentum=0.7, epsilon=0.01, name="norm")
@@ -39,7 +39,7 @@ def test_batch_norms_go_on_as_in_keras():
     np.testing.assert_allclose(parameters["norm_running_var"].data().asnumpy(), variance, rtol=1e-5)
 
 
-def test_training_false_keeps_statistics_and_dropout_out():
+def test_training_false_freezes_statistics_and_turns_dropout_off():
     """The idiom of fine-tuning: `base(x, training=False)`."""
     layers = keras().layers
     base = keras().Sequential([layers.Input((6,)), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(4)])
@@ -378,7 +378,7 @@ def test_layers_for_every_step_in_time(tmp_path, steps):
         ("Dropout", (9, 8, 40), ()),
     ],
 )
-def test_what_dropout_drops_together(layer, shape, axes):
+def test_dropout_drops_whole_channels_or_single_elements(layer, shape, axes):
     """Whole channels, of each entry of the batch by itself; or every element by itself."""
     dropout = getattr(keras().layers, layer)(0.5)
     for around in ([], [getattr(keras().layers, f"Conv{len(shape) - 1}D")(40, 1, use_bias=False)]):

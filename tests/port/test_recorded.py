@@ -218,7 +218,7 @@ def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
         ("net", mx.sym.var("data").tojson().encode(), "a graph of MXNet, which gluon.SymbolBlock.imports reads"),
     ],
 )
-def test_what_others_write_is_named(tmp_path, file, content, message):
+def test_files_of_other_formats_are_named(tmp_path, file, content, message):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(ValueError, match=message):
@@ -258,7 +258,7 @@ def test_averages_of_pytorch_warn(recorded, tmp_path):
         assert messages == ["the model was saved by Keras on PyTorch, which counts the padding of averages"] * names
 
 
-def test_a_part_of_a_net_can_start_anew(recorded):
+def test_parameters_can_be_reinitialized(recorded):
     """With an initializer that takes no vectors: those have initializers of their own, which are Keras's."""
     folder, _ = recorded["keras2"]
     net = read(folder, "sequential.h5")

@@ -77,7 +77,7 @@ BLOCKS = {  # the user's function of `Mine` -> what is said
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_what_is_wrong_with_custom_blocks(kind):
+def test_wrong_custom_blocks_are_refused(kind):
     given, message = BLOCKS[kind]
     second = "Other" if given is None else "Flatten" if "before" in kind else "ReLU"
     model = model_of(entry("Mine"), entry(second, "two"), entry("MaxPooling1D", "three", {"pool_size": [1]}))
@@ -145,7 +145,7 @@ def test_all_refusals_are_in_one_error():
         assert re.search(pattern, line)
 
 
-def test_keys_that_mean_nothing_are_left():
+def test_keys_without_meaning_are_accepted():
     off = json.dumps(called("Softmax", {"mask": None, "training": False}))
     assert mxsame.from_keras(off)(mx.nd.zeros((1, 4)))[0, 0] == 0.25
     float32 = {**POLICY, "config": {"name": "float32"}}
@@ -228,7 +228,7 @@ WORDS_OF_PYTHON = re.compile(
 
 @pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
 @pytest.mark.parametrize("kind", REFUSED)
-def test_refused_in_words_of_its_own(kind, monkeypatch):
+def test_refused_with_a_message_of_mxsame(kind, monkeypatch):
     monkeypatch.setattr(call_context, "fill", lambda *arguments: None)  # without weights
     monkeypatch.setattr(reading, "weight_specs_of", lambda layer: [])
     given, message = REFUSED[kind]

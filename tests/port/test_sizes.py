@@ -56,7 +56,7 @@ POOLED = [("MaxPooling2D", {"pool_size": [2, 2], "padding": "same"})]
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("layers", [RESHAPED, POOLED], ids=["reshaped", "pooled"])
-def test_static_lengths_are_the_only_ones(layers, how, tmp_path):
+def test_static_lengths_are_enforced(layers, how, tmp_path):
     net = HOW[how](read(layers, (4, 6, 3)), tmp_path)
     wanted = net(data(2, 4, 6, 3)).asnumpy()
     for shape in ((3, 5, 7, 3), (2, 6, 4, 3), (2, 4, 6, 6), (1, 5, 6, 3)):
@@ -78,7 +78,7 @@ def test_arrays_are_refused_with_both_shapes(how, tmp_path):
         assert net(data(2, 3, 4, 6)).shape == (2, 3, 2, 3)
 
 
-def test_everything_that_is_made_of_a_net_refuses_other_lengths(tmp_path):
+def test_graphs_and_files_of_a_net_refuse_other_lengths(tmp_path):
     net, given = read(RESHAPED, (4, 6, 3)), data(1, 5, 7, 3)
     message = r"must have the shape .* here \(None, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
     for use in (
