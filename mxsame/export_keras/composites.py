@@ -110,8 +110,8 @@ class Splicer:
         try:
             copied = self._copied(layer, path)
         except ValueError as error:
-            is_users = self._network._states[path].is_users
-            if layer.model is not None and layer.wrapped is None and not is_users:
+            is_custom = self._network._states[path].is_custom
+            if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._flat(layer.model, path, call)
             return self._by_operators(path, call, found, error)
         call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.is_h5)

@@ -1,4 +1,4 @@
-"""Keras's activations as functions of (F, x, arguments); what they have by default is Keras's."""
+"""Keras's activations as functions of (F, x, arguments), with Keras's defaults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def identity(F: Any, x: Any) -> Any:
 
 def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0,
          multiplies: bool = False) -> Any:  # fmt: skip
-    """Returns `keras.layers.ReLU` of x: x above the threshold, else 0, from 0 to `max_value`, and negative_slope * (x -
-    threshold) below the threshold. With `multiplies`, the zeros are products, and NaN where x is infinite."""
+    """Returns the output of `keras.layers.ReLU`: x above the threshold, at most `max_value`, and below it
+    negative_slope * (x - threshold). With `multiplies`, zeros are products, which are NaN where x is infinite."""
     if not negative_slope and not threshold:
         if max_value is not None:  # trains faster than F.clip; for the slice see mxsame.rewriting.training
             x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
@@ -37,7 +37,7 @@ def gelu(F: Any, x: Any, approximate: bool = False) -> Any:
 
 
 def selu(F: Any, x: Any) -> Any:
-    """Returns a multiple of ELU, and not `act_type="selu"`, whose gradient is wrong for negative inputs."""
+    """Returns a multiple of ELU: the gradient of MXNet's `act_type="selu"` is wrong for negative inputs."""
     return 1.0507009873554805 * F.LeakyReLU(x, act_type="elu", slope=1.6732632423543772)
 
 
@@ -68,7 +68,7 @@ def threshold(F: Any, x: Any, threshold: float = 0.0, default_value: float = 0.0
     return F.where(x > threshold, x, F.zeros_like(x) + default_value)
 
 
-ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the array here
+ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; `axis` is that of the array
     "celu": lambda F, x, alpha=1.0: F.relu(x) + alpha * F.expm1(F.minimum(x, 0) / alpha),
     "elu": lambda F, x, alpha=1.0: F.LeakyReLU(x, act_type="elu", slope=alpha),
     "exponential": lambda F, x: F.exp(x),
@@ -99,7 +99,7 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; "axis" is one of the a
     "tanh_shrink": lambda F, x: x - F.tanh(x),
     "threshold": threshold,
 }
-OF_KERAS_3 = (  # and not of Keras 2
+OF_KERAS_3 = (  # but not of Keras 2
     *("celu", "glu", "hard_shrink", "hard_silu", "hard_swish", "hard_tanh", "log_sigmoid", "soft_shrink"),
     *("sparse_plus", "sparse_sigmoid", "squareplus", "tanh_shrink", "threshold"),
 )
@@ -107,7 +107,7 @@ DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # of arguments, where versio
     2: {"hard_sigmoid": {"slope": 0.2}},
     3: {"hard_sigmoid": {"slope": 1 / 6}, "keras.ops.gelu": {"approximate": True}},
 }
-LIBRARIES = ("tf", "keras.ops")  # before a dot: whose function it is, if it is no activation of Keras's
+LIBRARIES = ("tf", "keras.ops")  # prefixes of functions that are not among Keras's activations
 OF_LIBRARIES: Dict[str, Callable] = {
     **ACTIVATIONS,
     "abs": lambda F, x: F.abs(x),
@@ -124,27 +124,27 @@ for _name, _function in OF_LIBRARIES.items():
     _function.__name__ = _name if _function.__name__ == "<lambda>" else _function.__name__
 
 
-def known_function(spec: Any, version: int) -> Optional[Tuple[Callable, Dict[str, Any]]]:
-    """Returns the function that a configuration names, and its arguments; None if it is the user's.
+def known_function(serialized: Any, version: int) -> Optional[Tuple[Callable, Dict[str, Any]]]:
+    """Returns the function of a serialized activation, and its arguments; None if it is not Keras's own.
 
-    A name is Keras's own if Keras of this version has it. Keras 3 writes its own as names, and others as dicts.
+    Keras 3 serializes its own activations as names, and others as dicts.
 
     >>> known_function("keras.ops.gelu", 3)[1], known_function("glu", 2), known_function("mine>gelu", 3)
     ({'approximate': True}, None, None)
     """
-    name = function_name(spec) or "linear"
+    name = function_name(serialized) or "linear"
     library, _, short = name.rpartition(".")
     if library in LIBRARIES or name == "log_softmax_v2":
         function = OF_LIBRARIES.get(short)
     else:
-        is_others = isinstance(spec, dict) if version == 3 else name in OF_KERAS_3
+        is_others = isinstance(serialized, dict) if version == 3 else name in OF_KERAS_3
         function = None if is_others else ACTIVATIONS.get(name)
     return None if function is None else (function, DEFAULTS[version].get(name, {}))
 
 
-def names_of_function(spec: Any) -> Tuple[str, str]:
-    """Returns the names by which a user's function may be given: with its package, and without."""
-    name = str(function_name(spec))
+def names_of_function(serialized: Any) -> Tuple[str, str]:
+    """Returns the keys of `custom` for a serialized function: its name with its package, and without."""
+    name = str(function_name(serialized))
     return name, re.sub("^.*[>.](?=.)", "", name)
 
 

@@ -1,6 +1,6 @@
-"""What Gluon and `mxsame.nn` have no block for: functions of arrays, and the block that a function becomes.
+"""Functions of arrays for which Gluon and `mxsame.nn` have no block, and `Function`, the block of such a function.
 
-Axes are those of the array here, whatever order Keras has: who makes a block has translated them.
+Their axes are those of the array, not Keras's.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import numpy as np
@@ -25,7 +25,7 @@ MASKED = -1e9  # what Keras adds to the scores of masked positions
 
 
 def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> Any:
-    """Put constant elements around the axes. MXNet's operator pads the last axes of 4 or 5."""
+    """Pads with a constant. MXNet's operator pads the spatial axes of arrays with 4 or 5 axes only."""
     ndim = len(pads)
     if any(map(any, pads[:2])) or ndim not in (3, 4, 5):
         for axis, (low, high) in enumerate(pads):
@@ -42,20 +42,22 @@ def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> An
 
 
 def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
-    """Repeat the elements at each end, from the last to the first, after so many that are skipped."""
+    """Pads with the reversed elements of each end, except the first `skipped`: 1 for "reflect", 0 for "symmetric"."""
     for axis, (low, high) in enumerate(pads):
-        before, after = (skipped, skipped + low), (-skipped - high, -skipped or None)
-        mirrored = [
-            [F.reverse(F.slice_axis(x, axis=axis, begin=begin, end=end), axis=axis)] if count else []
-            for count, (begin, end) in ((low, before), (high, after))
-        ]
-        x = concatenate(F, *mirrored[0], x, *mirrored[1], axis=axis, copies=low == 1) if low or high else x
+        parts = [x]
+        if low:
+            start = F.slice_axis(x, axis=axis, begin=skipped, end=skipped + low)
+            parts.insert(0, F.reverse(start, axis=axis))
+        if high:
+            end = F.slice_axis(x, axis=axis, begin=-skipped - high, end=-skipped or None)
+            parts.append(F.reverse(end, axis=axis))
+        x = concatenate(F, *parts, axis=axis, copies=low == 1) if len(parts) > 1 else x
     return x
 
 
 def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> Any:
-    """Returns where the largest or smallest element is, as TensorFlow has it, which is never NaN. With `signed_zeros`,
-    -0.0 is below 0.0, as in Keras 3."""
+    """Returns the position of the largest or smallest element, by `kind`, as TensorFlow does: NaN is neither. With
+    `signed_zeros`, -0.0 is less than 0.0, as in Keras 3."""
     if signed_zeros:
         is_negative = (x == 0) * (1 / x < 0)
         x = F.where(is_negative, F.zeros_like(x) - float(np.finfo("float32").tiny), x)
@@ -64,8 +66,8 @@ def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> An
 
 
 def ranked(F: Any, x: Any, gives: str, count: int) -> Any:
-    """Returns the largest elements of the last axis, or their positions. MXNet orders equal ones only where it orders
-    all."""
+    """Returns the largest elements of the last axis, or their positions (`gives`). MXNet keeps the order of equal
+    elements only if it sorts all."""
     return F.slice_axis(F.topk(x, k=0, ret_typ=gives), axis=-1, begin=0, end=count)
 
 
@@ -80,8 +82,7 @@ def softmax_over(F: Any, x: Any, axes: Sequence[int]) -> Any:
 
 
 def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    """Returns the logarithm of the sum of e^x: without overflow, since the largest element is subtracted unless it is
-    infinite."""
+    """Returns log(sum(e^x)) without overflow: the largest element is subtracted first, unless it is infinite."""
     most = F.BlockGrad(F.max(x, axis=axis, keepdims=True))
     most = F.where(F.abs(most) == math.inf, F.zeros_like(most), most)
     sums = F.sum(F.exp(F.broadcast_sub(x, most)), axis=axis, keepdims=keepdims)
@@ -89,24 +90,24 @@ def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def rounded(F: Any, x: Any) -> Any:
-    """Round to the nearest integer, halves to the even one. MXNet's `rint` of halves is the one below."""
+    """Rounds to the nearest integer, and halves to the even one, which MXNet's `rint` rounds down."""
     below = F.rint(x)
     return F.where((x - below == 0.5) * (F.abs(below) % 2 == 1), below + 1, below)
 
 
 def rolled(F: Any, x: Any, axis: int, shift: int) -> Any:
-    """Put the last `shift` elements of an axis before the others."""
+    """Moves the last `shift` elements of an axis to its start."""
     parts = (F.slice_axis(x, axis=axis, begin=-shift, end=None), F.slice_axis(x, axis=axis, begin=0, end=-shift))
     return concatenate(F, *parts, axis=axis, copies=shift == 1)
 
 
 def sign(F: Any, x: Any) -> Any:
-    """Returns the sign of each element, and NaN of NaN, for which MXNet's is 0."""
+    """Returns the sign of each element. That of NaN is NaN, where MXNet's operator returns 0."""
     return F.where(x == x, F.sign(x), x)
 
 
 def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
-    """Returns the sum of an element and all before it; `exclusive` without itself, `backwards` of all after it."""
+    """Returns the cumulative sum; without the element itself if `exclusive`, from the end if `backwards`."""
     x = F.reverse(x, axis=axis) if backwards else x
     if exclusive:
         zero = F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1))
@@ -116,7 +117,8 @@ def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> An
 
 
 def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
-    """Returns the first of two operands where the condition is not 0, elsewhere the second; one may be a number."""
+    """Returns the first operand where the condition is not 0, elsewhere the second. An operand is an array, or its
+    entry of `numbers`."""
     rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # of the type of the arrays
     return F.where(condition, *(next(rest) if n is None else zeros + n for n in numbers))
 
@@ -130,7 +132,7 @@ def upsample_bilinear(F: Any, x: Any, factors: Sequence[int]) -> Any:
 
 
 def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
-    """Repeat every element of the last axes."""
+    """Repeats each element along the spatial axes."""
     if len(factors) == 2 and factors[0] == factors[1]:
         return F.UpSampling(x, scale=factors[0], sample_type="nearest")
     for axis, factor in enumerate(factors, 2):
@@ -139,8 +141,7 @@ def upsample(F: Any, x: Any, factors: Sequence[int]) -> Any:
 
 
 def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
-    """Resize images to a size. For one row or column MXNet takes the first, and not the centre, which is the
-    middle one of three."""
+    """Resizes images. MXNet reads the first element for a length of 1, TensorFlow the centre: the middle one of 3."""
     height, width = (3 if length == 1 else length for length in size)
     x = F.contrib.BilinearResize2D(x, height=height, width=width, align_corners=False)
     for axis, length in enumerate(size, 2):
@@ -149,7 +150,7 @@ def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
 
 
 def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
-    """Returns the maximum or the mean over the last axes. oneDNN's maximum keeps nothing for a backward pass after
+    """Returns the maximum or mean over the last axes. oneDNN's maximum stores nothing for a backward pass after
     inference."""
     if kind == "max" and target_of(x).has_saliency:
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
@@ -157,9 +158,9 @@ def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
 
 
 def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
-    """Concatenate along an axis, and copy the output (`copies`) after a first part of length 1, which oneDNN's softmax
-    needs. So do gradients that end within a block of 16 channels; graphs get that copy by
-    `mxsame.rewriting.training.copy_blocked_gradients`."""
+    """Concatenates along an axis. `copies` copies the output, which oneDNN's softmax needs after a first part of length
+    1. Gradients that end within a block of 16 channels need it, too; in graphs
+    `mxsame.rewriting.training.copy_blocked_gradients` adds that copy."""
     out = F.concat(*arrays, dim=axis)
     if axis == 1 and F is mx.nd and mx.autograd.is_recording():
         copies |= any(each.shape[1] % onednn_blocks.LARGEST for each in arrays)
@@ -167,7 +168,7 @@ def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
 
 
 def take_slice(F: Any, x: Any, begin: Sequence, end: Sequence, step: Sequence) -> Any:
-    """Slice all axes; channels that may divide a block of oneDNN's from a copy, for which graphs have
+    """Slices all axes. Channels that divide one of oneDNN's blocks are sliced from a copy, which graphs get by
     `mxsame.rewriting.onednn.copy_before_slices`."""
     is_divided = F is mx.nd and onednn_blocks.are_divided(begin[1], end[1])
     return F.slice(copy_to_plain(F, x) if is_divided else x, begin=begin, end=end, step=step)
@@ -175,22 +176,21 @@ def take_slice(F: Any, x: Any, begin: Sequence, end: Sequence, step: Sequence) -
 
 @deferred_in_trace
 def squeeze_all(F: Any, x: Any, axis: Sequence[int]) -> Any:
-    """Take axes of length 1 away. A batch of 1 is refused, since Keras takes it away, too; so does a graph of any
+    """Removes axes of length 1. Keras removes a batch of 1, too: it is refused, and removed in a graph for any
     batch."""
     shape = tensors.known_shape(x)
     if shape is None or shape[0] is None:
         return F.squeeze(x)
     if shape[0] == 1:
-        rule = (
-            "data must have a batch of 2 or more: Keras's squeeze takes a batch of 1 away, too, unless it has an axis"
-        )
+        rule = "data must have a batch of 2 or more: Keras's squeeze takes a batch of 1 away, too, unless it has"
+        rule = f"{rule} an axis"
         raise InvalidValue(f"{rule}; {received(**{'data.shape': shape})}")
     return F.squeeze(x, axis=axis) if axis else F.identity(x)
 
 
 def crop_like(F: Any, x: Any, like: Any, axis: int) -> Any:
-    """Take the start of an axis, as many elements as another array has, or all if these are fewer: MXNet's operator,
-    which graphs have, refuses fewer."""
+    """Crops the end of an axis to the length of another array, or keeps all if that is longer: MXNet's operator, which
+    graphs have, refuses it then."""
     if F is mx.nd:
         return F.slice_axis(x, axis=axis, begin=0, end=min(each.shape[axis] for each in (x, like)))
     return F.slice_like(x, like, axes=(axis,))
@@ -207,26 +207,25 @@ def expand_dims(F: Any, x: Any, axes: Sequence[int]) -> Any:
 
 
 def tile(F: Any, x: Any, counts: Sequence[int]) -> Any:
-    """Repeat the array along each axis, of which MXNet's own operator takes three in all."""
+    """Repeats the array along each axis. MXNet's own operator accepts three axes at most."""
     for axis, count in enumerate(counts):
         x = concatenate(F, *[x] * count, axis=axis, copies=True) if count > 1 else x
     return x
 
 
 def resize_nearest(F: Any, x: Any, rows: Any, columns: Any) -> Any:
-    """Take rows and columns by their numbers."""
+    """Takes rows and columns by index."""
     return F.take(F.take(x, rows, axis=2, mode="clip"), columns, axis=3, mode="clip")
 
 
 def resize_like(F: Any, x: Any, *others: Any, axes: Sequence[int], nearest: bool) -> Any:
-    """Resize to as many rows and columns as other arrays have along these axes, whatever the sizes: positions as
-    TensorFlow computes them, in float32, and bilinear weights 1 - |position - element|."""
+    """Resizes to the lengths of other arrays along these axes, which may be dynamic. Positions are TensorFlow's, in
+    float32; the bilinear weights are 1 - |position - element|."""
     for like, axis in zip(others, reversed(axes)):
         like, old = F.BlockGrad(like), F.contrib.arange_like(F.BlockGrad(x), axis=3)
-        size, length = (
-            F.cast(F.slice_axis(F.shape_array(each), axis=0, begin=at, end=at + 1), dtype="float32")
-            for each, at in ((like, axis), (x, 3))
-        )
+        pairs = ((like, axis), (x, 3))
+        lengths = (F.slice_axis(F.shape_array(each), axis=0, begin=at, end=at + 1) for each, at in pairs)
+        size, length = (F.cast(each, dtype="float32") for each in lengths)
         scale = F.broadcast_div(length, size)
         positions = F.broadcast_mul(F.contrib.arange_like(like, axis=axis) + 0.5, scale)
         if nearest:
@@ -240,7 +239,7 @@ def resize_like(F: Any, x: Any, *others: Any, axes: Sequence[int], nearest: bool
 
 
 def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int]) -> Any:
-    """Make each row and column a sum of all, by weights (new, old)."""
+    """Resizes by matrices (new length, length) for rows and columns."""
     for matrix, length in zip((columns, rows), reversed(size)):
         x = F.FullyConnected(x, matrix, num_hidden=length, flatten=False, no_bias=True)
         x = F.swapaxes(x, dim1=2, dim2=3)
@@ -256,10 +255,8 @@ def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]
     return x
 
 
-def locally_connected(
-    F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
-    lengths: Sequence[int],
-) -> Any:  # fmt: skip
+def locally_connected(F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
+                      lengths: Sequence[int]) -> Any:  # fmt: skip
     """Multiply windows of data (N, \\*size, C), each by a matrix of its own."""
     windows = []
     for offset in itertools.product(*map(range, sizes)):
@@ -273,9 +270,8 @@ def locally_connected(
 
 @deferred_in_trace
 def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
-    """Reshape after a check: MXNet's operator drops elements, or reads beyond the array, if `to` is (0, *lengths), or
-    (-1, *lengths), for another number of them: that is checked first. A graph of dynamic shape does so by splitting an
-    axis, for which MXNet has a check."""
+    """Reshapes to (0, *lengths) or (-1, *lengths) after a check of the number of elements: MXNet's operator drops
+    elements, or reads beyond the array, if it is wrong. A graph of dynamic shape splits an axis, which MXNet checks."""
     product = math.prod(length for length in to if length > 0)
     if min(to) < -1 or (product == 1 and -1 in to):  # right for every number
         return F.reshape(x, shape=to)
@@ -303,17 +299,17 @@ def rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
 
 
 def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
-    """Returns for each element how many boundaries are not above it: all for NaN."""
+    """Returns the number of boundaries that are not greater than the element; all for NaN."""
     return F.sum(1 - F.broadcast_lesser(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
 
 def any_not_equal(F: Any, x: Any, value: float) -> Any:
-    """Returns a mask of the steps that have another element."""
+    """Returns a mask of the steps with an element that is not `value`."""
     return F.max(F.cast(x != value, dtype="float32"), axis=-1)
 
 
 def masked(F: Any, x: Any, mask: Any) -> Any:
-    """Put zeros at the steps that a mask leaves out."""
+    """Multiplies by the mask, which lacks the last axis."""
     return F.broadcast_mul(x, F.expand_dims(mask, axis=-1))
 
 
@@ -322,25 +318,25 @@ def masked_scores(F: Any, x: Any, mask: Any) -> Any:
 
 
 def kept(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
-    """Returns x where its mask, which lacks the last axis, keeps it; elsewhere another array or a number."""
+    """Returns x where the mask, which lacks the last axis, is 1; elsewhere another array or a number."""
     mask = F.broadcast_like(F.expand_dims(mask, axis=-1), x)
     return F.where(mask, x, others[0] if others else F.zeros_like(x) + other)
 
 
 def repeated_state(F: Any, x: Any, state: Any, ndim: int) -> Any:
-    """Returns a state (1, ..) for each entry of the batch of data (N, T, ..) of so many axes."""
+    """Repeats a state (1, ..) along the batch of data (N, T, ..), which has `ndim` axes."""
     for axis in range(1, ndim):
         x = F.slice_axis(x, axis=axis, begin=0, end=1)
     return F.broadcast_add(F.squeeze(F.zeros_like(x), axis=1), state)
 
 
 def all_kept(F: Any, x: Any) -> Any:
-    """Returns a mask of ones for x."""
+    """Returns a mask of ones for x, without its last axis."""
     return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))
 
 
 def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, replaces: bool) -> Any:
-    """Returns the mean of the steps that are not masked; masked ones are replaced by 0, or multiplied by it."""
+    """Returns the mean of the steps that are not masked. Masked ones are set to 0 if `replaces`, or multiplied by 0."""
     mask = F.expand_dims(mask, axis=3 - axis)
     x = F.where(F.broadcast_like(mask, x), x, F.zeros_like(x)) if replaces else F.broadcast_mul(x, mask)
     sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (x, mask))
@@ -353,13 +349,14 @@ def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
 
 
 def group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
-    """Standardize over each group of channels, which are axis 1."""
+    """Standardizes each group of channels, which are axis 1."""
     grouped = F.reshape(x, shape=(0, groups, -1))
     return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
 
 
 def dot(F: Any, x: Any, y: Any, axes: Sequence[int], epsilon: Optional[float] = None) -> Any:
-    """Returns `keras.layers.Dot` of two matrices, or two vectors, for each entry of the batch."""
+    """Returns the output of `keras.layers.Dot` for matrices or vectors, one for each entry of the batch. `axes` are
+    those of x and y, and their ranks."""
     if epsilon is not None:
         x, y = unit(F, x, axes[:1], epsilon), unit(F, y, axes[1:2], epsilon)
     left, right = (F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3])))
@@ -371,8 +368,8 @@ def dot(F: Any, x: Any, y: Any, axes: Sequence[int], epsilon: Optional[float] = 
 
 
 def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Sequence[int] = ()) -> Any:
-    """Returns a matrix product along the last axis; with `ones` along the channels of an image, as a 1x1
-    convolution."""
+    """Returns a matrix product along the last axis, or along the channels of an image by a 1x1 convolution, whose
+    kernel size is `ones`."""
     if not ones:
         return F.FullyConnected(x, weight, bias, num_hidden=units, flatten=False, no_bias=bias is None)
     weight = F.reshape(weight, shape=(0, 0, *ones))
@@ -380,7 +377,7 @@ def dense(F: Any, x: Any, weight: Any, bias: Any = None, *, units: int, ones: Se
 
 
 def scale_shift(F: Any, x: Any, gamma: Any = None, beta: Any = None, before: Any = None, **arguments: Any) -> Any:
-    """Returns x * gamma + beta after the function `before`; either may be left out."""
+    """Returns before(x) * gamma + beta, all of which are optional."""
     x = x if before is None else before(F, x, **arguments)
     x = x if gamma is None else F.broadcast_mul(x, gamma)
     return x if beta is None else F.broadcast_add(x, beta)
@@ -398,13 +395,13 @@ def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> A
     return F.broadcast_div(F.broadcast_sub(x, mean), deviation)
 
 
-# Noise is the identity at inference, and a graph for inference only is without it. In a graph for both, only `Dropout`
-# differs: it turns ones into 0 or 2 in training, and leaves them at inference.
+# Noise is the identity at inference, and graphs for inference do not contain it. A graph for both modes learns its mode
+# from `Dropout` of ones, which are 0 or 2 in training.
 
 
 def _noise(trained: Any) -> Any:
-    """Returns the function of a noise layer, from one that is the identity where `training` is 0, and noise where it is
-    1."""
+    """Returns the function of a noise layer, from one with an argument `training`, an array of 1 in training, else of
+    0."""
 
     @wraps(trained)
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
@@ -429,8 +426,7 @@ def gaussian_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
 
 @_noise
 def alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
-    """Drop elements as Keras does (Klambauer et al. 2017): what is dropped gets -scale*alpha, and mean and variance are
-    kept."""
+    """Sets elements to -scale * alpha of SELU, and keeps mean and variance (Klambauer et al. 2017)."""
     dropped_value = -1.6732632423543772 * 1.0507009873554805
     dropped = training * (1 - (1 - amount) * F.Dropout(F.ones_like(x), p=amount))
     a = ((1 - amount) * (1 + amount * dropped_value**2)) ** -0.5
@@ -439,13 +435,11 @@ def alpha_dropout(F: Any, x: Any, training: Any, amount: float) -> Any:
 
 
 def _folded(operator: str, elementwise: bool = False) -> Any:
-    """Returns a function of two arrays or more; `elementwise`: MXNet has another operator for those that have the
-    `same` shape."""
+    """Returns a function of two or more arrays. If `elementwise`, MXNet has another operator for arrays of the `same`
+    shape."""
 
-    def fold(F: Any, first: Any, *others: Any, same: bool = True) -> Any:
-        for other in others:
-            first = getattr(F, f"{'elemwise' if same and elementwise else 'broadcast'}_{operator}")(first, other)
-        return first
+    def fold(F: Any, *arrays: Any, same: bool = True) -> Any:
+        return reduce(getattr(F, f"{'elemwise' if same and elementwise else 'broadcast'}_{operator}"), arrays)
 
     return fold
 
@@ -463,8 +457,8 @@ PYTHON.update(power=operator.pow, floor_divide=operator.floordiv)
 
 
 def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False) -> Any:
-    """Compute with an array and a number, which is the first if `reflected`. Comparisons give floats for integers,
-    too."""
+    """Applies an operator to an array and a number, which is the first operand if `reflected`. A comparison returns
+    float32."""
     if operator in ("maximum", "minimum"):
         return getattr(F, operator)(x, value)
     out = PYTHON[operator](*((value, x) if reflected else (x, value)))
@@ -482,7 +476,7 @@ for _name, _function in (*ELEMENTWISE.items(), *REDUCTIONS.items()):
 
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
-    """Call a function of (F, arrays, arguments), or an operator of MXNet by its name."""
+    """Calls a function of (F, arrays, arguments), or an operator of MXNet by its name."""
     return (getattr(F, function) if isinstance(function, str) else partial(function, F))(*arrays, **arguments)
 
 
@@ -508,15 +502,14 @@ class BatchNorm3D(mx.gluon.nn.BatchNorm):
 
 
 class Function(mx.gluon.HybridBlock):
-    """A function of (F, arrays, parameters, arguments) as a block, or an operator of MXNet by its name.
+    """The block of a function of (F, arrays, parameters, arguments), or of an operator of MXNet by its name.
 
-    `shapes` are those of its parameters, by name, which may be `params` of another block, reshaped. Initializers matter
-    if somebody starts anew from a part of a network: those of vectors are Keras's.
+    `shapes` are those of its parameters, by name. With `params` of another block it has these, reshaped. Initializers
+    matter if a part of a network is trained anew: those of vectors are Keras's.
     """
 
-    def __init__(
-        self, function: Any, prefix: Optional[str] = None, shapes: Any = None, params: Any = None, **arguments: Any
-    ):
+    def __init__(self, function: Any, prefix: Optional[str] = None, shapes: Any = None, params: Any = None,
+                 **arguments: Any):  # fmt: skip
         super().__init__(prefix=prefix, params=params)
         self._reshaped = {}
         self.function = function if isinstance(function, str) else function.__name__
@@ -537,8 +530,8 @@ class Function(mx.gluon.HybridBlock):
         return run(F, self._function, x, *others, **parameters, **self.arguments)
 
     def __repr__(self) -> str:
-        """Returns what Gluon's layers show: units of data and output, or else the shapes of parameters, and what is not
-        off."""
+        """Returns the function with units, as Gluon's layers show them, or shapes of parameters, and arguments that are
+        set."""
         shown = {name: value for name, value in self.arguments.items() if value or type(value) is int}
         shapes = {name: parameter.shape for name, parameter in _gluon.own_parameters(self).items()}
         parts = [f"{name}={shape}" for name, shape in shapes.items()]
@@ -548,7 +541,4 @@ class Function(mx.gluon.HybridBlock):
         return f"{self.function}({', '.join([*parts, *(f'{name}={value}' for name, value in shown.items())])})"
 
 
-INITIALIZERS = {
-    **dict.fromkeys(("bias", "beta", "alpha", "mean"), "zeros"),
-    **dict.fromkeys(("gamma", "variance"), "ones"),
-}
+INITIALIZERS = {**dict.fromkeys(("bias", "beta", "alpha", "mean"), "zeros"), "gamma": "ones", "variance": "ones"}

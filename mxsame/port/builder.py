@@ -1,4 +1,5 @@
-"""From a `Model` to steps: its calls in order, each by the converter of its layer; every refusal is collected."""
+"""Builds the steps of a `Model`: the converters of its layers run in the order of the calls, and refusals are
+collected."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port.call_context import CallContext, LayerState
-from mxsame.port.cutting import calls_in_order
+from mxsame.port.cutting import Call, Path, calls_in_order
 from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, mapped
 from mxsame.port.steps import Steps
 from mxsame.port.tensors import Tensor, with_mask
@@ -20,7 +21,7 @@ MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
 
 
 class Refused(InvalidValue, shown=ValueError):
-    """What a model is refused for, each with the name of its layer."""
+    """The error of a model, with all `reasons`, each with the name of its layer."""
 
     def __init__(self, reasons: List[str]):
         self.reasons = list(dict.fromkeys(reasons))
@@ -33,49 +34,45 @@ class Refused(InvalidValue, shown=ValueError):
 @contextlib.contextmanager
 def refusing(layer: Layer, path: Sequence[str], inputs: Callable[[], List[Tensor]] = list, before: Callable = str,
              is_replaceable: Callable = lambda: True) -> Iterator[None]:  # fmt: skip
-    """Make any error a refusal of a layer, except those in the user's code."""
+    """Raises any error as `Refused` with the name of the layer, except errors in the user's code."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, (Refused, Warning)) or getattr(error, "is_users", False):
+        if isinstance(error, (Refused, Warning)) or getattr(error, "is_custom", False):
             raise
         raise Refused([reason(layer, path, error, inputs(), before(), is_replaceable())]) from error
 
 
 @contextlib.contextmanager
 def users_code() -> Iterator[None]:
-    """Mark an error in the user's code, which goes on as it is."""
+    """Marks errors in the user's code (`is_custom`), which are raised as they are."""
     try:
         yield
     except Exception as error:
-        error.is_users = True  # type: ignore[attr-defined]
+        error.is_custom = True  # type: ignore[attr-defined]
         raise
 
 
 class Builder:
-    """Collects steps. `converter_of` finds the converter of a layer or operator; `total` is how many calls of layers
-    there are; `custom` are the user's functions. `states` is what is known of each layer, by its path; at the start,
-    what is known from another time, when the blocks were made."""
+    """Builds a model of `total` calls into `steps`, and the `states` of its layers, by path.
 
-    def __init__(
-        self,
-        converter_of: Callable,
-        total: int,
-        custom: Mapping[str, Any],
-        states: Mapping[Tuple[str, ...], LayerState] = {},
-    ):
+    `converter_of` returns the converter of a layer, `custom` are the user's functions. `states` are those of an earlier
+    build, whose blocks are used again.
+    """
+
+    def __init__(self, converter_of: Callable, total: int, custom: Mapping[str, Any],
+                 states: Mapping[Path, LayerState]):  # fmt: skip
         self.converter_of, self.total, self.custom = converter_of, total, custom
         self.steps, self.calls = Steps(), itertools.count(1)
-        self.states: Dict[Tuple[str, ...], LayerState] = {}
+        self.states: Dict[Path, LayerState] = {}
         self._before = states
 
-    def model(self, model: Model, path: Tuple[str, ...], inputs: List[Tensor], training: Optional[bool] = None,
-              once: bool = True) -> List[Tensor]:  # fmt: skip
-        """Returns the outputs of a model, layer by layer, in an order in which every input is there. A layer that is
-        refused has no outputs unless it is for a key that nothing reads, nor has one that takes them: all that are
-        refused are in the error.
+    def model(self, model: Model, path: Path, inputs: List[Tensor], training: Optional[bool] = None,
+              is_only_call: bool = True) -> List[Tensor]:  # fmt: skip
+        """Builds a model layer by layer, and returns its outputs.
 
-        `training` is what a model around it is called with; `once` is whether this is the only call of these layers.
+        `training` is the argument of a model that contains it. A refused layer has no outputs, unless the reason is a
+        key that nothing reads, and layers that need them are skipped. The error at the end has all reasons.
         """
         rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
         check(len(inputs) == len(model.inputs), rule)
@@ -83,7 +80,7 @@ class Builder:
         inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[TensorId, Tensor] = dict(zip(model.inputs, inputs))
         check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
-        refused: Dict[Tuple[str, int], List[str]] = {}  # the reasons, by the call
+        refused: Dict[Call, List[str]] = {}  # reasons
         for layer, number, layer_call in sorted_calls(model):
             if TensorId(layer.name, number) in values:
                 continue
@@ -95,13 +92,12 @@ class Builder:
             full_path = (*path, layer.name)
             if full_path not in self.states:
                 before = self._before.get(full_path)
-                self.states[full_path] = before.again() if before is not None else LayerState(layer)
+                self.states[full_path] = before.for_new_network() if before is not None else LayerState(layer)
             state, start = self.states[full_path], len(self.steps)
-            wanted = layer_call.kwargs.get("training")
-            asked, alone = training if wanted is None else bool(wanted), once and len(layer.calls) == 1
-            call = CallContext(
-                self.steps, layer, full_path, layer_call, state, model.version, asked, alone, self.custom, self.model
-            )
+            given = layer_call.kwargs.get("training")
+            asked, alone = training if given is None else bool(given), is_only_call and len(layer.calls) == 1
+            call = CallContext(self.steps, layer, full_path, layer_call, state, model.version, asked, alone,
+                               self.custom, self.model)  # fmt: skip
             try:
                 outputs = self._outputs(call, values)
             except Refused as error:
@@ -122,7 +118,7 @@ class Builder:
         return [values[tensor] for tensor in model.outputs]
 
     def leave_out_after(self, outputs: Sequence[Tensor]) -> None:
-        """Leave out the steps that these outputs do not need, and the layers that then compute nothing."""
+        """Removes the steps that these outputs do not need, and layers without any step."""
         needed = {value.key for value in outputs}
         for step in reversed(self.steps):
             if needed.intersection(step.outputs):
@@ -133,45 +129,43 @@ class Builder:
         self.states = {path: state for path, state in self.states.items() if path in kept}
 
     def _declared(self, x: Tensor, dtype: Any) -> Tensor:
-        """Returns an input of a model in the type that the model declares, if it does."""
+        """Returns an input of a model, cast to the dtype that the model declares."""
         if not isinstance(dtype, str):
             dtype = "float32" if x.dtype == types.GIVEN else x.dtype
-        return self.steps.cast(x, types.known(dtype))
+        return self.steps.cast(x, types.standardize_dtype(dtype))
 
     def _outputs(self, call: CallContext, values: Dict[TensorId, Tensor]) -> List[Tensor]:
-        """Returns the outputs of a call. Errors of its converter name the layer."""
+        """Builds a call, and returns its outputs. Errors of its converter name the layer."""
         layer = call.layer
 
         def inputs() -> List[Tensor]:
             return leaves([values.get(tensor) for tensor in call.layer_call.tensors()], Tensor)
 
-        def before() -> str:
-            return self._custom_before(inputs())
-
-        with refusing(layer, call.path, inputs, before, lambda: not call.state.is_users and not call.state.kept):
-            args, kwargs = mapped(
-                [list(call.layer_call.args), call.layer_call.kwargs], TensorId, lambda x: self._now(values[x])
-            )
+        with refusing(layer, call.path, inputs, lambda: self._custom_before(inputs()),
+                      lambda: not call.state.is_custom and not call.state.is_reused):  # fmt: skip
+            arguments = [list(call.layer_call.args), call.layer_call.kwargs]
+            args, kwargs = mapped(arguments, TensorId, lambda x: self._with_current_mask(values[x]))
             if layer.model is not None and layer.wrapped is None:
                 given, _ = with_mask(args, kwargs, call.version)
-                self.steps.unmasked.difference_update(x.tensor for x in leaves(given, Tensor) if x.mask is not None)
-                return self.model(layer.model, call.path, _of_model(layer.model, given), call.training, call.once)
+                self.steps.unmasked.difference_update(x.keras_key for x in leaves(given, Tensor) if x.mask is not None)
+                inner = _of_model(layer.model, given)
+                return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = call.state.converter or self.converter_of(layer)
-            if converter is None:  # which is listed with all others
+            if converter is None:  # which is as_list with all others
                 raise Refused([])
             out = converter(call, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
 
-    def _now(self, x: Any) -> Any:
-        """Returns a value with the mask that it still has."""
-        is_unmasked = isinstance(x, Tensor) and x.tensor in self.steps.unmasked
+    def _with_current_mask(self, x: Any) -> Any:
+        """Returns a tensor without its mask if a layer has removed that."""
+        is_unmasked = isinstance(x, Tensor) and x.keras_key in self.steps.unmasked
         return x._replace(mask=None) if is_unmasked else x
 
     def _custom_before(self, values: List[Tensor]) -> str:
-        """Returns, for an error, what the user's blocks return from which these values are computed."""
+        """Returns, for an error, the output shapes of the user's blocks on which these tensors depend."""
         wanted, found = {value.key for value in values}, []
-        users = {state.block: (path, state.output) for path, state in self.states.items() if state.is_users}
+        users = {state.block: (path, state.output) for path, state in self.states.items() if state.is_custom}
         for step in reversed(self.steps):
             if wanted.intersection(step.outputs):
                 wanted.update(step.inputs)
@@ -182,7 +176,7 @@ class Builder:
 
 
 def _of_model(model: Model, given: List[Any]) -> List[Tensor]:
-    """Returns the inputs of a nested model among the arguments of a call, which may be a dict of them."""
+    """Returns the inputs of a nested model from the arguments of a call, which may be a dict."""
     if len(given) != 1 or not isinstance(given[0], dict):
         return leaves(given, Tensor)
     inputs = [given[0][key] for key in model.keys]
@@ -194,7 +188,7 @@ def _of_model(model: Model, given: List[Any]) -> List[Tensor]:
 
 def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Tensor] = (), before: str = "",
            is_replaceable: bool = True) -> str:  # fmt: skip
-    """Returns why a layer is refused, by its name, and what helps: another block, if it is not the user's already."""
+    """Returns why a layer is refused, with its name, and the advice to replace it, unless it is the user's already."""
     is_own = isinstance(error, Refusal)
     if is_own:
         text = " ".join(str(error).split()) + before
@@ -213,12 +207,11 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence
 
 
 def sorted_calls(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
-    """Returns the calls of all layers, each after those that it needs; of Keras 3 as it runs them, since a layer may
-    take the mask of its input away."""
-    calls = {
-        (layer.name, number): (layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls)
-    }
-    done: Dict[Tuple[str, int], Tuple[Layer, int, LayerCall]] = {}
+    """Returns the calls of all layers, each after those that it needs. Those of Keras 3 are in its order of execution,
+    since a layer may remove the mask of its input."""
+    pairs = ((layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls))
+    calls = {(layer.name, number): (layer, number, call) for layer, number, call in pairs}
+    done: Dict[Call, Tuple[Layer, int, LayerCall]] = {}
     begun, waiting = set(), list(reversed(calls))
     while waiting:
         key = waiting[-1]

@@ -18,24 +18,20 @@ from mxsame.validation import check
 
 @dataclass
 class LayerState:
-    """What is known of a layer once it was called: its block, if it has weights, and the arguments that it was made
-    with, `kept` if that was for another network; the blocks for calls with other arguments, which have the same
-    parameters; the converter of a block that has taken its place; what holds of all its calls; `training` of its first
-    call; the outputs of its calls, by their numbers; the blocks of all of its steps; and whether the user has it
-    trained."""
+    """What the calls of a layer share: its block with the weights, and what the first call has decided."""
 
     layer: Layer
-    block: Any = None
-    variants: Dict[str, Any] = field(default_factory=dict)
-    is_users: bool = False
-    arguments: Any = None
-    kept: bool = False
-    converter: Any = None
-    in_all_calls: Dict[str, Any] = field(default_factory=dict)
-    training: Optional[bool] = None
-    calls: Dict[int, List[Any]] = field(default_factory=dict)
-    blocks: Dict[Any, None] = field(default_factory=dict)
-    trainable: Optional[bool] = None
+    block: Any = None  # with the layer's weights; None if it has none
+    variants: Dict[str, Any] = field(default_factory=dict)  # blocks with the same parameters, by options of the call
+    is_custom: bool = False  # the block is the user's
+    arguments: Any = None  # with which the block was made
+    is_reused: bool = False  # the block was made for a network that is built anew now
+    converter: Any = None  # of a block that replaces the layer
+    first_call: Dict[str, Any] = field(default_factory=dict)  # options that all calls must share
+    training: Optional[bool] = None  # `training` of the first call
+    calls: Dict[int, List[Any]] = field(default_factory=dict)  # the outputs of each call
+    blocks: Dict[Any, None] = field(default_factory=dict)  # of all steps of the layer, in order
+    trainable: Optional[bool] = None  # as the user has set it
 
     @property
     def outputs(self) -> Sequence[Tensor]:
@@ -50,41 +46,37 @@ class LayerState:
 
     @property
     def parameters(self) -> List[Any]:
-        """The parameters that are the layer's weights, those of a block of the user's in the block's order."""
-        if self.is_users:
+        """The parameters that hold the layer's weights; all parameters of a user's block."""
+        if self.is_custom:
             return list(self.block.collect_params().values())
         placed = [stored for stored in self.layer.weights if isinstance(stored, LoadedWeight)]
         return [stored.parameter for stored in placed if stored.parameter is not None]
 
-    def again(self) -> LayerState:
-        """Returns what remains of it for a network that is built anew around its block."""
-        kept: Dict[str, Any] = {"variants": dict(self.variants), "in_all_calls": dict(self.in_all_calls)}
-        return replace(self, kept=True, calls={}, blocks={}, **kept)
-
-    def at_first(self, what: str, value: Any) -> Any:
-        """Returns what holds of the first call, and of all others."""
-        return self.in_all_calls.setdefault(what, value)
+    def for_new_network(self) -> LayerState:
+        """Returns the state before any call, with the block, its variants and the options of the first call."""
+        variants, first_call = dict(self.variants), dict(self.first_call)
+        return replace(self, is_reused=True, calls={}, blocks={}, variants=variants, first_call=first_call)
 
 
 @dataclass
 class CallContext:
-    """A call of a layer. `version` is Keras's; `training` is what it is called with, or a model around it; `once` is
-    whether it is the only call of the layer; `custom` are the user's functions, and `built` gives the outputs of a
-    model inside the layer, as `Builder.model`; `converter` builds the layer. `refusals` are those in spite of which it
-    has outputs. `padded`, `cast`, `function` and `constant` are those of :class:`Steps`, by the layer's name."""
+    """One call of a layer, which its converter adds to the steps of the network.
+
+    The methods `padded`, `cast`, `function` and `constant` are those of :class:`Steps`, with the name of the layer.
+    """
 
     steps: Steps
     layer: Layer
-    path: Tuple[str, ...]
+    path: Tuple[str, ...]  # the layer's name, after those of the models that contain it
     layer_call: LayerCall
     state: LayerState
-    version: int
-    training: Optional[bool]
-    once: bool
-    custom: Mapping[str, Any]
-    built: Callable
-    converter: Any = None
-    refusals: List[Exception] = field(default_factory=list)
+    version: int  # of Keras: 2 or 3
+    training: Optional[bool]  # the argument of the call, or that of the model that contains the layer
+    is_only_call: bool  # of the layer
+    custom: Mapping[str, Any]  # the user's functions
+    build_model: Callable  # builds a model inside the layer: Builder.model
+    converter: Any = None  # the Converter that builds the call
+    refusals: List[Exception] = field(default_factory=list)  # of a call that has outputs all the same
 
     def __post_init__(self) -> None:
         self.config, self.name, steps = Config(self.layer.config), "_".join(self.path), self.steps
@@ -93,30 +85,30 @@ class CallContext:
 
     @property
     def num_spatial_dims(self) -> int:
-        """As many as the layer's class is named after; 0 of another."""
+        """The number in the name of the layer's class, as 2 in Conv2D; 0 if there is none."""
         named = re.search("([123])D", self.converter.name)
         return int(named[1]) if named else 0
 
     # -- the configuration
 
     def number(self, name: str, default: Optional[float] = None) -> float:
-        """Returns a number of the configuration."""
+        """Returns an entry of the configuration that must be a number."""
         value = self.config.get(name, default)
         check(type(value) in (int, float), f"{name} must be a number", **{name: value})
         return float(value)
 
     def integer(self, name: str) -> int:
-        """Returns a positive integer of the configuration."""
+        """Returns an entry of the configuration that must be a positive integer."""
         return validation.integer(name, self.config[name], 1)
 
     def per_spatial_axis(self, name: str, default: Any = None) -> Tuple[int, ...]:
-        """Returns a positive number of the configuration for each spatial axis."""
+        """Returns a positive integer for each spatial axis, from an entry that has one for each or one for all."""
         value = self.config.get(name)
         return validation.per_axis(name, default if value is None else value, self.num_spatial_dims, 1)
 
     @property
     def is_channels_first(self) -> bool:
-        """Whether Keras's arrays are so."""
+        """Whether the layer's `data_format` is channels_first."""
         data_format = self.config.get("data_format") or "channels_last"
         names = ("channels_last", "channels_first")
         return validation.one_of("data_format", data_format, names) == "channels_first"
@@ -146,48 +138,50 @@ class CallContext:
     # -- tensors in an order of axes
 
     def channels_first(self, x: Tensor) -> Tensor:
-        """Returns a value with channels first, for a layer that has a data format: those of Keras may be so already."""
+        """Returns an image of the layer's `data_format` as an array with channels first."""
         count = self.num_spatial_dims
         check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
 
     def keras(self, x: Tensor) -> Tensor:
-        """Returns a value in Keras's order."""
+        """Returns a tensor whose array has Keras's order of axes."""
         return self.steps.arranged(x, False)
 
     def in_one_order(self, inputs: Sequence[Tensor]) -> List[Tensor]:
-        """Returns values in one order, that of any one with channels first."""
+        """Returns tensors in one order of axes: with channels first if any of them has that."""
         transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
         return [self.steps.arranged(x, transposed) for x in inputs]
 
-    def in_first_order(self, x: Tensor) -> Tensor:
-        """Returns a value in the order in which the layer was called at first: its weights have that."""
+    def order_of_first_call(self, x: Tensor) -> Tensor:
+        """Returns a tensor in the order of axes of the layer's first call, which its weights have."""
         x = self.padded(x)
-        return self.steps.arranged(x, self.state.at_first("order", x.transposed))
+        return self.steps.arranged(x, self.state.first_call.setdefault("order", x.transposed))
 
     # -- steps
 
     def same_in_all_calls(self, **options: Any) -> None:
-        """Refuse a call with other options than the first: the layer has one block, which is made for these."""
+        """Raises a `ValueError` if these options differ from those of the first call, for which the weights are."""
         for name, value in options.items():
-            is_same = self.state.at_first(name, value) == value
+            is_same = self.state.first_call.setdefault(name, value) == value
             check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
     def block(self, make: Callable, *inputs: Tensor, conversions: Any = None, shape: Any = None,
               options: Any = None) -> List[Tensor]:  # fmt: skip
-        """Add a step of a block with the layer's weights, which `make(prefix=..)` makes at the layer's first call;
-        `conversions` maps weights to conversions, others are as they are. Calls with other `options` have blocks of
-        their own with the same parameters, which `make(prefix=.., params=..)` makes."""
+        """Adds a step: a block with the layer's weights, and returns its outputs.
+
+        `make(prefix=..)` makes the block at the first call. A call with other `options` has a block of its own,
+        `make(prefix=.., params=..)`, with the parameters of the first. `conversions` are those of :func:`fill`.
+        """
         state, variant, arguments = self.state, repr(options), _arguments(make)
         if state.block is None:
-            block = self.steps.made(make, self.name)
+            block = self.steps.with_unique_parameters(make, self.name)
             try:
                 fill(block, self.layer, conversions or {})
             except ValueError as error:
                 raise NotReplaceable(str(error)) from error
             state.block = state.variants[variant] = block
             state.arguments = arguments
-        elif state.kept and not state.outputs and arguments != state.arguments:
+        elif state.is_reused and not state.outputs and arguments != state.arguments:
             pairs = ((name, state.arguments.get(name), value) for name, value in arguments.items())
             name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
             raise NotReplaceable(f"its weights are for {name}={before}; received {name}={now}")
@@ -197,15 +191,16 @@ class CallContext:
 
     def weighted(self, function: Any, *inputs: Tensor, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Tensor:  # fmt: skip
-        """Returns the output of a step of a function, with parameters of these shapes: those that are weights of the
-        layer. For data of another rank, or other arguments, there is another block, and all have the parameters of the
-        first, reshaped."""
+        """Adds a step: a function with the layer's weights as parameters of these shapes, and returns its output.
+
+        A call with data of another rank or with other arguments has a block of its own, which reshapes the parameters.
+        """
         shapes = {spec.parameter: shapes[spec.parameter] for spec in self.layer.weight_specs or () if spec.parameter}
         make = partial(blocks.Function, function, shapes=shapes, **arguments)
         return self.block(make, *inputs, conversions=conversions, options=(inputs[0].rank, arguments))[0]
 
 
 def _arguments(make: Any) -> Dict[str, str]:
-    """Returns the arguments of a `partial`, apart from functions, as texts."""
+    """Returns the arguments of a `partial` that are not functions, as strings."""
     given = getattr(make, "keywords", {})
     return {name: str(value) for name, value in given.items() if not callable(value)}

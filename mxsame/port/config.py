@@ -1,4 +1,4 @@
-"""Keras's configurations, of both versions, as a `Model`. Nothing in them is executed."""
+"""Reads configurations of Keras 2 and 3 as a `Model`. Nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS = ("Sequential", "Functional", "Model")
 LAYERS_WITHOUT_TRAINABLE = re.compile(r"InputLayer|SpatialDropout\dD|Discretization")  # in configurations of Keras 3
 OF_MODELS = "layers|input_layers|output_layers|build_input_shape|dtype"  # keys of a model's configuration
 DEEPEST = 32  # models in models
-NOT_AS_KERAS_WRITES = (AttributeError, IndexError, KeyError, TypeError)  # what comes of reading another structure
+NOT_AS_KERAS_WRITES = (AttributeError, IndexError, KeyError, TypeError)  # errors of reading another structure
 
 
 def model_of(entry: Any, version: int) -> Model:
@@ -31,7 +31,7 @@ def model_of(entry: Any, version: int) -> Model:
 
 
 def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
-    """Returns the class and the configuration, which for a Sequential is the list of its layers before Keras 2.2.3."""
+    """Returns the class and configuration. Before Keras 2.2.3 that of a Sequential is the list of its layers."""
     class_name, config = class_and_config(entry)
     return class_name, {"layers": config} if isinstance(config, list) else config
 
@@ -45,10 +45,8 @@ def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) ->
         return _sequential(config, version, depth)
     if class_name in MODELS and "output_layers" in config:
         return _functional(config, version, depth)
-    raise InvalidValue(
-        "a model must be Sequential or Functional (a class of your own may compute anything: if it does not, take "
-        f"keras.Model(model.inputs, model.outputs)); {received(class_name=class_name)}"
-    )
+    rule = "a model must be Sequential or Functional (a class of your own may compute anything: if it does not, take "
+    raise InvalidValue(f"{rule}keras.Model(model.inputs, model.outputs)); {received(class_name=class_name)}")
 
 
 def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
@@ -85,11 +83,11 @@ def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
 
 
 def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: int) -> List[TensorId]:
-    """Count the calls of nested models from 0, as those of layers: changes the calls, and returns the outputs.
+    """Renumbers the calls of nested models from 0, as those of layers, and returns the renumbered outputs.
 
-    Keras has a first call of a model with inputs that no file has. Keras 2 counts it wherever the model is called:
-    that shows, since a file has no calls that nothing takes. Keras 3 counts it in `output_layers` only, and for no
-    Sequential.
+    Keras calls a model once when it is made, and files do not contain that call. Keras 2 counts it everywhere, except
+    for some models: then a call is used whose number is the number of calls. Keras 3 counts it in `output_layers` only,
+    and not for a Sequential.
     """
     models = {layer.name: layer for layer in layers if "layers" in layer.config}
     if version == 2:
@@ -103,15 +101,13 @@ def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: in
         return tensor._replace(call=tensor.call - 1) if tensor.layer in first else tensor
 
     for call in calls if first else ():
-        call.args, call.kwargs = (
-            tuple(mapped(list(call.args), TensorId, counted)),
-            mapped(call.kwargs, TensorId, counted),
-        )
+        call.args = tuple(mapped(list(call.args), TensorId, counted))
+        call.kwargs = mapped(call.kwargs, TensorId, counted)
     return [counted(tensor) for tensor in outputs]
 
 
 def _leave_out_losses(layers: List[Layer], outputs: List[TensorId]) -> None:
-    """Forget the calls of `add_loss` and `add_metric`, and of layers that only feed them."""
+    """Removes the calls of `add_loss` and `add_metric`, and of layers whose outputs only these use."""
     left_out = {layer.name for layer in layers if layer.class_name in ("AddLoss", "AddMetric")}
     takers: Dict[str, Set[str]] = {layer.name: set() for layer in layers}
     for layer in layers if left_out else ():
@@ -158,13 +154,13 @@ def _layer(entry: Any, version: int, depth: int) -> Layer:
 
 
 def _number(value: Any) -> Any:
-    """Returns a value of a configuration, with the numbers of what Keras 3 writes as an array."""
+    """Returns a value of a configuration; an array of Keras 3 as nested lists of numbers."""
     is_array = isinstance(value, dict) and value.get("class_name") in ("__tensor__", "__numpy__")
     return _argument(value).tolist() if is_array else value
 
 
 def _wrapped(entry: Any, version: int, depth: int) -> Model:
-    """Returns a layer as a model, between an input and an output."""
+    """Returns the layer of a wrapper as a model with one input and one output."""
     layer = _layer(entry, version, depth)
     start = Layer("InputLayer", f"{layer.name}_input", {}, [LayerCall(())])
     layer.calls = [LayerCall((TensorId(start.name),))]
@@ -196,8 +192,8 @@ def _call(call: Any) -> LayerCall:
 
 
 def _argument(value: Any) -> Any:
-    """Returns an argument with a `TensorId` for each tensor, and slices of Keras 3 as TensorFlow's nodes have them.
-    Arrays keep the type that Keras computes with."""
+    """Returns an argument of a call with a `TensorId` for each tensor, arrays of their dtype, and slices of Keras 3 as
+    in TensorFlow's nodes."""
     if isinstance(value, list):
         if len(value) in (3, 4) and value[0] == "_CONSTANT_VALUE":
             return value[2]
@@ -209,7 +205,7 @@ def _argument(value: Any) -> Any:
         if kind == "__keras_tensor__":
             return TensorId(*inner["keras_history"])
         if kind in ("__tensor__", "__numpy__"):
-            return np.asarray(inner["value"], types.known(inner["dtype"]))
+            return np.asarray(inner["value"], types.standardize_dtype(inner["dtype"]))
         if kind in ("__slice__", "__ellipsis__"):
             return dict(inner) if kind == "__slice__" else "..."
         return {key: _argument(entry) for key, entry in value.items()}
@@ -217,7 +213,7 @@ def _argument(value: Any) -> Any:
 
 
 def _references(value: Any) -> List[TensorId]:
-    """Returns the tensors of `input_layers` and `output_layers`: one reference, a list of them, or an object."""
+    """Returns the tensors of `input_layers` or `output_layers`."""
     tensors = leaves(_argument(value), TensorId)
     check(tensors, "input_layers and output_layers must hold [layer, node, tensor]", value=value)
     return tensors

@@ -12,13 +12,13 @@ import numpy as np
 from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.graphs.files import Written
-from mxsame.port import keras_mxnet, types, weights as weighing
+from mxsame.port import keras_mxnet, types, weights as weight_files
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.call_context import LayerState
 from mxsame.port.custom import CustomConverters, names_of
 from mxsame.port.cutting import Path, cut, paths_of
-from mxsame.port.description import Layer, Model, listed
+from mxsame.port.description import Layer, Model, as_list
 from mxsame.port.layers import path_of
 from mxsame.port.network import Built, Network, check_network
 from mxsame.port.parameters import LoadedWeight, arrays_of
@@ -129,26 +129,19 @@ def from_keras(
         model = read(source, weights, custom_converters.check)
         if padding is not None:
             keras_mxnet.settle(model)
-        wanted = [path_of(name, list(paths_of(model))) for name in listed(outputs)] if outputs is not None else []
+        wanted = [path_of(name, list(paths_of(model))) for name in as_list(outputs)] if outputs is not None else []
         model = cut(model, [outer for outer, *_ in wanted]) if wanted else model
-        rank = _turned_rank(model, layout)
+        rank = _transposed_rank(model, layout)
         return Network(model, partial(_built, model, rank, custom_converters, wanted, layout), rank, wanted)
     except ValueError as error:
-        if not custom_converters.unsupported or getattr(error, "is_users", False):
+        if not custom_converters.unsupported or getattr(error, "is_custom", False):
             raise
         raise Refused([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
 
 
-def _built(
-    model: Model,
-    rank: int,
-    custom_converters: CustomConverters,
-    wanted: Sequence[Path],
-    layout: Any,
-    states: Mapping[Path, LayerState],
-) -> Built:
-    """Returns the steps of a model that was read, around blocks that are known already; its outputs are those of the
-    `wanted` layers if there are any."""
+def _built(model: Model, rank: int, custom_converters: CustomConverters, wanted: Sequence[Path], layout: Any,
+           states: Mapping[Path, LayerState]) -> Built:  # fmt: skip
+    """Builds a model with the blocks of an earlier build. Its outputs are those of the `wanted` layers, if any."""
     builder = Builder(custom_converters.converter_of, model.calls(), custom_converters.custom, states)
     steps, layers = builder.steps, {layer.name: layer for layer in model.layers}
     inputs = []
@@ -163,7 +156,7 @@ def _built(
     outputs = [steps.arranged(value, value.rank == rank) for value in outputs]
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
     check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
-    given = {value.key for value in inputs}  # an output that is an input is a step of its own: a graph needs one
+    given = {value.key for value in inputs}  # a graph needs an operator between an input and an output
     outputs = [steps.function("output", identity, value) if value.key in given else value for value in outputs]
     if wanted:
         builder.leave_out_after(outputs)
@@ -185,16 +178,15 @@ def _declared_shape(layer: Layer) -> Any:
 
 
 def _data_format(model: Model, layout: Optional[str]) -> str:
-    """Returns the one data format of a model's layers, which decides what a layout means for it."""
+    """Returns the data format of a model's layers: channels_last if they have none, or both."""
     declared = [layer.config.get("data_format") for layer in model.walk()]
     formats = {each for each in ("channels_last", "channels_first") if each in declared}
     check(layout is None or len(formats) < 2, "layout must be None for a model of both data formats", layout=layout)
     return formats.pop() if len(formats) == 1 else "channels_last"
 
 
-def _turned_rank(model: Model, layout: Optional[str]) -> int:
-    """Returns how many axes arrays have that the net has with channels first, and Keras with channels last; 0 for
-    none."""
+def _transposed_rank(model: Model, layout: Optional[str]) -> int:
+    """Returns the rank of the arrays that the net has with channels first, and Keras with channels last; 0 for none."""
     is_last = _data_format(model, layout) == "channels_last"
     is_first = layout is not None and layout.startswith("NC")
     check(layout is None or is_first or is_last, "layout must have channels first, as the model does", layout=layout)
@@ -244,7 +236,7 @@ def to_keras_weights(
             rule = "a block in place of a layer must be Dense or a convolution with channels first, or have no weights"
             rule = f"{rule}; mxsame.to_keras writes the whole model"
         check(not layer.weights or layer.weight_specs is not None, f"{rule}; received {layer.name!r}")
-    weighing.write(path, net.description, arrays)
+    weight_files.write(path, net.description, arrays)
     sizes = [[math.prod(stored.shape) for stored in layer.weights] for layer in net.description.walk() if layer.weights]
     return Written(os.fspath(path), len(sizes), sum(map(sum, sizes)))
 

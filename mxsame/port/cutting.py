@@ -1,14 +1,15 @@
-"""A part of a model: the layers that some of its layers need, in the order that Keras gives them."""
+"""Parts of models, and the order in which Keras lists and runs their layers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
 
-Call = Tuple[str, int]  # a layer and the number of a call
-Path = Tuple[str, ...]  # a layer's name, after those of the models that it is in
+Call = Tuple[str, int]  # a layer and the number of one of its calls
+Path = Tuple[str, ...]  # the name of a layer, after those of the models that contain it
+LayerName = Union[str, int]  # "base/conv", or a position
 
 
 def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
@@ -20,8 +21,8 @@ def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
 
 
 def cut(model: Model, names: Sequence[str]) -> Model:
-    """Returns the model whose outputs are these layers, in their first calls, as `keras.Model(inputs, outputs)` makes
-    it: without the layers, the calls and the inputs that these do not need."""
+    """Returns the model whose outputs are those of these layers' first calls, as `keras.Model(inputs, outputs)` makes
+    it: without layers, calls and inputs that they do not need."""
     layers = {layer.name: layer for layer in model.layers}
     outputs = [TensorId(name) for name in names]
     needed: Dict[str, Set[int]] = {}
@@ -44,7 +45,7 @@ def cut(model: Model, names: Sequence[str]) -> Model:
 
 
 def keras_order(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> List[Layer]:
-    """Returns the layers that the outputs need as Keras orders them: by depth, those of one depth as a search from the
+    """Returns the layers that the outputs need in Keras's order: by depth, then as a depth-first search from the
     outputs finds them."""
     found, calls = _searched(layers, outputs)
     deepest: Dict[str, int] = {}
@@ -54,14 +55,14 @@ def keras_order(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Lis
 
 
 def calls_in_order(layers: Sequence[Layer], outputs: Sequence[TensorId]) -> List[Call]:
-    """Returns the calls that the outputs need in the order in which Keras 3 runs them."""
+    """Returns the calls that the outputs need in Keras 3's order of execution."""
     by_name = {layer.name: layer for layer in layers}
     depths = _depths(by_name, _searched(by_name, outputs)[1])
     return sorted(depths, key=lambda call: -depths[call])
 
 
 def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, int]:
-    """Returns how far each call is from the outputs: no call of a layer is nearer than another one that was seen."""
+    """Returns the distance of each call from the outputs, at least that of the layer's calls that were seen before."""
     depths: Dict[Call, int] = {}
     deepest: Dict[str, int] = {}
     for name, call in reversed(calls):
@@ -72,7 +73,7 @@ def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, in
 
 
 def _searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[Dict[str, int], List[Call]]:
-    """Returns the layers in the order in which a search in depth from the outputs finds them, and their calls in the
+    """Returns the layers in the order in which a depth-first search from the outputs finds them, and their calls in the
     order in which it leaves them."""
     found: Dict[str, int] = {}
     left: Dict[Call, None] = {}

@@ -1,4 +1,4 @@
-"""A Keras model as data: what every reader gives, and all that the network is built from."""
+"""A Keras model as data, which the readers return, and from which the network is built."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from mxsame.validation import InvalidValue, check, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
-# keys of a configuration that mean nothing for values, in every layer; a converter has others of its own
+# keys of every configuration that do not change values; a converter declares others
 IGNORED = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
-# Keys that a converter reads, and that not every class or version of Keras writes, as one converter is for several of
-# them: a class of the user's that is named as one of Keras's may lack these, and no other that its converter reads.
-AT_TIMES = (
+# Keys that a converter reads, but that not every class and version of Keras writes. The user may name one of Keras's
+# layers for a class whose configuration lacks these, but no other key.
+OPTIONAL_KEYS = (
     "|alpha|attention_axes|backward_layer|causal|data_format|depth_multiplier|dilation_rate|groups|interpolation"
     "|negative_slope|output_shape|recurrent_activation|score_mode|time_major|use_bias|use_gate|value_dim"
     "|zero_output_for_mask"
 )
-# Keras's own classes, by what its files say
+# Keras's own classes, by their names in files
 KERAS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
 
 class TensorId(NamedTuple):
-    """An output of a call of a layer."""
+    """An output of a layer's call, as `keras_history` in files."""
 
     layer: str
     call: int = 0
@@ -33,7 +33,7 @@ class TensorId(NamedTuple):
 
 @dataclass
 class LayerCall:
-    """One use of a layer: its arguments, nested as Keras nests them, with a `TensorId` for each tensor."""
+    """The arguments of a call, nested as in Keras, with a `TensorId` for each tensor."""
 
     args: tuple
     kwargs: Dict[str, Any] = field(default_factory=dict)
@@ -44,11 +44,11 @@ class LayerCall:
 
 
 class NotReplaceable(InvalidValue, shown=ValueError):
-    """Why a layer is refused, if another block in its place would not help: its weights, or its type."""
+    """The error of a layer that a block in its place would not solve: of its weights, or its dtype."""
 
 
 class Config(Dict[str, Any]):
-    """A configuration that remembers which of its keys were read."""
+    """A configuration that records which of its keys are read."""
 
     def __init__(self, given: Dict[str, Any]):
         super().__init__(given)
@@ -63,19 +63,19 @@ class Config(Dict[str, Any]):
         return super().get(name, default)
 
     def refuse_unread(self, ignored: str = "") -> None:
-        """Refuse a key that was not read, unless it matches `ignored`, or is off."""
+        """Raises a `ValueError` for a key that was not read, does not match `ignored`, and is set."""
         for name, value in self.items():
             known = name in self.read or re.fullmatch(f"{IGNORED}|dtype|{ignored}", name)
             check(known or is_unset(value), f"{name} must not be given, or have its default", **{name: value})
 
     def refuse_missing(self) -> None:
-        """Refuse a configuration without a key that was read, unless Keras itself may leave it out."""
-        missing = sorted(name for name in self.read - self.keys() if not re.fullmatch(AT_TIMES, name))
+        """Raises a `ValueError` for keys that were read but are missing, unless Keras may leave them out."""
+        missing = sorted(name for name in self.read - self.keys() if not re.fullmatch(OPTIONAL_KEYS, name))
         rule = "a class that is named as one of Keras's must have all keys of its configuration"
         check(not missing, f"{rule}; else give a function of (config) -> layers of Keras", missing=missing)
 
     def refuse_type(self, ignored: str = "") -> None:
-        """Refuse a layer of another type than float32, unless `ignored` has its key: it is no other in float32."""
+        """Raises `NotReplaceable` for another dtype than float32, unless `ignored` matches "dtype"."""
         dtype = type_name(super().get("dtype"))
         rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
         if dtype not in (None, "float32") and not re.fullmatch(ignored, "dtype"):
@@ -83,24 +83,21 @@ class Config(Dict[str, Any]):
 
 
 def is_unset(value: Any) -> bool:
-    """Returns whether an argument or a key that nothing reads means nothing by its value."""
+    """Returns whether the value of an argument or key says that the option is not used."""
     return value is None or value is False
 
 
 class WeightSpec(NamedTuple):
-    """A weight of a layer: its name in Keras, the parameter of a block that it becomes, if any, the option that leaves
-    it out if it is False, the one that takes its place, whether it can be trained, the group of a `.keras` file below
-    the layer's, which is the attribute of a live layer, a pattern of the end of its path in the older format, its name
-    by default, and whether its axes are in MXNet's order already, as keras-mxnet stores them."""
+    """A weight of a layer."""
 
-    name: str
-    parameter: str = ""
-    option: str = ""
-    unless: str = ""
+    name: str  # Keras's
+    parameter: str = ""  # of the block, or "child.parameter"; "" if the block does not have it
+    option: str = ""  # key of the configuration: the layer has the weight unless this is False or None
+    unless: str = ""  # key of the configuration: the layer has the weight if this is None
     trained: bool = True
-    group: str = ""
-    path: str = ""
-    native: bool = False
+    group: str = ""  # in a `.keras` file below the layer's group: the attribute of a live layer
+    path: str = ""  # pattern of the end of its path in the older format; the name by default
+    native: bool = False  # stored in MXNet's order of axes, by keras-mxnet
 
     def is_in(self, config: Dict[str, Any]) -> bool:
         """Returns whether a layer of this configuration has it."""
@@ -109,37 +106,28 @@ class WeightSpec(NamedTuple):
 
 @dataclass
 class Layer:
-    """A layer, an operator node, or a nested model.
-
-    `operator` is the name of the function of an operator node ("math.add" of TensorFlow, "Add" of Keras 3), else None.
-    `weights` are in Keras's order, trainable ones first; each has a `shape` and becomes a NumPy array when it is read,
-    and a `LoadedWeight` when it is in a parameter. `weight_specs` are those that the layer's class has in this
-    configuration; None for a class that is not in the table. A TimeDistributed layer has the layer that it wraps as a
-    model. `stored_as` is its class in the file, if the user has named another one, and `named` is whether that is by
-    its name alone; `after` are more layers, which the user has put after it. `entry` is what the file has of it: its
-    class, and its whole configuration; empty if the file has none that is right.
-    """
+    """A layer, an operator node, or a nested model."""
 
     class_name: str
     name: str
     config: Dict[str, Any]
     calls: List[LayerCall] = field(default_factory=list)
-    operator: Optional[str] = None
-    model: Optional[Model] = None
-    weights: List[Any] = field(default_factory=list)
-    weight_specs: Optional[List[WeightSpec]] = None
-    stored_as: str = ""
-    named: bool = False
-    after: Sequence[Layer] = ()
-    entry: Mapping[str, Any] = field(default_factory=dict)
+    operator: Optional[str] = None  # function of an operator node: TensorFlow's "math.add", or "Add" of Keras 3
+    model: Optional[Model] = None  # of a nested model; of TimeDistributed the layer that it wraps, as a model
+    weights: List[Any] = field(default_factory=list)  # datasets in Keras's order, trainable first; later LoadedWeight
+    weight_specs: Optional[List[WeightSpec]] = None  # by class and configuration; None for an unknown class
+    stored_as: str = ""  # the class in the file, if the user has named another one
+    named: bool = False  # whether the user has given the name of a class, and no configuration
+    after: Sequence[Layer] = ()  # layers that the user has put after it
+    entry: Mapping[str, Any] = field(default_factory=dict)  # of the file: class and configuration; {} if outdated
 
     @property
     def wrapped(self) -> Optional[Layer]:
-        """The layer or model that a TimeDistributed layer calls for every step in time."""
+        """The layer or model that a TimeDistributed layer calls for each step."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
     def takes(self, tensor: TensorId) -> bool:
-        """Returns whether it is called with this tensor."""
+        """Returns whether a call of the layer has this tensor."""
         return any(tensor in call.tensors() for call in self.calls)
 
     @property
@@ -153,38 +141,36 @@ class Layer:
 
 @dataclass
 class Model:
-    """Layers in Keras's order, which is the order of weights in files. `version` is Keras's: 2 or 3. `source` is the
-    configuration that a whole model was read from; `native`: its weights are as keras-mxnet stores them. `keys` are
-    those of a dict that it may be called with, in the order of its inputs: its own, or else names of input layers."""
+    """A Sequential or functional model."""
 
     name: str
-    layers: List[Layer]
+    layers: List[Layer]  # in Keras's order, which weights in files have
     inputs: List[TensorId]
     outputs: List[TensorId]
-    version: int = 2
+    version: int = 2  # of Keras: 2 or 3
     sequential: bool = False
-    source: Optional[Dict[str, Any]] = None
-    native: bool = False
-    keys: Sequence[str] = ()
+    source: Optional[Dict[str, Any]] = None  # the configuration from which a whole model was read
+    native: bool = False  # weights are stored by keras-mxnet
+    keys: Sequence[str] = ()  # of a dict of inputs, in their order: the model's own, or the names of input layers
 
     def calls(self) -> int:
-        """Returns how many times a layer is called, those of a nested model in each of its calls."""
+        """Returns the number of calls of layers, with those of nested models in each of their calls."""
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
         return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
     def entries(self, tensor: TensorId) -> Optional[int]:
-        """Returns how many rows the smallest Embedding has that takes this tensor; None if none takes it."""
+        """Returns the number of rows of the smallest Embedding of this tensor; None if there is none."""
         tables = [each for each in self.walk() if each.class_name == "Embedding" and each.takes(tensor)]
         return min((each.config["input_dim"] for each in tables), default=None)
 
     def walk(self) -> Iterator[Layer]:
-        """Yields every layer that is no model, those of nested models among them."""
+        """Yields all layers, with those of nested models in place of these."""
         return (inner for layer in self.layers for inner in layer.walk())
 
 
 def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
-    """Returns both of `{"class_name": .., "config": ..}`; a class that is not Keras's own is `package>name`, as `.h5`
-    files write one that was registered; `.keras` files have its module next to it."""
+    """Returns the class and configuration of a serialized object. A class that is not Keras's own is `package>name`, as
+    `.h5` files have registered classes; `.keras` files have the module in another entry."""
     name = str(entry["class_name"])
     if "module" in entry or "registered_name" in entry:
         module, registered = str(entry.get("module") or "__main__"), str(entry.get("registered_name"))
@@ -197,7 +183,7 @@ def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
 
 
 def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
-    """Returns both of an `RNN`: the layer that is named after its cell."""
+    """Returns the class and configuration of an `RNN`, as those of the layer of its cell if that is one of Keras's."""
     name, of_cell = class_and_config(config["cell"])
     if name not in CELLS or type_name(of_cell.get("dtype")) != type_name(config.get("dtype")):
         return "RNN", config
@@ -205,7 +191,7 @@ def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
 
 
 def type_name(policy: Any) -> Any:
-    """Returns that of the `dtype` of a configuration; of quantized weights the mode."""
+    """Returns the name of a dtype policy, or the mode of a quantized one."""
     if not isinstance(policy, dict):
         return policy
     config = policy.get("config") or {}
@@ -213,8 +199,7 @@ def type_name(policy: Any) -> Any:
 
 
 def function_name(spec: Any) -> Optional[str]:
-    """Returns the name of a configuration's function: one that is not Keras's own is `package>name`, a lambda
-    "<lambda>"."""
+    """Returns the name of a serialized function: `package>name` if it is not Keras's own, "<lambda>" for a lambda."""
     if spec is None or isinstance(spec, str):
         return spec
     if isinstance(spec, dict):
@@ -228,17 +213,15 @@ def function_name(spec: Any) -> Optional[str]:
 
 
 def why_more_weights(layer: Layer) -> str:
-    """Returns, for an error, the options of a layer that add weights which no converter reads."""
+    """Returns, for an error, the options of a layer for which it has weights that converters do not read."""
     values = {**layer.config, "dtype": type_name(layer.config.get("dtype"))}
-    given = {
-        name: values[name] for name in ("lora_rank", "renorm", "dtype") if values.get(name) not in (None, "float32")
-    }
-    merge = " (a .keras file has merged weights of LoRA)" if "lora_rank" in given else ""
-    return f", with {', '.join(f'{name}={value!r}' for name, value in given.items())}{merge}" if given else ""
+    names = [name for name in ("lora_rank", "renorm", "dtype") if values.get(name) not in (None, "float32")]
+    merge = " (a .keras file has merged weights of LoRA)" if "lora_rank" in names else ""
+    return f", with {', '.join(f'{name}={values[name]!r}' for name in names)}{merge}" if names else ""
 
 
 def snake_case(name: str) -> str:
-    """Does what `keras.utils.naming.to_snake_case` does."""
+    """Returns a name as `keras.utils.naming.to_snake_case` does."""
     name = re.sub(r"\W+", "", name)
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
@@ -250,14 +233,13 @@ def counted(name: str, counts: Dict[str, int]) -> str:
     return f"{name}_{counts[name]}" if counts[name] else name
 
 
-def listed(value: Any) -> list:
-    """Returns several in a list or a tuple, or a single one, as a list."""
+def as_list(value: Any) -> list:
+    """Returns a list or tuple as a list, and another value as its only entry."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def leaves(nested: Any, kind: Union[type, Tuple[type, ...]]) -> list:
-    """Returns the entries of this type, or of these, in nested lists and dicts, in the order in which Keras flattens
-    them."""
+    """Returns the entries of a type, or of several, in nested lists and dicts, in the order of `keras.tree.flatten`."""
     if isinstance(nested, kind):
         return [nested]
     if isinstance(nested, dict):
@@ -266,8 +248,8 @@ def leaves(nested: Any, kind: Union[type, Tuple[type, ...]]) -> list:
 
 
 def mapped(nested: Any, kind: type, function: Callable) -> Any:
-    """Returns nested lists and dicts with `function` of each entry of this type, in the order in which Keras flattens
-    them."""
+    """Returns nested lists and dicts with `function` applied to each entry of a type, in the order of
+    `keras.tree.flatten`."""
     if isinstance(nested, kind):
         return function(nested)
     if isinstance(nested, dict):

@@ -1,8 +1,7 @@
-"""Keras's files, opened with care: HDF5 and zip as data, of sizes that the file can hold, and nothing is executed.
+"""Opens Keras's files, which may be hostile: HDF5, zip and JSON are read as data, and nothing is executed.
 
-A file is somebody else's. Declared sizes are compared with what is stored before anything is read; links that lead
-out of the file, arrays of objects and filters of more than `LARGEST_RATIO` are refused; no entry of an archive is ever
-written to a disk.
+Declared sizes are compared with stored ones before anything is read. Links out of the file, arrays of objects, and
+compression by more than `LARGEST_RATIO` are refused. No entry of an archive is written to a disk.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from mxsame.installation.requirements import install
 from mxsame.validation import InvalidValue, check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
-LARGEST_RATIO = 100  # how many times its stored bytes an array or an entry may have
+LARGEST_RATIO = 100  # of the declared size of an array or entry to its stored size
 MOST_ARRAYS = 10**6  # in a file of weights
 WEIGHTS = "model.weights.h5"  # in a .keras archive
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
-NDARRAYS = b"\x12\x01\x00\x00"  # what MXNet's files of arrays start with
+NDARRAYS = b"\x12\x01\x00\x00"  # start of MXNet's files of arrays
 
 
 class Contents(NamedTuple):
-    """What a file holds: a configuration, an HDF5 file of weights, or both."""
+    """The contents of a file: a configuration, an HDF5 file of weights, or both."""
 
     config: Optional[Dict[str, Any]]
     version: Optional[str]
@@ -40,7 +39,7 @@ class Contents(NamedTuple):
 
 
 def opened(path: Any, name: str) -> Contents:
-    """Returns the contents of a file, or of a JSON text; `name` is the argument's."""
+    """Returns the contents of a file, or of a JSON text. `name` is the argument, for errors."""
     path = os.fspath(path)
     if path.lstrip()[:1] == "{":
         return _json(path.encode(), name)
@@ -65,7 +64,7 @@ def opened(path: Any, name: str) -> Contents:
 
 
 def _other_format(path: str, start: bytes) -> Optional[str]:
-    """Returns what TensorFlow has written there, and how it becomes a file of Keras."""
+    """Returns, for an error, the format of another file, and how to convert it."""
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         return f"a SavedModel: tf.keras.models.load_model({path!r}).save('model.h5') makes a file of it"
     if os.path.isfile(f"{path}.index") or os.path.isfile(os.path.join(path, "checkpoint")) or path.endswith(".index"):
@@ -105,18 +104,16 @@ def _archive(path: str) -> Contents:
             names = archive.namelist()
             other = "; it is a file of PyTorch" if any(name.endswith("data.pkl") for name in names) else ""
             check("config.json" in names, f"{path} must hold config.json, as a .keras file does{other}")
-            config, metadata = (
-                parsed(_entry(archive, name, path), f"{name} of {path}") if name in names else {}
-                for name in ("config.json", "metadata.json")
-            )
+            entries = {name: _entry(archive, name, path) for name in ("config.json", "metadata.json") if name in names}
+            objects = {name: parsed(content, f"{name} of {path}") for name, content in entries.items()}
             weights = _weights(archive, path) if WEIGHTS in names else None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError) as error:
         raise InvalidValue(f"{path} must be a whole zip archive: {error}") from None
-    return Contents(config, metadata.get("keras_version"), weights)
+    return Contents(objects["config.json"], objects.get("metadata.json", {}).get("keras_version"), weights)
 
 
 def _entry(archive: zipfile.ZipFile, name: str, path: str, largest: int = LARGEST_CONFIG) -> bytes:
-    """Returns what an entry holds, if that is what it declares."""
+    """Returns the bytes of an entry of an archive, after a check of its size and checksum."""
     _check_size(archive.getinfo(name), path)
     with archive.open(name) as file:
         content = file.read(largest + 1)
@@ -133,7 +130,7 @@ def _check_size(entry: zipfile.ZipInfo, path: str) -> None:
 
 
 def _weights(archive: zipfile.ZipFile, path: str) -> Any:
-    """Returns the HDF5 file in an archive: mapped where it is if it is stored as it is, which is what Keras does."""
+    """Returns the HDF5 file in an archive: memory-mapped if it is not compressed, as Keras writes it."""
     entry = archive.getinfo(WEIGHTS)
     where = f"{WEIGHTS} of {path}"
     if entry.compress_type != zipfile.ZIP_STORED:
@@ -149,7 +146,7 @@ def _weights(archive: zipfile.ZipFile, path: str) -> Any:
 
 
 class _Mapped(io.RawIOBase):
-    """Bytes as a file, which are not copied."""
+    """A file object of bytes in memory, without a copy."""
 
     def __init__(self, content: memoryview):
         super().__init__()
@@ -190,7 +187,7 @@ def _hdf5(file: Any, where: str) -> Any:
 
 @contextlib.contextmanager
 def _readable(where: str) -> Iterator[None]:
-    """Name what h5py raises for a file that is damaged."""
+    """Raises errors of h5py for a damaged file as `ValueError`."""
     try:
         yield
     except (OSError, KeyError, RuntimeError, TypeError) as error:
@@ -198,7 +195,7 @@ def _readable(where: str) -> Iterator[None]:
 
 
 def member(group: Any, path: str, kind: str) -> Any:
-    """Returns a group or dataset below `group`, by a path of hard links; None where there is none."""
+    """Returns the "group" or "dataset" (`kind`) at a path of hard links; None if there is none."""
     h5py, child = h5py_module(), group
     with _readable(f"{path} of {group.name}"):
         for part in path.split("/"):
@@ -219,7 +216,7 @@ def _file_size(thing: Any) -> int:
 
 
 def checked_array(dataset: Any) -> Any:
-    """Returns a dataset of numbers that the file really holds."""
+    """Returns a dataset after a check that it is an array of numbers which the file contains."""
     stored, size, dtype = dataset.id.get_storage_size(), _file_size(dataset), dataset.dtype
     is_number, is_elsewhere = dtype.kind in "fiub" and not dtype.hasobject, dataset.external or dataset.is_virtual
     rule = f"{dataset.name} must be an array of numbers, of types that NumPy has (bfloat16 is none)"
@@ -234,7 +231,7 @@ def checked_array(dataset: Any) -> Any:
 
 
 def datasets(group: Any) -> List[str]:
-    """Returns the names of all datasets below a group, each once, whatever the links are."""
+    """Returns the paths of all datasets below a group, each once."""
     h5py, paths = h5py_module(), []
 
     def visit(name: str, thing: Any) -> Optional[bool]:
@@ -248,7 +245,7 @@ def datasets(group: Any) -> List[str]:
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Returns an attribute of text, or of an array of texts; None where there is none."""
+    """Returns an attribute, a text or an array of texts; None if there is none."""
     h5py, where = h5py_module(), f"attribute {name} of {thing.name}"
     with _readable(where):
         if name not in thing.attrs:
@@ -269,13 +266,13 @@ def _decoded(value: Any, where: str) -> str:
 
 
 def text(thing: Any, name: str) -> Optional[str]:
-    """Returns an attribute of text; None where there is none."""
+    """Returns an attribute that is a text; None if there is none."""
     value = attribute(thing, name)
     return None if value is None else _decoded(value, name)
 
 
 def texts(thing: Any, name: str) -> Optional[List[str]]:
-    """Returns a list of names; Keras writes a long one in parts, name0, name1, and so on."""
+    """Returns an attribute that is a list of texts; Keras writes a long one in parts, name0, name1 and so on."""
     value = attribute(thing, name)
     if value is not None:
         return [_decoded(entry, name) for entry in np.ravel(value)]

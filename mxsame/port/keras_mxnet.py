@@ -1,4 +1,4 @@
-"""Models of keras-mxnet as models of Keras: what is other there is written into them before their converters see it."""
+"""Models of keras-mxnet: what it stores and computes in another way is written into the model before it is built."""
 
 from __future__ import annotations
 
@@ -10,31 +10,29 @@ from mxsame.port.converters import LAYERS
 from mxsame.port.description import WRAPPER, Model
 from mxsame.validation import check
 
-KERNEL = re.compile(".*kernel")
 WINDOWS = re.compile(r"((Depthwise|Separable)?Conv|(Max|Average)Pooling|LocallyConnected)\dD(Transpose)?")
 
 
 def mark_weights(model: Model) -> None:
-    """Note how keras-mxnet has stored the weights: all of a batch norm's are there, and kernels of channels first are
-    in MXNet's order."""
+    """Changes the specs of weights to those of keras-mxnet: a batch norm has all of its weights, and kernels of
+    channels first are in MXNet's order."""
     model.native = True
     weights: Any = LAYERS["BatchNormalization"].weights
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":
-            layer.weight_specs = [
-                spec if spec.name == "gamma" else spec._replace(trained=spec.trained and spec.is_in(layer.config))
-                for spec in weights
-            ]
+            trained = {
+                spec.name: spec.trained and (spec.name == "gamma" or spec.is_in(layer.config)) for spec in weights
+            }
+            layer.weight_specs = [spec._replace(trained=trained[spec.name]) for spec in weights]
         elif layer.config.get("data_format") == "channels_first":
-            layer.weight_specs = [
-                spec._replace(native=bool(KERNEL.fullmatch(spec.name))) for spec in layer.weight_specs or ()
-            ]
+            specs = layer.weight_specs or ()
+            layer.weight_specs = [spec._replace(native=spec.name.endswith("kernel")) for spec in specs]
 
 
 def settle(model: Model) -> None:
-    """Write what keras-mxnet computes otherwise into the configurations: its own SAME, batch norms without `scale`, and
-    the nearest element only."""
-    model.source = None  # which another Keras would read otherwise
+    """Changes configurations to what keras-mxnet computes: its own SAME, batch norms without `scale`, and upsampling by
+    the nearest element."""
+    model.source = None  # Keras would compute something else from it
     for layer in model.walk():
         config, layer.entry = layer.config, {}
         if WINDOWS.fullmatch(layer.class_name) and str(config.get("padding")).lower() == "same":

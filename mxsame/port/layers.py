@@ -1,10 +1,9 @@
-"""The layers of a network, by Keras's names: what `net[name]` returns, and a block in place of a layer."""
+"""The layers of a network by Keras's names, which `net[name]` returns, and blocks that replace them."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import replace
 from functools import partial
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
@@ -16,7 +15,7 @@ from mxsame.graphs import errors
 from mxsame.port import types
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.converters._shared import BIAS, KERNEL
-from mxsame.port.custom import called
+from mxsame.port.custom import call_block
 from mxsame.port.cutting import Path
 from mxsame.port.description import Layer, Model, leaves
 from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, LoadedWeight, kernel
@@ -113,7 +112,7 @@ class NetworkLayer:
 
 
 def is_trained(layers: Sequence[LayerState]) -> bool:
-    """Returns whether any weight of these layers is trained, or without weights, whether they may be."""
+    """Returns whether any weight of these layers is trained; without weights, whether all layers are trainable."""
     parameters = [parameter for state in layers for parameter in _trained(state)]
     if parameters:
         return any(parameter.grad_req != "null" for parameter in parameters)
@@ -121,7 +120,7 @@ def is_trained(layers: Sequence[LayerState]) -> bool:
 
 
 def train(net: Any, layers: Iterable[LayerState], value: bool) -> None:
-    """Let the weights of these layers of a network be trained, or not."""
+    """Sets `trainable` of layers of a network."""
     value = flag("trainable", value)
     for state in layers:
         state.trainable = value
@@ -133,13 +132,12 @@ def train(net: Any, layers: Iterable[LayerState], value: bool) -> None:
 
 
 def _trained(state: LayerState) -> List[Any]:
-    """Returns the parameters of a layer that may be trained; Gluon lets statistics have no gradients."""
-    if state.is_users:
+    """Returns the parameters of a layer that can be trained, which excludes statistics."""
+    if state.is_custom:
         return state.parameters
     pairs = zip(state.layer.weight_specs or (), state.layer.weights)
-    return [
-        x.parameter for spec, x in pairs if isinstance(x, LoadedWeight) and x.parameter is not None and spec.trained
-    ]
+    loaded = (stored for spec, stored in pairs if isinstance(stored, LoadedWeight) and spec.trained)
+    return [stored.parameter for stored in loaded if stored.parameter is not None]
 
 
 def _batch_norms(block: Any) -> List[Any]:
@@ -154,8 +152,7 @@ def _batch_norms(block: Any) -> List[Any]:
 
 
 def path_of(name: Any, paths: Sequence[Path]) -> Path:
-    """Returns the path of a layer: by its name, by its own name in a nested model if no other layer has that, or by its
-    position."""
+    """Returns the path of a layer from its name, the last part of its name if that is unique, or its position."""
     rule = "net[..] must have the name of a layer, or its position; from_keras(.., outputs=name) is a part of a model"
     check_type(isinstance(name, (str, int)) and not isinstance(name, bool), rule, name=name)
     if isinstance(name, int):
@@ -170,15 +167,15 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     inner = [path for path in paths if path[-1] == name]
     check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
     if not inner:
-        in_one_order = most_alike(name, named)
+        similar = most_alike(name, named)
         shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
-        hint = f"did you mean {in_one_order!r}?" if in_one_order else f"it has {shown}"
+        hint = f"did you mean {similar!r}?" if similar else f"it has {shown}"
         raise InvalidValue(f"the network has no layer {name!r}; {hint}")
     return inner[0]
 
 
 def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
-    """Returns the model that has the layer of a path, and the position of the layer in it."""
+    """Returns the model that contains the layer of a path, and the layer's position in it."""
     name, *rest = path
     position = next(number for number, layer in enumerate(model.layers) if layer.name == name)
     inner = model.layers[position].model
@@ -189,24 +186,16 @@ def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
 
 
 def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
-    """Returns what is known of a layer that is a block, called where another layer was. Arrays of so many axes, `rank`,
-    have channels first in it."""
+    """Returns the state of a layer whose block replaces another layer. Arrays of `rank` axes have channels first."""
     name = type(block).__name__
-    kept = replace(
-        layer, class_name=name, config={"name": layer.name}, operator=None, model=None, weights=[], weight_specs=[]
-    )
-    kept.after, kept.stored_as, kept.entry = (), "", {}
-    converter = Converter(
-        partial(_called, block=block, rank=rank, contexts=contexts),
-        ANY_ORDER,
-        masks=HANDLES_MASK,
-        types=types.SETS_DTYPE,
-    )
-    return LayerState(kept, block, is_users=True, converter=converter)
+    new = Layer(name, layer.name, {"name": layer.name}, layer.calls, weight_specs=[], named=layer.named)
+    build = partial(_replacement, block=block, rank=rank, contexts=contexts)
+    converter = Converter(build, ANY_ORDER, masks=HANDLES_MASK, types=types.SETS_DTYPE)
+    return LayerState(new, block, is_custom=True, converter=converter)
 
 
 def place_weights(layer: Layer, block: Any) -> None:
-    """Give a layer the parameters of its block as weights: those of Keras's layer of the same class, if it is known."""
+    """Sets the weights of a layer to the parameters of its block, under the names of Keras's layer of that class."""
     nn, conversions = mx.gluon.nn, {"": SAME}
     if isinstance(block, nn.Dense):
         conversions = {"kernel": TRANSPOSED, "bias": SAME}
@@ -225,14 +214,14 @@ def _placed(parameter: Any, conversion: Conversion) -> LoadedWeight:
     return LoadedWeight(tuple(shape), parameter, conversion.to_keras)
 
 
-def _called(
-    call: CallContext, *inputs: Operand, block: Any, rank: int, contexts: Sequence[Any], **constants: Operand
-) -> List[Tensor]:
+def _replacement(call: CallContext, *inputs: Operand, block: Any, rank: int, contexts: Sequence[Any],
+                 **constants: Operand) -> List[Tensor]:  # fmt: skip
+    """Adds the block that replaces a layer."""
     arrays = leaves([*inputs, *constants.values()], Tensor)
     arrays = [call.steps.arranged(x, x.rank == rank) for x in arrays]
     try:
         _initialize(block, arrays, contexts)
-        return called(call, block, arrays, rank)
+        return call_block(call, block, arrays, rank)
     except (ValueError, mx.base.MXNetError) as error:
         shapes = [tuple(x.ordered(x.shape)) for x in arrays]
         received = validation.received(shapes=shapes)
@@ -240,8 +229,7 @@ def _called(
 
 
 def _initialize(block: Any, arrays: Sequence[Tensor], contexts: Sequence[Any]) -> None:
-    """Give a block its parameters, if it has none yet: by their own initializers, or else as Keras does, uniformly
-    within sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010)."""
+    """Initializes the parameters of a block that are not, by their initializers, or as in Keras ("glorot_uniform")."""
     parameters = block.collect_params().values()
     for parameter in parameters:
         if not _gluon.is_initialized(parameter) and not _gluon.is_deferred(parameter):
@@ -253,11 +241,11 @@ def _initialize(block: Any, arrays: Sequence[Tensor], contexts: Sequence[Any]) -
             block(*(mx.nd.zeros(shape, contexts[0], types.STORED[x.dtype]) for shape, x in zip(shapes, arrays)))
 
 
-# -- all layers as a table
+# -- the table of layers
 
 
 def summary(net: Any, *inputs: Any) -> Iterator[str]:
-    """Yields the lines of a table of all layers, with the sums of their parameters."""
+    """Yields the lines of `Network.summary`."""
     shapes = {path: out.shape for path, _, _, out in net.layers(*inputs)} if inputs else {}
     rows = [("layer", "class", "output", "parameters", "trainable")]
     for path, state in net._states.items():

@@ -1,22 +1,9 @@
-"""A Keras model as a Gluon block: its steps, and the checks of its inputs."""
+"""A Keras model as a Gluon block: it checks its inputs, and runs its steps."""
 
 from __future__ import annotations
 
 import warnings
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -26,7 +13,7 @@ from mxsame.graphs import tracing
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.call_context import LayerState
-from mxsame.port.cutting import Path
+from mxsame.port.cutting import LayerName, Path
 from mxsame.port.description import Layer, Model
 from mxsame.port.layers import NetworkLayer, is_trained, owner_of, path_of, place_weights, replaced, summary, train
 from mxsame.port.steps import Step
@@ -37,11 +24,14 @@ from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty,
 
 
 class Built(NamedTuple):
-    """The steps of a network, with what is known of its layers, and the values of its inputs and outputs."""
+    """What `Builder` has built for a network: steps and states of layers, inputs and outputs."""
 
     builder: Builder
     inputs: List[Tensor]
     outputs: List[Tensor]
+
+
+Build = Callable[[Mapping[Path, LayerState]], Built]  # from the states of an earlier build
 
 
 class Network(HybridBlock):
@@ -75,33 +65,23 @@ class Network(HybridBlock):
     ((None, 3), [Dense(128 -> 3, linear)])
     """
 
-    def __init__(
-        self,
-        description: Model,
-        build: Callable[[Mapping[Path, LayerState]], Built],
-        rank: int = 0,
-        wanted: Sequence[Path] = (),
-    ):
+    def __init__(self, description: Model, build: Build, rank: int = 0, wanted: Sequence[Path] = ()):
         super().__init__(prefix="")
         self.description, self._build, self.rank, self._wanted = description, build, rank, wanted
         self._take(build({}))
 
     def _take(self, built: Built) -> None:
-        """Becomes the network of these steps."""
-        builder, inputs, outputs = built
-        steps = builder.steps
-        self.inputs = inputs
-        self.declared_shapes = [tuple(value.ordered(value.shape)) for value in inputs]
-        self.outputs, self._outputs = outputs, [x.key for x in outputs]
-        self._steps, self._states = steps, builder.states
-        last = {key: number for number, step in enumerate(steps) for key in step.inputs}
-        self._done = [
-            [key for key in dict.fromkeys(step.inputs) if last[key] == number and key not in self._outputs]
-            for number, step in enumerate(steps)
-        ]
+        """Takes over what was built."""
+        builder, self.inputs, self.outputs = built
+        self.declared_shapes = [tuple(x.ordered(x.shape)) for x in self.inputs]
+        self._steps, self._states = builder.steps, builder.states
+        self._outputs = [x.key for x in self.outputs]
+        last_use = {key: number for number, step in enumerate(self._steps) for key in step.inputs}
+        self._released: List[List[int]] = [[] for _ in self._steps]  # the keys that no step after this one needs
+        for key in last_use.keys() - set(self._outputs):
+            self._released[last_use[key]].append(key)
         _gluon.drop_children(self)
-        for block in dict.fromkeys(step.block for step in steps):
-            self.register_child(block, block.name)
+        _register_blocks(self, self._steps)
 
     def __repr__(self) -> str:
         """Returns one line for each block, with the name of its Keras layer."""
@@ -111,17 +91,17 @@ class Network(HybridBlock):
 
     @property
     def custom(self) -> Dict[int, Any]:
-        """The blocks of the user's, by the identity of their layers."""
-        return {id(state.layer): state.block for state in self._states.values() if state.is_users}
+        """The user's blocks, by the `id` of their layers."""
+        return {id(state.layer): state.block for state in self._states.values() if state.is_custom}
 
     @property
     def has_layers(self) -> bool:
-        """Whether it computes what the layers of its description do, with the weights that they have."""
+        """Whether it computes the same as the layers of its description with their weights."""
         is_outer = all(len(path) == 1 for path in self._wanted)
         return not self.description.native and is_outer and len(self.outputs) == len(self.description.outputs)
 
     def part(self, given: Collection[int], outputs: Sequence[int]) -> Part:
-        """Returns the steps that compute some values, by their keys, of those that are given."""
+        """Returns the block of the steps that compute `outputs` from `given`, both of them keys of tensors."""
         needed, steps, inputs = set(outputs).difference(given), [], {}
         for step in reversed(self._steps):
             if needed.intersection(step.outputs):
@@ -163,10 +143,10 @@ class Network(HybridBlock):
 
     @property
     def paths(self) -> List[Path]:
-        """The names of all layers, each after those of the models that it is in."""
+        """The paths of all layers: their names, after those of the models that contain them."""
         return list(self._states)
 
-    def get_layer(self, name: Union[str, int, None] = None, index: Optional[int] = None) -> NetworkLayer:
+    def get_layer(self, name: Optional[LayerName] = None, index: Optional[int] = None) -> NetworkLayer:
         """Returns a layer, by Keras's name or by its position, which may be given as `index`, too; "base/conv", or
         "conv" if only one layer has that name, is one of a nested model.
 
@@ -190,7 +170,7 @@ class Network(HybridBlock):
     def __len__(self) -> int:
         return sum(len(path) == 1 for path in self._states)
 
-    def replace(self, name: Union[str, int], block: Any) -> None:
+    def replace(self, name: LayerName, block: Any) -> None:
         """Put a block in place of a layer, in all of its calls.
 
         Parameters
@@ -236,7 +216,7 @@ class Network(HybridBlock):
         self._take(built)
         _gluon.drop_graph(self)
 
-    def __setitem__(self, name: Union[str, int], block: Any) -> None:
+    def __setitem__(self, name: LayerName, block: Any) -> None:
         self.replace(name, block)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -252,19 +232,16 @@ class Network(HybridBlock):
         print("\n".join(summary(self, *inputs)))
 
     def layers(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what every layer gives for these inputs, one after the other: (path, layer, blocks, array), the array
-        in the network's order of axes.
-
-        A layer without steps of its own (dropout at inference, zeros that the next convolution puts) gives nothing.
-        """
+        """Yields (path, layer, blocks, output) for each layer with these inputs, the output in the network's order of
+        axes. Layers without steps (dropout at inference, pads that the next convolution applies) are left out."""
         return self._layers(arrays, self.rank)
 
     def layers_in_keras_order(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what :meth:`layers` yields, with all arrays in Keras's order of axes."""
+        """Yields what :meth:`layers` does, with outputs in Keras's order of axes."""
         return self._layers(arrays, rank=0)
 
     def _layers(self, arrays: Sequence[Any], rank: int) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what :meth:`layers` yields, with channels first in arrays of so many axes."""
+        """Yields what :meth:`layers` does, with channels first in outputs of `rank` axes."""
         wanted: Dict[int, List[Any]] = {}
         for path, state in self._states.items():
             if state.output is not None and state.output.pads is None:
@@ -279,24 +256,24 @@ class Network(HybridBlock):
                 yield path, state.layer, list(state.blocks) if state.layer.model is None else [], out
 
     def _run(self, values: Dict[int, Any]) -> Iterator[Step]:
-        """Yields each step when its outputs are among the values; what no later step takes is then deleted."""
-        for step, done in zip(self._steps, self._done):
-            out = step.block(*(values[key] for key in step.inputs))
-            values.update(zip(step.outputs, out if len(step.outputs) > 1 else [out]))
+        """Runs the steps: yields each one when its outputs are in `values`, and then deletes those that are no longer
+        needed."""
+        for step, released in zip(self._steps, self._released):
+            step.run(values)
             yield step
-            for key in done:
+            for key in released:
                 del values[key]
 
     def __call__(self, *arrays: Any) -> Any:
-        """Call the net as every HybridBlock. Arrays are checked and cast here, since a graph that is there already
-        refuses them with MXNet's words only."""
+        """Calls the net as any HybridBlock. Arrays are checked and cast before that: a cached graph would raise errors
+        of MXNet."""
         if not any(isinstance(array, mx.sym.Symbol) for array in arrays):
             arrays = tuple(self._checked(arrays).values())
         return super().__call__(*arrays)
 
     def _checked(self, arrays: Sequence[Any]) -> Dict[int, Any]:
-        """Returns the inputs by their keys: arrays of the model's static lengths, or Symbols that refuse others; of the
-        type that the model declares, or that of the parameters."""
+        """Returns the inputs by key, after a check of their shapes, which Symbols do in the graph, and cast to the
+        dtype that the model declares, or that the parameters have."""
         if len(arrays) != len(self.inputs):
             raise InvalidType(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
         for array in arrays:
@@ -322,45 +299,46 @@ class Network(HybridBlock):
 
 
 class Part(HybridBlock):
-    """Steps of a network as a block: `inputs` and `outputs` are the keys of its arrays."""
+    """A block of some steps of a network; `inputs` and `outputs` are the keys of its arrays."""
 
     def __init__(self, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int]):
         super().__init__(prefix="")
         self.inputs = inputs
         self._steps, self._outputs = steps, outputs
-        for block in dict.fromkeys(step.block for step in steps):
-            self.register_child(block, block.name)
+        _register_blocks(self, steps)
 
     def hybrid_forward(self, F: Any, *arrays: Any) -> Any:
         values = dict(zip(self.inputs, arrays))
         for step in self._steps:
-            out = step.block(*(values[key] for key in step.inputs))
-            values.update(zip(step.outputs, out if len(step.outputs) > 1 else [out]))
+            step.run(values)
         return [values[key] for key in self._outputs]
 
 
-def _check_names(steps: Sequence[Step]) -> None:
-    """Raises a `ValueError` if two blocks or parameters have one name: files would have one of them."""
-    blocks: Dict[str, Any] = {}
-    parameters: Dict[str, Any] = {}
+def _register_blocks(net: HybridBlock, steps: Sequence[Step]) -> None:
     for block in dict.fromkeys(step.block for step in steps):
-        named = [(blocks, block.name, block)]
-        named += [(parameters, name, parameter) for name, parameter in block.collect_params().items()]
-        for table, name, each in named:
+        net.register_child(block, block.name)
+
+
+def _check_names(steps: Sequence[Step]) -> None:
+    """Raises a `ValueError` if two blocks or two parameters have the same name, since files have one of each name."""
+    named: Dict[Any, Any] = {}
+    for block in dict.fromkeys(step.block for step in steps):
+        parameters = (("parameter", name, parameter) for name, parameter in block.collect_params().items())
+        for kind, name, each in (("block", block.name, block), *parameters):
             rule = "block must have names that no other layer has; give it a prefix"
-            check(table.setdefault(name, each) is each, rule, name=name)
+            check(named.setdefault((kind, name), each) is each, rule, name=name)
 
 
 def check_network(net: Any) -> None:
-    """Raises a `TypeError` for another net."""
+    """Raises a `TypeError` if a net is not a `Network`."""
     if not isinstance(net, Network):
         raise InvalidType(f"net must be one that from_keras returned; received net of type {type(net).__name__}")
 
 
 @deferred_in_trace
 def _declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
-    """Returns an input of the static lengths: an array of others is refused, by a graph, too. If the model declares
-    float32, an array has that if it has integers or `dtype` is that."""
+    """Returns an input with the static lengths of the model, which an array must have, and a Symbol checks in the
+    graph. If the model declares float32, integers are cast to it, and floats to `dtype` if that is given."""
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
@@ -375,8 +353,8 @@ def _declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
 
 
 def _as_floats(array: Any, dtype: Optional[str]) -> Any:
-    """Returns integers as float32, and floats as they are, or of this type. What `deploy` makes is a graph for both,
-    whatever type its Symbols have."""
+    """Returns integers as float32, and floats as they are, or cast to `dtype`. A graph of `deploy` is for both: the
+    dtype of its Symbols says nothing."""
     given = tensors.known_type(array)
     is_float = given is not None and np.dtype(given).kind == "f"
     if isinstance(array, mx.sym.Symbol):

@@ -1,9 +1,9 @@
-"""Weights of Keras in the parameters of blocks, and back."""
+"""Keras's weights in the parameters of blocks, and back."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -18,7 +18,7 @@ LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than 
 
 
 class Conversion(NamedTuple):
-    """How a weight is converted from Keras's order of axes to that of its parameter, and back."""
+    """Functions of arrays that convert a weight from Keras's shape to that of its parameter, and back."""
 
     to_mxnet: Callable
     to_keras: Callable
@@ -30,49 +30,49 @@ SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(
 
 
 def kernel(kind: KernelKind, depth_multiplier: Optional[int] = None) -> Conversion:
-    """Returns a kernel as `mxsame.keras.layouts` converts it, channels first."""
+    """Returns the conversion of a kernel to channels first, by `mxsame.keras.layouts`."""
     to_keras = partial(layouts.to_keras, kind=kind, depth_multiplier=depth_multiplier)
     return Conversion(partial(layouts.to_mxnet, kind=kind), to_keras)
 
 
 class LoadedWeight(NamedTuple):
-    """A weight that is in a parameter now: its shape in Keras, and the parameter and the way back from it, unless these
-    are the user's own."""
+    """A weight that has been put into a parameter."""
 
-    shape: Tuple[int, ...]
-    parameter: Any = None
-    to_keras: Callable = np.asarray
+    shape: Tuple[int, ...]  # Keras's
+    parameter: Any = None  # None if the user's block has it
+    to_keras: Callable = np.asarray  # converts the parameter's array to Keras's
 
 
 def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
-    """Returns the weights of a layer as Keras has them, by their names."""
+    """Returns the weights of a layer as Keras's arrays, by name."""
     return dict(zip([spec.name for spec in layer.weight_specs or []], map(_array, layer.weights)))
 
 
 def _array(stored: Any) -> np.ndarray:
-    """Returns a weight as Keras has it."""
+    """Returns a weight as Keras's array."""
     if not isinstance(stored, LoadedWeight):
         return np.asarray(stored)
     value = stored.parameter.data(stored.parameter.list_ctx()[0]).asnumpy()
     return np.ascontiguousarray(stored.to_keras(value)).reshape(stored.shape)  # a scalar is (1,) in MXNet
 
 
-def fill(block: Any, layer: Layer, conversions: Mapping[str, Conversion]) -> None:
-    """Put a layer's weights into the parameters of its block. A network may be as large as the memory: one array after
-    the other is read, and is the layer's no more once it is in its parameter."""
-    weight_specs = layer.weight_specs or []
-    names, fits = ", ".join(spec.name for spec in weight_specs), len(weight_specs) == len(layer.weights)
-    shared = "" if layer.weights else " (of a layer that is in several models, a file has them once)"
-    check(
-        fits,
-        f"weights must be {names or 'none'}; received {len(layer.weights)} arrays{shared}{why_more_weights(layer)}",
-    )
+def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, Conversion]]) -> None:
+    """Puts a layer's weights into the parameters of its block, by one conversion for all or one for each name.
+
+    Since a network may be as large as the memory, one array after the other is read, and then replaced in the layer by
+    a `LoadedWeight`.
+    """
+    weight_specs, count = layer.weight_specs or [], len(layer.weights)
+    names = ", ".join(spec.name for spec in weight_specs) or "none"
+    shared = "" if count else " (of a layer that is in several models, a file has them once)"
+    rule = f"weights must be {names}; received {count} arrays{shared}{why_more_weights(layer)}"
+    check(len(weight_specs) == count, rule)
     for number, (spec, array) in enumerate(zip(weight_specs, layer.weights)):
         parameter = _parameter(block, spec.parameter)
         if parameter is None:
             layer.weights[number] = np.asarray(array)
             continue
-        conversion = conversions.get(spec.name, SAME)
+        conversion = conversions if isinstance(conversions, Conversion) else conversions.get(spec.name, SAME)
         set_parameter(parameter, conversion, array, spec.name)
         layer.weights[number] = LoadedWeight(tuple(array.shape), parameter, conversion.to_keras)
         if not spec.trained:
@@ -92,7 +92,10 @@ def _parameter(block: Any, path: str) -> Any:
 
 
 def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:
-    """Set a parameter to a weight, if that fits."""
+    """Sets a parameter to a weight.
+
+    Raises `ValueError` for an array that is not of numbers, or whose shape does not fit.
+    """
     array = np.asarray(array)
     check(array.dtype.kind in "fiub", f"{role} must be an array of numbers", dtype=array.dtype)
     stored = array.shape

@@ -1,4 +1,4 @@
-"""`read`: any source as a `Model`, with weights that are read when they are needed."""
+"""`read`: a `Model` from any source, whose weights are read when they are needed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port import files, keras_mxnet, weights as weighing
+from mxsame.port import files, keras_mxnet, weights as weight_files
 from mxsame.port.activations import known_function
 from mxsame.port.config import model_of
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, Model, counted, function_name, snake_case
 
-MOST_CALLS = 20_000  # of layers; models that call models several times have more than their file shows
+MOST_CALLS = 20_000  # of layers: models that call models several times have more than their file
 
 
 def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
@@ -47,7 +47,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         _major(given)  # refuses those of Keras 1, too
         root, rule = given.weights, "weights must be an HDF5 file or a .keras archive"
         validation.check(root is not None, f"{rule}; received {os.fspath(weights)!r}")
-    group = None if root is None else weighing.group_of(root)
+    group = None if root is None else weight_files.group_of(root)
     backend = contents.config.get("backend") if group is None else files.text(group, "backend")
     for layer in model.walk():
         layer.weight_specs = weight_specs_of(layer)
@@ -56,7 +56,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     if backend == "torch":
         _warn_of_averages(model)
     if group is not None:
-        weighing.assign(model, group, by_order=weights is not None)
+        weight_files.assign(model, group, by_order=weights is not None)
     elif is_live:
         _take_live(model, source)
     elif any(layer.weight_specs for layer in model.walk()):
@@ -86,16 +86,13 @@ def _warn_of_averages(model: Model) -> None:
     pools = [layer for layer in model.walk() if layer.class_name.startswith("AveragePooling")]
     names = [layer.name for layer in pools if layer.config.get("padding") == "same"]
     if names:
-        warnings.warn(
-            f"the model was saved by Keras on PyTorch, which counts the padding of averages (keras-team/keras#23233); "
-            f"layers give here what they give on TensorFlow: {', '.join(names[:5])}",
-            UserWarning,
-            stacklevel=4,
-        )
+        rule = "the model was saved by Keras on PyTorch, which counts the padding of averages (keras-team/keras#23233)"
+        given = f"layers give here what they give on TensorFlow: {', '.join(names[:5])}"
+        warnings.warn(f"{rule}; {given}", UserWarning, stacklevel=4)
 
 
 def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:
-    """Yields every layer that is no model, and the live one."""
+    """Yields each layer that is not a model, with the live layer."""
     layers = {layer.name: layer for layer in live.layers}
     for layer in model.layers:
         theirs = layers.get(layer.name)
@@ -118,7 +115,7 @@ def _take_live(model: Model, live: Any) -> None:
 
 
 def _weights_of(theirs: Any, layer: Layer) -> List[Any]:
-    """Returns the weights of a live layer. Those of a layer of several parts are in its parts, whatever is trained."""
+    """Returns the weights of a live layer, part by part if it has several: `layer.weights` has trainable ones first."""
     groups = dict.fromkeys(spec.group for spec in layer.weight_specs or ())
     if len(groups) < 2:
         return list(theirs.weights)
@@ -128,7 +125,7 @@ def _weights_of(theirs: Any, layer: Layer) -> List[Any]:
 
 
 def _attribute(theirs: Any, name: str) -> Any:
-    """Returns a part of a live layer, which may be private, or one of a list, by the name of its class."""
+    """Returns an attribute of a live layer, which may be private, or an entry of a list by the name of its group."""
     if isinstance(theirs, list):
         counts: Dict[str, int] = {}
         return {counted(snake_case(type(each).__name__), counts): each for each in theirs}[name]
@@ -136,8 +133,8 @@ def _attribute(theirs: Any, name: str) -> Any:
 
 
 def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str, Any]:
-    """Returns a configuration with names of its functions by which they differ: Keras writes those of TensorFlow and of
-    the user as its own if their names are in_one_order."""
+    """Returns a configuration in which names of functions are unique: Keras writes functions of TensorFlow and of the
+    user as its own if they have the same name."""
     changed = {}
     for name, value in config.items():
         if name in ("activation", "recurrent_activation"):
@@ -153,21 +150,21 @@ def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str
     return {**config, **changed}
 
 
-def _named(function: Any, spec: Any, version: int) -> Any:
-    """Returns the name of a live function: the given one if that is Keras's own and so is the function, or one of
-    TensorFlow's that computes the same; else with the library or the module that has it."""
+def _named(function: Any, serialized: Any, version: int) -> Any:
+    """Returns the serialized name of a live function if it is Keras's own, or computes the same, else its name with its
+    library or module."""
     module, name = str(getattr(function, "__module__", "")), getattr(function, "__name__", "<lambda>")
-    is_function = callable(function) and not hasattr(function, "get_config") and isinstance(spec, (str, dict))
-    if not is_function or name == "<lambda>" or ">" in str(function_name(spec)):
-        return spec
-    library, is_known = module.partition(".")[0], known_function(spec, version) is not None
+    is_function = callable(function) and not hasattr(function, "get_config") and isinstance(serialized, (str, dict))
+    if not is_function or name == "<lambda>" or ">" in str(function_name(serialized)):
+        return serialized
+    library, is_known = module.partition(".")[0], known_function(serialized, version) is not None
     is_library = library in ("keras", "tf_keras", "tensorflow")
     if not is_library or getattr(sys.modules.get(module), name, None) is not function:
-        return f"{module}>{name}" if is_known else spec
+        return f"{module}>{name}" if is_known else serialized
     if version == 3 and ".activations" not in module and name in ("gelu", "hard_sigmoid"):
         is_known = ".ops." in module and name == "hard_sigmoid"  # others have other constants
         library = library if ".ops." in module or library == "tensorflow" else module
     if is_known:
-        return spec
+        return serialized
     names = {"tensorflow": f"tf.{name}", "keras": f"keras.ops.{name}", "tf_keras": f"keras.ops.{name}"}
     return names.get(library, f"{module}>{name}")

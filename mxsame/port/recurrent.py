@@ -1,7 +1,7 @@
-"""Keras's recurrent layers as Gluon blocks: one direction of a SimpleRNN, LSTM or GRU, and of a ConvLSTM.
+"""Keras's recurrent layers as Gluon blocks: SimpleRNN, LSTM, GRU and ConvLSTM in one direction, and both directions.
 
-MXNet's fused operator runs them where its formulas are Keras's. Otherwise they run step by step: written out if the
-number of steps is static, and by MXNet's `foreach` if it is dynamic.
+They run by MXNet's fused operator if its formulas are Keras's. Otherwise they run step by step: unrolled if the number
+of steps is static, and by MXNet's `foreach` if it is dynamic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
-from mxsame.port.description import listed
+from mxsame.port.description import as_list
 from mxsame.scope import FORMAT, NO_BIAS, RECURRENT_NOTE, deferred_in_trace, scope, target_of
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
@@ -23,17 +23,17 @@ State = List[Any]
 
 
 class Kind(NamedTuple):
-    """How many gates and states a recurrent layer has, and the order of MXNet's gates among Keras's."""
+    """The states and gates of a recurrent layer."""
 
-    states: int
-    gates: Tuple[int, ...]
+    states: int  # their number
+    gates: Tuple[int, ...]  # the position in Keras of each of MXNet's gates
 
 
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
 NEW = 2  # the gate with the other activation
-MOST_STEPS, MOST_DEPLOYED = 512, 1024  # that are written out in a graph, and in a deployed one
-# the activations that recurrent layers of other formats have, too, and their arguments
+MOST_STEPS, MOST_DEPLOYED = 512, 1024  # that are unrolled in a graph, and in a deployed one
+# activations that other formats have for recurrent layers, too, and the defaults of their arguments
 NOTED = {
     **{name: arguments_of(ACTIVATIONS[name]) for name in ("elu", "hard_sigmoid", "leaky_relu")},
     **{name: {} for name in ("identity", "relu", "sigmoid", "softsign", "tanh")},
@@ -41,7 +41,7 @@ NOTED = {
 
 
 def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
-    """Returns the gates along the last axis from Keras's order into MXNet's; the other way is the same.
+    """Returns an array whose gates, along the last axis, have MXNet's order instead of Keras's, and vice versa.
 
     >>> gates_to_mxnet(np.array([1, 2, 3, 4, 5, 6]), "GRU").tolist()
     [3, 4, 1, 2, 5, 6]
@@ -51,15 +51,11 @@ def gates_to_mxnet(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 class Options(NamedTuple):
-    """The options of a recurrent layer, as in Keras.
+    """The options of a recurrent layer, as in Keras."""
 
-    `steps` is T; None if it is dynamic. The second activation is that of the gates. Backwards, the first output belongs
-    to the last step. With `zero_output_for_mask`, the output is 0 where the mask is.
-    """
-
-    steps: Optional[int] = None
+    steps: Optional[int] = None  # T; None if it is dynamic
     activation: Activation = (ACTIVATIONS["tanh"], {})
-    recurrent_activation: Activation = (ACTIVATIONS["sigmoid"], {})
+    recurrent_activation: Activation = (ACTIVATIONS["sigmoid"], {})  # of the gates
     return_sequences: bool = False
     return_state: bool = False
     go_backwards: bool = False
@@ -68,11 +64,10 @@ class Options(NamedTuple):
 
 
 class Stepwise(mx.gluon.HybridBlock):
-    """What recurrent layers share: data (N, T, ..) to sequences (N, T, ..), or to the output (N, ..) of the last step.
+    """The base of recurrent layers: data (N, T, ..) -> sequences (N, T, ..), or the output (N, ..) of the last step.
 
-    Called with the data, then the initial states or none, then the mask (N, T) if the options have `takes_mask`: where
-    that is 0, output and states stay what they were a step before. Returns the output, and the last states if they have
-    `return_state`.
+    Its arguments are the data, the initial states, which are optional, and with `takes_mask` a mask (N, T): where that
+    is 0, the output and states of the step before are kept. With `return_state`, it also returns the last states.
     """
 
     ndim, kind = 3, "LSTM"
@@ -95,7 +90,7 @@ class Stepwise(mx.gluon.HybridBlock):
         return [output, *states] if options.return_state else output
 
     def activations(self, F: Any) -> List[Callable]:
-        """Returns the two activations of a step. A hard sigmoid is only its bounds: see `scaled`."""
+        """Returns the activation and that of the gates. A hard sigmoid of gates becomes a clip: see `scaled`."""
         given = (self.options.activation, self.options.recurrent_activation)
         activation, gate = (partial(function, F, **arguments) for function, arguments in given)
         return [activation, partial(F.clip, a_min=0, a_max=1) if self._has_hard_gates() else gate]
@@ -104,8 +99,8 @@ class Stepwise(mx.gluon.HybridBlock):
         return self.options.recurrent_activation[0] is ACTIVATIONS["hard_sigmoid"]
 
     def scaled(self, F: Any, array: Any, offset: float = 0.0) -> Any:
-        """Returns the rows of a parameter, for all gates, scaled for hard sigmoids. A hard sigmoid is slope * x + 1/2
-        within bounds, so those of its gates are multiplied by the slope, and in a bias get this offset."""
+        """Returns the rows of a parameter for all gates. Since a hard sigmoid is clip(slope * x + 1/2, 0, 1), the rows
+        of such gates are multiplied by the slope, and those of a bias get the offset 1/2."""
         if not self._has_hard_gates():
             return array
         slope = self.options.recurrent_activation[1]["slope"]
@@ -113,7 +108,7 @@ class Stepwise(mx.gluon.HybridBlock):
         return F.concat(*(part if n == NEW else part * slope + offset for n, part in enumerate(parts)), dim=0)
 
     def parted(self, F: Any, gates: Any, count: int, axis: int = 1) -> List[Any]:
-        """Returns for each gate its part; `split` takes ten times as long."""
+        """Returns the parts of the gates. MXNet's `split` takes ten times as long as slices."""
         ends = [(n * self.units, (n + 1) * self.units) for n in range(count)]
         if self.ndim == Stepwise.ndim:
             return [F.slice_axis(gates, axis=axis, begin=begin, end=end) for begin, end in ends]
@@ -128,15 +123,14 @@ class Stepwise(mx.gluon.HybridBlock):
         return [F.broadcast_axis(entries, axis=1, size=self.units) for _ in range(KINDS[self.kind].states)]
 
     def stepped(self, F: Any, step: Callable, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
-        """Run all steps of data (T, N, ..), one after the other. Returns the outputs (T, N, ..), and the last states.
+        """Runs all steps of data (T, N, ..), and returns the outputs (T, N, ..) and the last states.
 
-        `step` maps the data of one step and the states to the next states, the first of which is the output. Where the
-        mask (T, N) is 0, the output and the states of the step before are kept; the output is 0 before the first step.
+        `step(x, states)` returns the next states, the first of which is the output. Where the mask (T, N) is 0, the
+        output and the states of the step before are kept; the output before the first step is 0.
         """
 
         def masked(entry: Any, carried: State) -> Tuple[Any, State]:
-            """Run a step, and keep what is masked: `carried` is the output, then the states; `entry` is the data, then
-            the mask."""
+            """Runs a step with a mask: `entry` is the data and the mask, `carried` the last output and the states."""
             x, keep = entry
             output, *states = carried
             new = step(x, states)
@@ -166,9 +160,9 @@ class Stepwise(mx.gluon.HybridBlock):
 
 
 class Recurrent(Stepwise):
-    """One direction of a SimpleRNN, LSTM or GRU, by `kind`: (N, T, in_units) -> (N, T, units), or (N, units).
+    """A SimpleRNN, LSTM or GRU, by `kind`, in one direction: (N, T, in_units) -> (N, T, units), or (N, units).
 
-    With `reset_after`, the reset gate of a GRU is applied after the matrix product, and there is a second bias.
+    With `reset_after`, the reset gate of a GRU is applied after the matrix product, and it has two biases.
     """
 
     def __init__(self, kind: str, units: int, in_units: int, options: Options, use_bias: bool = True,
@@ -192,14 +186,13 @@ class Recurrent(Stepwise):
 
     @deferred_in_trace
     def _of_data(self, F: Any, x: Any, **parameters: Any) -> Any:
-        """Returns the only output, of nothing but data. A deployed graph knows the number of steps, which are written
-        out."""
+        """Returns the output for data without states and mask. A deployed graph has a static number of steps, which are
+        unrolled."""
         return super().hybrid_forward(F, x, **parameters)
 
-    def sequence(
-        self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any, bias: Any = None
-    ) -> Tuple[Any, State]:
-        """Run the fused operator if its formulas are Keras's, which it has for no mask."""
+    def sequence(self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any,
+                 bias: Any = None) -> Tuple[Any, State]:  # fmt: skip
+        """Runs the fused operator if its formulas are Keras's and there is no mask, or else step by step."""
         note: Dict[str, Any] = {}
         states, mode = states or self.zeros(F, x), self._mode()
         if mode is None and scope().target == FORMAT:
@@ -213,7 +206,7 @@ class Recurrent(Stepwise):
         return self.stepped(F, self._step(F, weights[1], self.scaled(F, of_states)), x, states, mask)
 
     def _biases(self, F: Any, bias: Any, weight: Any) -> Tuple[Any, Any]:
-        """Returns that of the data, and that of the states; zeros if there is none."""
+        """Returns the biases of the products of data and of states; zeros without a bias."""
         if bias is None:
             return (_zero_bias(F, weight),) * 2
         if not self._reset_after:
@@ -223,7 +216,7 @@ class Recurrent(Stepwise):
     # -- MXNet's fused operator
 
     def _mode(self) -> Optional[str]:
-        """Returns the mode of MXNet's operator with Keras's formulas, if it has one."""
+        """Returns the mode in which MXNet's operator has the layer's formulas; None if there is none."""
         activation, gate = self._named()
         if self.kind == "SimpleRNN":
             return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(activation[0] if not activation[1] else "")
@@ -233,13 +226,13 @@ class Recurrent(Stepwise):
         return "lstm" if gated else None
 
     def _named(self) -> List[Tuple[str, Dict[str, Any]]]:
-        """Returns the two activations by their names."""
+        """Returns the names of the two activations, and their arguments."""
         both = (self.options.activation, self.options.recurrent_activation)
         return [(function.__name__, arguments) for function, arguments in both]
 
     def _noted(self) -> Tuple[Optional[str], Dict[str, str]]:
-        """Returns the mode of MXNet's operator of this kind, with the layer's own formulas in a note; None for others
-        than `NOTED`."""
+        """Returns a mode of MXNet's operator for this kind, and an attribute with the layer's formulas, for files of
+        other formats; None for activations that are not in `NOTED`."""
         activations = [(name, {**NOTED.get(name, {}), **arguments}) for name, arguments in self._named()]
         if any(name not in NOTED or "max_value" in arguments for name, arguments in activations):
             return None, {}
@@ -258,8 +251,8 @@ class Recurrent(Stepwise):
     # -- step by step
 
     def _step(self, F: Any, weight: Any, bias: Any) -> Callable[[Any, State], State]:
-        """Returns a function from the data's part of the gates and the states to the next states, the first of which is
-        the output; with `broadcast_add`, which takes half of the time of `+` for small arrays."""
+        """Returns the function of one step, from the data's part of the gates and the states to the next states. It
+        uses `broadcast_add`, which takes half of the time of `+` for small arrays."""
         activation, gate = self.activations(F)
         units, reset_after, parted = self.units, self._reset_after, partial(self.parted, F)
 
@@ -298,9 +291,9 @@ def _lstm(F: Any, parts: Sequence[Any], cell: Any, activation: Callable, gate: C
 
 
 def _zero_bias(F: Any, weight: Any) -> Any:
-    """Returns zeros for the rows of a weight."""
-    converter = F.slice_axis(F.reshape(weight, shape=(0, -1)), axis=1, begin=0, end=1)
-    return F.zeros_like(F.reshape(converter, shape=(-1,)))
+    """Returns a bias of zeros for a weight."""
+    rows = F.slice_axis(F.reshape(weight, shape=(0, -1)), axis=1, begin=0, end=1)
+    return F.zeros_like(F.reshape(rows, shape=(-1,)))
 
 
 def _split(F: Any, x: Any, count: int) -> List[Any]:
@@ -320,11 +313,11 @@ MERGED: Dict[Optional[str], Callable] = {  # the outputs of both directions, by 
 
 
 class Bidirectional(mx.gluon.HybridBlock):
-    """Two recurrent layers on the same data, one of them backwards, whose outputs are merged (Schuster and Paliwal
-    1997).
+    """Two recurrent layers on the same data, one of them backwards, and their outputs merged (Schuster and Paliwal
+    1997). `forwards` and `backwards` are functions that make them.
 
-    Made of what makes either of them. Called with the data, then the initial states of both, or none, then the mask.
-    Returns the output, or both with a `merge_mode` of None, and the last states of both if they return theirs.
+    Its arguments are the data, the initial states of both, which are optional, and the mask. Returns the output, or two
+    outputs if `merge_mode` is None, and the last states if the layers return theirs.
     """
 
     def __init__(self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], **gluons: Any):
@@ -337,8 +330,8 @@ class Bidirectional(mx.gluon.HybridBlock):
         options, states = self.forwards.options, list(more)
         mask = [states.pop()] if options.takes_mask else []
         count = KINDS[self.forwards.kind].states
-        first = listed(self.forwards(x, *states[:count], *mask))
-        second = listed(self.backwards(x, *states[count:], *mask))
+        first = as_list(self.forwards(x, *states[:count], *mask))
+        second = as_list(self.backwards(x, *states[count:], *mask))
         outputs = [first.pop(0), second.pop(0)]
         if options.return_sequences:
             outputs[1] = F.reverse(outputs[1], axis=1)
@@ -347,12 +340,11 @@ class Bidirectional(mx.gluon.HybridBlock):
 
 
 class ConvLSTM(Stepwise):
-    """(N, T, C, \\*size) -> (N, T, filters, \\*out), or (N, filters, \\*out): an LSTM whose products are convolutions
-    (Shi et al. 2015, without peepholes).
+    """An LSTM whose products are convolutions (Shi et al. 2015, without peepholes): (N, T, C, \\*size) -> (N, T,
+    filters, \\*out), or (N, filters, \\*out).
 
-    `i2h` and `h2h` make the layers of `mxsame.nn` that convolve the data and the states to the 4 * filters gates; the
-    latter with SAME and stride 1, as in Keras.
-    """
+    `i2h` and `h2h` make layers of `mxsame.nn` that convolve data and states to the 4 * filters gates; those of states
+    with SAME and stride 1, as in Keras."""
 
     def __init__(self, i2h: Callable, h2h: Callable, options: Options, **gluons: Any):
         super().__init__(options, **gluons)
@@ -361,8 +353,8 @@ class ConvLSTM(Stepwise):
         self.ndim, self.units = self.i2h.num_spatial_dims + 3, self.h2h.weight.shape[1]
 
     def sequence(self, F: Any, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
-        """Run all steps. If both layers have the same windows, one convolves data and states together at each step;
-        otherwise all steps are one batch for that of the data."""
+        """Runs all steps. If both layers have the same windows, one convolution has data and states at each step;
+        otherwise that of the data has all steps as one batch."""
         weights = [self.scaled(F, _array(F, layer.weight, x)) for layer in (self.i2h, self.h2h)]
         bias = _zero_bias(F, weights[0]) if self.i2h.bias is None else _array(F, self.i2h.bias, x)
         bias, (activation, gate) = self.scaled(F, bias, 0.5), self.activations(F)
@@ -370,15 +362,12 @@ class ConvLSTM(Stepwise):
         if is_one:
             weight = F.concat(*weights, dim=1)
         else:
-            gates = copy_to_plain(
-                F, self.i2h._operator_output(F.reshape(x, shape=(-3, -2)), weight=weights[0], bias=bias)
-            )
-            x = F.reshape_like(gates, x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+            gates = self.i2h._operator_output(F.reshape(x, shape=(-3, -2)), weight=weights[0], bias=bias)
+            x = F.reshape_like(copy_to_plain(F, gates), x, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
 
         def plain(array: Any) -> Any:
-            """Returns what has a plain gradient, or the process ends in those of `squeeze` and `slice`; and plain
-            gates, or it ends in `slice` if a part is no multiple of 4 channels, within a block of 8. oneDNN's, so not
-            on a GPU."""
+            """Returns an array without oneDNN's blocks: with these, gradients of `squeeze` and `slice` end the process,
+            and so do slices that divide a block."""
             target = target_of(array)
             copies = target.device != "gpu" and (self.units % 4 or target.has_gradients)
             return copy_to_plain(F, array) if copies else array
@@ -394,5 +383,5 @@ class ConvLSTM(Stepwise):
 
 
 def _array(F: Any, parameter: Any, x: Any) -> Any:
-    """Returns a parameter in a graph, or where the data is."""
+    """Returns a parameter as a Symbol, or on the device of the data."""
     return parameter.var() if F is mx.sym else parameter.data(x.ctx)

@@ -1,4 +1,4 @@
-"""What a network became, layer by layer, and whether each layer gives what Keras's gives."""
+"""A table of a network's layers, and `compare`: the difference of each layer's output from Keras's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.nn._layer import Layer
-from mxsame.port.description import listed
+from mxsame.port.description import as_list
 from mxsame.port.network import Network, check_network
 from mxsame.tables import aligned
 from mxsame.tensors.difference import difference
@@ -18,19 +18,18 @@ from mxsame.validation import InvalidValue, check, check_arguments, check_type
 
 
 class Line(NamedTuple):
-    """A layer: its name, its class, the blocks that it became, its output's shape in Keras's order, the elements of
-    its weights, and its `padding` as the block has it, where it has one."""
+    """A layer in the table of `mxsame convert`."""
 
     layer: str
     class_name: str
-    operators: List[str]
-    output_shape: Tuple[int, ...]
+    operators: List[str]  # classes of its blocks, or their functions
+    output_shape: Tuple[int, ...]  # in Keras's order of axes
     parameters: int
-    padding: Optional[str]
+    padding: Optional[str]  # of its block
 
 
 def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
-    """Returns a line for each layer that does something, in the order in which they run."""
+    """Returns a line for each layer that has steps, in the order in which they run."""
     return [
         Line(
             "/".join(path),
@@ -53,7 +52,7 @@ class Difference(NamedTuple):
 
 
 class Comparison(Tuple[Difference, ...]):
-    """What `compare` found: a :class:`Difference` for each layer. `str` of it is a table."""
+    """The result of `compare`: a :class:`Difference` for each layer, which is printed as a table."""
 
     def __str__(self) -> str:
         rows = [("layer", "class", "difference")]
@@ -63,9 +62,8 @@ class Comparison(Tuple[Difference, ...]):
 
 
 @check_arguments
-def compare(
-    net: Network, reference: Union[KerasModel, Mapping[str, Any]], inputs: Optional[Arrays] = None
-) -> Comparison:
+def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
+            inputs: Optional[Arrays] = None) -> Comparison:  # fmt: skip
     """Compare the layers of a net from :func:`mxsame.from_keras` with Keras's, in the order in which they run.
 
     Parameters
@@ -105,7 +103,7 @@ def compare(
     check_type(recorded is not None or hasattr(reference, "layers"), rule, reference=reference)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
     check_type(recorded is None or inputs is not None, rule, inputs=inputs)
-    arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in listed(inputs)]
+    arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in as_list(inputs)]
     check(len(arrays) == len(net.inputs), f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
     ours, wanted = {}, _operations(reference) if recorded is None else recorded
     for path, layer, _, out in net.layers_in_keras_order(*_in_order(net, arrays)):
@@ -120,8 +118,8 @@ def compare(
 
 
 def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:
-    """Returns arrays in Keras's order; `shapes` are in the net's. By default the model's own, with a batch of 2, and 32
-    in place of None."""
+    """Returns random inputs in Keras's order of axes. `shapes` are in the net's order; by default the model's, with a
+    batch of 2, and 32 for dynamic lengths."""
     random, arrays = np.random.default_rng(0), []
     for number, (value, tensor) in enumerate(zip(net.inputs, net.description.inputs)):
         if shapes is None:
@@ -135,7 +133,7 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
 
 
 def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
-    """Returns Keras's inputs as the net takes them."""
+    """Returns Keras's inputs in the net's order of axes."""
     given = []
     for value, array in zip(net.inputs, arrays):
         check(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
@@ -144,7 +142,7 @@ def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
 
 
 def _operations(model: Any) -> Dict[str, Any]:
-    """Returns the layers of a model; of Keras 3, with the operators between them."""
+    """Returns the layers of a model by name; those of Keras 3 with the operators between them."""
     return {layer.name: layer for layer in getattr(model, "operations", model.layers)}
 
 
@@ -156,14 +154,13 @@ def _by_keras(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) ->
     wanted = functional(model.inputs, [_output(live[name], known) for name in names])
     # In a graph: run eagerly, TensorFlow 2.18 is wrong for some strided convolutions with channels first on the CPU.
     given = wanted.predict_on_batch(list(inputs) if len(inputs) > 1 else inputs[0])
-    return dict(zip(names, listed(given)))
+    return dict(zip(names, as_list(given)))
 
 
 def _output(layer: Any, names: Sequence[str]) -> Any:
-    """Returns the output of a layer's first call in the model. A nested model may have a call outside of it, its
-    own."""
+    """Returns the output of a layer's first call in the model: a nested model has been called before, too."""
     for node in layer._inbound_nodes:
-        sources = [tensor._keras_history[0].name for tensor in listed(node.input_tensors)]
+        sources = [tensor._keras_history[0].name for tensor in as_list(node.input_tensors)]
         if set(sources) <= set(names):
-            return listed(node.outputs)[0]
+            return as_list(node.outputs)[0]
     raise InvalidValue(f"layer {layer.name!r} must be called in the model")

@@ -1,14 +1,13 @@
-"""The steps of a network, blocks one after the other, and the order of axes that arrays have between them.
+"""The steps of a network: blocks that run one after the other, on arrays in the order of axes that they need.
 
-Keras's channels-last arrays are held with channels first as soon as a layer needs that (a convolution, a pooling layer)
-and as long as no layer needs Keras's own order (Flatten, Reshape, an output): a transposition is only where the two
-meet. A layer without an opinion (an activation, an addition, a batch norm) takes its input as it is.
+Convolutions and pooling layers need channels first. Layers as Flatten, Reshape and outputs need Keras's order. All
+others (activations, additions, batch norms) keep the order of their input, so that a network has few transpositions.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -18,55 +17,59 @@ from mxsame.port.parameters import SAME, set_parameter
 from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import InvalidType, check, check_element_count
 
-LENGTHS = (5040, 10080)  # in place of a dynamic length: they have many divisors, and stay different after any strides
+LENGTHS = (5040, 10080)  # in place of a dynamic length: with many divisors, and different after any strides
 
 
 class Step(NamedTuple):
-    """A block, and the keys of its inputs and outputs."""
+    """A block, the keys of its input and output tensors, and the name of its layer."""
 
     block: Any
     inputs: List[int]
     outputs: List[int]
     layer: str
 
+    def run(self, arrays: Dict[int, Any]) -> None:
+        """Calls the block on arrays, by key, and adds its outputs."""
+        out = self.block(*(arrays[key] for key in self.inputs))
+        arrays.update(zip(self.outputs, out if len(self.outputs) > 1 else [out]))
+
 
 class Steps(List[Step]):
-    """The steps so far, and what makes the next."""
+    """A list of steps, with methods that add one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.has_batch_of_1 = False  # that an input of the model declares
-        self.unmasked: Set[int] = set()  # tensors of Keras whose masks a layer has taken away
+        self.has_batch_of_1 = False  # whether an input of the model declares a batch of 1
+        self.unmasked: Set[int] = set()  # keys of Keras's tensors whose masks a layer has removed
         self.time_major: FrozenSet[int] = frozenset()  # keys of inputs whose first axis is time
         self._arranged: Dict[Tuple[int, Any], Tensor] = {}  # by key, and the order or the pads
         self._sources: Dict[int, FrozenSet[int]] = {}
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
 
-    def value(
-        self, shape: Sequence[Size], transposed: bool = False, sources: Optional[FrozenSet[int]] = None
-    ) -> Tensor:
-        """Returns a new value, by default an input of the network."""
+    def value(self, shape: Sequence[Size], transposed: bool = False, sources: Any = None) -> Tensor:
+        """Returns a new tensor, by default an input of the network."""
         key = len(self._sources)
         self._sources[key] = frozenset({key}) if sources is None else sources
         return Tensor(key, tuple(shape), transposed)
 
     def sources(self, values: Iterable[Tensor]) -> FrozenSet[int]:
-        """Returns the keys of the network's inputs from which these are computed."""
+        """Returns the keys of the network's inputs on which these tensors depend."""
         return frozenset().union(*(self._sources[x.key] for x in values))
 
     # -- blocks
 
-    def emit(
-        self, block: Any, inputs: Sequence[Tensor], layer: str, transposed: Any = None, shape: Any = None
-    ) -> List[Tensor]:
-        """Returns the outputs of a step: `block` of the inputs. The order of axes is that of the first input unless
-        given; the shapes, in Keras's order, are inferred unless that of a single output is given."""
+    def emit(self, block: Any, inputs: Sequence[Tensor], layer: str, transposed: Any = None,
+             shape: Any = None) -> List[Tensor]:  # fmt: skip
+        """Adds a block of these inputs, and returns its outputs.
+
+        The order of axes is that of the first input unless `transposed` is given. The shapes are inferred unless
+        `shape`, that of a single output in Keras's order, is given.
+        """
         transposed = inputs[0].transposed if transposed is None else transposed
         factors = {x.batch_factor for x in inputs}
-        check(
-            len(factors) == 1, "tensors must have one batch, and not what a reshape or a concatenation has made of it"
-        )
+        rule = "tensors must have one batch, and not what a reshape or a concatenation has made of it"
+        check(len(factors) == 1, rule)
         outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
             check_element_count("the output", each)
@@ -74,18 +77,15 @@ class Steps(List[Step]):
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
-    def function(
-        self, layer: str, function: Any, *inputs: Tensor, transposed: Any = None, shape: Any = None, **arguments: Any
-    ) -> Tensor:
-        """Returns the output of a step of a function of `mxsame.port.blocks`, or of an operator of MXNet by its
-        name."""
+    def function(self, layer: str, function: Any, *inputs: Tensor, transposed: Any = None, shape: Any = None,
+                 **arguments: Any) -> Tensor:  # fmt: skip
+        """Adds a function of `mxsame.port.blocks`, or an operator of MXNet by its name, and returns its output."""
         name = getattr(function, "__name__", function)
         block = blocks.Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, transposed, shape)[0]
 
     def constant(self, layer: str, function: Any, x: Tensor, arrays: Mapping[str, Any], **arguments: Any) -> Tensor:
-        """Returns the output of a step of a function whose parameters are these arrays, numbers of the
-        configuration."""
+        """Adds a function whose parameters are these constant arrays, and returns its output."""
         shapes = {name: array.shape for name, array in arrays.items()}
         block = blocks.Function(function, self.unique(layer), shapes, **arguments)
         for name, array in arrays.items():
@@ -95,15 +95,14 @@ class Steps(List[Step]):
             set_parameter(parameter, SAME, array, parameter.name)
         return self.emit(block, [x], layer)[0]
 
-    def made(self, make: Callable, name: str) -> Any:
-        """Returns a block whose parameters have names of their own: a separable layer x has an x_depthwise_weight, and
-        a layer x_depthwise has one, too."""
-        while True:
+    def with_unique_parameters(self, make: Callable, name: str) -> Any:
+        """Returns a block whose parameters have new names: a separable layer "x" has an x_depthwise_weight, as a layer
+        "x_depthwise" does."""
+        block = make(prefix=self.unique(name))
+        while self._parameters.intersection(block.collect_params()):
             block = make(prefix=self.unique(name))
-            names = set(block.collect_params())
-            if not names & self._parameters:
-                self._parameters |= names
-                return block
+        self._parameters.update(block.collect_params())
+        return block
 
     def unique(self, name: str) -> str:
         """Returns a prefix that no other block has."""
@@ -113,24 +112,24 @@ class Steps(List[Step]):
     # -- the order of axes, pads and types
 
     def arranged(self, x: Tensor, transposed: bool) -> Tensor:
-        """Returns the value in one order of axes: as it is, or by a step that is made once."""
+        """Returns a tensor in one order of axes: as it is, or transposed by a step that is added once."""
         x = self.padded(x)
         if x.transposed == transposed or x.rank < 3:
             return x
         return self._once(x, transposed, lambda: self._rearranged(x, transposed))
 
     def padded(self, x: Tensor) -> Tensor:
-        """Returns the value with its pads around it, by a step that is made once."""
+        """Returns a tensor with its pads applied, by a step that is added once."""
         if x.pads is None:
             return x
         pads = x.ordered([(0, 0), *x.pads, (0, 0)])
         return self._once(x, x.pads, lambda: self.function("pad", blocks.pad, x.without_pads, pads=pads))
 
-    def _once(self, x: Tensor, what: Any, make: Callable) -> Tensor:
-        key = (x.key, what)
-        if key not in self._arranged:
-            self._arranged[key] = make()
-        return self._arranged[key]._replace(mask=x.mask, dtype=x.dtype)
+    def _once(self, x: Tensor, change: Any, make: Callable) -> Tensor:
+        """Returns what `make()` returns at the first call for this tensor and change."""
+        if (x.key, change) not in self._arranged:
+            self._arranged[x.key, change] = make()
+        return self._arranged[x.key, change]._replace(mask=x.mask, dtype=x.dtype)
 
     def _rearranged(self, x: Tensor, transposed: bool) -> Tensor:
         make = partial(self.function, "to_channels_first" if transposed else "to_channels_last")
@@ -145,7 +144,7 @@ class Steps(List[Step]):
         return make("transpose", x, **here, axes=(0, last, *range(1, last)) if transposed else x.keras_order)
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
-        """Returns the value as one of this type, by a step where its array has another."""
+        """Returns a tensor of this dtype, by a step if its array has to change."""
         if dtype == x.dtype:
             return x
         stored, as_given = types.STORED[dtype], x.dtype == types.GIVEN
@@ -170,7 +169,7 @@ def _traced(block: Any, inputs: Sequence[Tensor]) -> Tuple[List[str], Any]:
 
 
 def inferred_types(block: Any, inputs: Sequence[Tensor]) -> List[str]:
-    """Returns the types of a block's outputs, as MXNet infers them: float32 where it does not."""
+    """Returns the dtypes of a block's outputs, as MXNet infers them: float32 where it does not."""
     names, group = _traced(block, inputs)
     given = {name: types.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
     inferred = group.infer_type(**given)[1] or [np.float32] * len(group.list_outputs())
@@ -178,8 +177,8 @@ def inferred_types(block: Any, inputs: Sequence[Tensor]) -> List[str]:
 
 
 def _inferred_shapes(block: Any, inputs: Sequence[Tensor], transposed: bool) -> List[Tuple[Size, ...]]:
-    """Returns the shapes of a block's outputs in Keras's order, as MXNet infers them: twice, with different numbers for
-    dynamic lengths."""
+    """Returns the shapes of a block's outputs in Keras's order. MXNet infers them for two values of dynamic lengths:
+    a length that differs, or is unknown, is dynamic."""
     (names, group), inferred = _traced(block, inputs), []
     used = set(group.list_arguments()).intersection(names)
     for length in LENGTHS:

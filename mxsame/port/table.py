@@ -1,9 +1,9 @@
-"""The table of the importer: for each layer of Keras, and each operator between layers, the converter that builds it.
+"""The registry of converters: one for each layer of Keras, and for each operator between layers.
 
-A converter's function takes the `CallContext` of the call, and then what the call may be given, by Keras's names:
-parameters that are annotated as `Tensor` are tensors, `Operand` is a tensor or a constant, all others are constants.
-The converter declares the order of axes and the types that its tensors come in, and the layer's weights. Any other
-argument of a call is refused by name, and so is any key of the configuration that nothing reads.
+A converter is a function of the `CallContext`, and of the arguments of the call by Keras's names. Annotations declare
+them: `Tensor`, `Operand` (a tensor or a constant), otherwise a constant. Keywords of `@layer` and `@operator` declare
+the order of axes, dtypes and masks, and the layer's weights. All other arguments of a call are refused, and all keys of
+a configuration that the converter does not read.
 """
 
 from __future__ import annotations
@@ -22,55 +22,46 @@ from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths,
 from mxsame.validation import InvalidValue, check
 
 
-def _each(method: str) -> Callable:
-    return lambda call, values: [getattr(call, method)(value) for value in values]
+def _for_each(method: str) -> Callable:
+    return lambda call, tensors: [getattr(call, method)(x) for x in tensors]
 
 
-# the order of axes of a converter's tensors, and whether the zeros that they may still need are around them
+# `order` of a converter: the order of axes in which it gets its tensors
 ANY_ORDER, CHANNELS_FIRST, KERAS_ORDER, ORDER_OF_FIRST_CALL = map(
-    _each, ("padded", "channels_first", "keras", "in_first_order")
-)
-PADS_PENDING, SAME_ORDER = (lambda call, values: values), CallContext.in_one_order
+    _for_each, ("padded", "channels_first", "keras", "order_of_first_call"))  # fmt: skip
+SAME_ORDER = CallContext.in_one_order
+PADS_PENDING = lambda call, tensors: tensors  # noqa: E731  in any order, with `pads` that are not applied yet
 
-# what a layer does with a mask: its output has none, that of the first input, or what the converter gives it
-DROPS_MASK, PASSES_MASK, HANDLES_MASK = "stops", "passes", "takes"
-PASSES_MASK_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and stops in the other one
+# `masks` of a converter: its output has no mask, that of the first input, or the one that the converter sets
+DROPS_MASK, PASSES_MASK, HANDLES_MASK = "drops", "passes", "handles"
+PASSES_MASK_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and drops it in the other version
 
 ANYWHERE = ("training", "name")  # arguments that every call may have; a CallContext has the first
-FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # names of the first one of Keras's layers
+FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # Keras's names of a layer's first argument
 
-# what a parameter of a converter's function takes
+# what an annotation of a parameter accepts, as messages have it
 TENSOR, TENSORS, OPERAND, CONSTANT, NUMBER = "a tensor", "tensors", "a tensor or a constant", "a constant", "a number"
 LENGTHS, SIZED = "a constant or lengths", "a tensor, a constant or lengths"
-KINDS = {
-    Tensor: TENSOR,
-    Optional[Tensor]: TENSOR,
-    List[Tensor]: TENSORS,
-    Optional[List[Tensor]]: TENSORS,
-    Operand: OPERAND,
-}
-KINDS.update({Lengths: LENGTHS, Sized: SIZED})
-KINDS.update({Optional[kind]: KINDS[kind] for kind in (Operand, Lengths, Sized)})  # Python 3.8, with a default of None
-KINDS.update(dict.fromkeys((int, float, bool, Optional[int], Optional[float], Optional[bool]), NUMBER))
+KINDS = {Tensor: TENSOR, List[Tensor]: TENSORS, Operand: OPERAND, Lengths: LENGTHS, Sized: SIZED}
+KINDS.update(dict.fromkeys((int, float, bool), NUMBER))
+KINDS.update({Optional[annotation]: kind for annotation, kind in KINDS.items()})
 
 
 @dataclass
 class Converter:
-    """How a layer or an operator is built: its function, the order of axes and the types that it takes, its weights,
-    which may follow from the configuration, the other names that its parameters have in TensorFlow, a pattern of the
-    keys of the configuration that mean nothing here, None if any key may be there, and its own name."""
+    """How a layer or an operator is built, and what its function declares."""
 
     build: Callable
     order: Callable = ANY_ORDER
     weights: Union[Sequence[WeightSpec], Callable[[Dict[str, Any]], Sequence[WeightSpec]]] = ()
     masks: str = DROPS_MASK
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's names of parameters: the function's
     types: Any = types.FLOAT32
-    ignored: Optional[str] = None
+    ignored: Optional[str] = None  # pattern of keys of the configuration without a meaning here; None: any key
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Notes the parameters of the function after the call: its signature, and the kind of each."""
+        """Reads the signature of the function, without the CallContext, and what each annotation accepts."""
         hints = get_type_hints(getattr(self.build, "func", self.build))
         self.signature = inspect.Signature(list(inspect.signature(self.build).parameters.values())[1:])
         self.kinds = {name: KINDS.get(hints[name], CONSTANT) for name in self.signature.parameters}
@@ -98,7 +89,7 @@ class Converter:
                 call.config.refuse_missing()
             try:
                 call.config.refuse_unread(self.ignored)
-            except ValueError as error:  # whose outputs are there for the layers behind it
+            except ValueError as error:  # the outputs are right in shape: later layers can be checked, too
                 call.refusals.append(error)
         if self.masks == HANDLES_MASK:
             return out
@@ -107,13 +98,13 @@ class Converter:
         return mapped(out, Tensor, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
     def weights_of(self, config: Dict[str, Any]) -> List[WeightSpec]:
-        """Returns the weights that a layer of this configuration has."""
+        """Returns the specs of the weights that a layer of this configuration has."""
         weights = self.weights(config) if callable(self.weights) else self.weights
         return [each for each in weights if each.is_in(config)]
 
     def _bound(self, call: CallContext, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[Any]:
-        """Returns the positional arguments of the function, and those by name. Operators of Keras 3 keep some in their
-        configuration. What is not given has its default; None is a value."""
+        """Returns the positional arguments of the function and those by name, checked. An operator of Keras 3 has some
+        arguments in its configuration."""
         kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
         more, many = inspect.Parameter.VAR_KEYWORD in kinds.values(), inspect.Parameter.VAR_POSITIONAL in kinds.values()
         if call.layer.operator is None:  # a layer of several inputs is called with a list of them
@@ -141,17 +132,15 @@ class Converter:
 
 
 def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
-    """Require tensors where the function takes tensors, and nowhere else; so dynamic lengths, and None where it is the
-    default."""
+    """Raises a `ValueError` if an argument is not what its annotation accepts. None must be the default."""
     if kind not in (LENGTHS, SIZED):
         refuse_lengths(name, value)
     check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
     if kind in (TENSOR, TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
-        check(
-            entries and all(isinstance(entry, Tensor) for entry in entries), f"{name} must be {kind}", **{name: value}
-        )
+        are_tensors = entries and all(isinstance(entry, Tensor) for entry in entries)
+        check(are_tensors, f"{name} must be {kind}", **{name: value})
     elif kind in (CONSTANT, NUMBER, LENGTHS):
         check(not leaves(value, Tensor), f"{name} must be {kind}; received a tensor")
         is_one = kind != NUMBER or value is None or isinstance(value, (int, float))
@@ -159,8 +148,8 @@ def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
 
 
 def typed(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple[List[Tensor], Optional[str]]:
-    """Returns the tensors of a call as its converter takes them, and the type of its outputs, None where the converter
-    gives it. Layers cast all floats to float32, functions none."""
+    """Returns the tensors of a call, cast by the rule `types` of its converter, and the dtype of the outputs: None if
+    the converter sets it. A layer casts float16 and float64 to float32, an operator does not."""
     is_layer = call.layer.operator is None
     values = [call.cast(x, "float32") if is_layer and x.dtype in types.FLOATS else x for x in values]
     if rule == types.SETS_DTYPE or not values:
@@ -169,7 +158,7 @@ def typed(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple[List[
     if casts and not any(x.dtype in types.FLOATS - {"float32"} for x in values):
         return [call.cast(x, "float32") for x in values], "float32"
     allowed = rule if isinstance(rule, frozenset) else types.FLOAT32
-    dtype = types.check(types.common([x.dtype for x in values], call.version), allowed)
+    dtype = types.check_dtype(types.result_type([x.dtype for x in values], call.version), allowed)
     return [call.cast(x, dtype) for x in values], dtype
 
 
@@ -180,12 +169,12 @@ OPERATORS: Dict[str, Converter] = {}
 
 
 def layer(*classes: str, **declared: Any) -> Callable:
-    """Registers a function for layers of these classes; `declared` are fields of the converter."""
+    """Registers a function as the converter of these classes; `declared` are fields of `Converter`."""
     return _register(LAYERS, classes, {"ignored": "", **declared})
 
 
 def operator(*functions: str, **declared: Any) -> Callable:
-    """Registers a function for operators of these names, which are those of `keras.ops`."""
+    """Registers a function as the converter of these functions of `keras.ops`."""
     return _register(OPERATORS, functions, declared)
 
 
@@ -199,8 +188,8 @@ def _register(table: Dict[str, Converter], names: Sequence[str], declared: Dict[
     return register
 
 
-def in_place(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:
-    """Returns the output of another layer in place of this one."""
+def delegate(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:
+    """Returns the outputs of another layer, built in place of the layer of this call."""
     inner.name, inner.calls = call.layer.name, call.layer.calls
     return LAYERS[inner.class_name](replace(call, layer=inner, layer_call=LayerCall(())), list(inputs), {})
 
@@ -239,12 +228,12 @@ SYNONYMS = {
 
 
 def name_of(operator: Any) -> str:
-    """Returns TensorFlow's "math.reduce_mean" and Keras's "Mean" by one name.
+    """Returns the name of an operator in `keras.ops`, from TensorFlow's or from that of Keras 3's class.
 
     >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
     ('mean', 'mean', 'get_item', 'get_item')
 
-    TensorFlow's other functions have their whole name: `linalg.normalize` is another function than Keras's.
+    Functions of TensorFlow's other modules keep their full name: `linalg.normalize` is not `keras.ops.normalize`.
     """
     package, _, name = operator.rpartition(".")
     name = snake_case(name) if package in PACKAGES or operator in ("linalg.matmul", "image.resize") else operator

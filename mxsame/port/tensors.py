@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.port.description import leaves, mapped
 from mxsame.validation import check
@@ -13,30 +13,23 @@ Size = Optional[int]
 
 
 class Tensor(NamedTuple):
-    """An array of the network while it is built: its shape in Keras's order, None where that is dynamic.
-
-    `transposed`: Keras's last axis is the second here. `pads` are zeros still to be put around the spatial axes, which
-    a convolution does by itself. `mask` is Keras's mask, a `Tensor` (N, T) of ones, and of zeros at steps to be
-    skipped. `dtype` is Keras's type (:mod:`mxsame.port.types`). `batch_factor` is how many entries the first axis has
-    for each of the inputs' batch; None if nobody knows. `same_as` is the key of the value that is the same tensor in
-    Keras, if there is one: a layer that does nothing at inference gives back what it was given.
-    """
+    """A symbolic tensor, as Keras's `KerasTensor`, with the order of axes that its array has in MXNet."""
 
     key: int
-    shape: Tuple[Size, ...]
-    transposed: bool = False
-    pads: Optional[Tuple[Tuple[int, int], ...]] = None
-    mask: Any = None
-    dtype: str = "float32"
-    batch_factor: Optional[Fraction] = Fraction(1)
-    same_as: Optional[int] = None
+    shape: Tuple[Size, ...]  # in Keras's order, None for a dynamic length
+    transposed: bool = False  # the array has Keras's last axis as its second: channels first
+    pads: Optional[Tuple[Tuple[int, int], ...]] = None  # zeros that a following convolution may pad by itself
+    mask: Any = None  # Keras's mask, a Tensor (N, T): 1, or 0 at steps that layers skip
+    dtype: str = "float32"  # Keras's, see mxsame.port.types
+    batch_factor: Optional[Fraction] = Fraction(1)  # length of the first axis / the inputs' batch; None if unknown
+    same_as: Optional[int] = None  # key of the tensor that Keras returns here, e.g. the input of Dropout at inference
 
     def __repr__(self) -> str:
         return f"a tensor of shape {self.shape}"
 
     @property
-    def tensor(self) -> int:
-        """The key of the tensor that it is in Keras."""
+    def keras_key(self) -> int:
+        """The key of the tensor that this one is in Keras."""
         return self.key if self.same_as is None else self.same_as
 
     @property
@@ -44,28 +37,25 @@ class Tensor(NamedTuple):
         return len(self.shape)
 
     def axis(self, axis: int) -> int:
-        """Returns Keras's axis as one of the array here."""
+        """Returns the axis of the array that is Keras's `axis`."""
         check(type(axis) is int and -self.rank <= axis < self.rank, f"axis must be one of {self.rank}", axis=axis)
-        axis %= self.rank
-        if not self.transposed or axis == 0:
-            return axis
-        return 1 if axis == self.rank - 1 else axis + 1
+        return self.ordered(range(self.rank)).index(axis % self.rank)
 
     def axes(self, axes: Sequence[int]) -> Tuple[int, ...]:
         return tuple(map(self.axis, axes))
 
     @property
     def keras_order(self) -> Tuple[int, ...]:
-        """The axes of the array here, in Keras's order."""
-        return (0, *range(2, self.rank), 1) if self.transposed else tuple(range(self.rank))
+        """The axes of the array in Keras's order."""
+        return self.axes(range(self.rank))
 
     def ordered(self, entries: Sequence[Any]) -> list:
-        """Returns one entry for each axis of Keras's, in the order of the array here."""
+        """Returns one entry for each of Keras's axes in the order of the array."""
         entries = list(entries)
         return [entries[0], entries[-1], *entries[1:-1]] if self.transposed else entries
 
     def as_transposed(self) -> Tensor:
-        """Returns an array of this shape as one with channels first."""
+        """Returns an array of this shape as a tensor with channels first."""
         return self._replace(transposed=True, shape=(self.shape[0], *self.shape[2:], self.shape[1]))
 
     @property
@@ -78,8 +68,10 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenLength:
-    """The length of a dynamic axis of a value, the batch among them, or a product of lengths, of no value: no number.
-    A converter takes it where the annotation of its function says so."""
+    """A dynamic length, as an entry of `tf.shape(x)`: that of an axis of a tensor, or a product, without a tensor.
+
+    Only parameters of converters that are annotated as `Lengths` or `Sized` accept it.
+    """
 
     of_value: Optional[Tensor] = None
     axis: int = 0
@@ -93,33 +85,30 @@ class OpenLength:
         return self.of_value is not None and self.axis == 0
 
 
-Operand = Union[Tensor, Any]  # of an operator: a tensor or a constant
-if TYPE_CHECKING:  # what a length is follows from checks
+Operand = Union[Tensor, Any]  # a tensor or a constant
+if TYPE_CHECKING:  # mypy does not see what `check` has excluded
     Lengths = Any
     Sized = Any
 else:
-    Lengths = Union[OpenLength, Any]  # a constant in which lengths may be dynamic
-    Sized = Union[Tensor, OpenLength, Any]  # an operand in which lengths may be dynamic
+    Lengths = Union[OpenLength, Any]  # a constant that may contain dynamic lengths
+    Sized = Union[Tensor, OpenLength, Any]  # a tensor, or such a constant
 
 
 def refuse_lengths(name: str, given: Any) -> None:
-    """Refuse dynamic lengths in an argument that takes none."""
+    """Raises a `ValueError` for an argument that contains dynamic lengths."""
     rule = f"{name} must not be a dynamic length, as tf.shape gives it: declare a static one in keras.Input"
-    check(not _open_lengths(given), rule, **{name: given})
+    check(not _has_open_length(given), rule, **{name: given})
 
 
-def _open_lengths(nested: Any) -> List[OpenLength]:
-    """Returns the dynamic lengths in nested lists, tuples and dicts."""
-    if isinstance(nested, OpenLength):
-        return [nested]
-    nested = nested.values() if isinstance(nested, dict) else nested
-    is_nested = not isinstance(nested, (Tensor, str)) and isinstance(nested, (list, tuple, type({}.values())))
-    return [length for entry in nested for length in _open_lengths(entry)] if is_nested else []
+def _has_open_length(nested: Any) -> bool:
+    entries = nested.values() if isinstance(nested, dict) else nested
+    is_nested = isinstance(nested, (list, tuple, dict)) and not isinstance(nested, Tensor)
+    return isinstance(nested, OpenLength) or (is_nested and any(map(_has_open_length, entries)))
 
 
 def with_mask(args: Any, kwargs: Dict[str, Any], version: int) -> Tuple[Any, Dict[str, Any]]:
-    """Returns the arguments of a call with the mask that it is given: one for each input, or one for the first. None is
-    no mask in Keras 2, and those of the inputs in Keras 3."""
+    """Returns the arguments of a call, their tensors with the masks of the argument `mask`: one for each tensor, or one
+    for the first. None removes the masks in Keras 2, and is no argument in Keras 3."""
     if "mask" not in kwargs or (version == 3 and kwargs["mask"] is None):
         return args, kwargs
     masks = iter(leaves(kwargs["mask"], (Tensor, type(None))))

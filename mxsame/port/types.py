@@ -1,7 +1,7 @@
-"""Types of tensors: what Keras's layers and functions make of integers, bools and other floats; all else is refused.
+"""Dtypes of tensors: what Keras computes from integers, bools and other floats. All other dtypes are refused.
 
-A tensor has Keras's type. Its array has that of `STORED`: float32 for small integers, bools (ones and zeros) and floats
-of 16 bits, whose values are all exact there. What a converter does with types other than float32 is in its `types`.
+A tensor has Keras's dtype. Its array has that of `STORED`: float32 for small integers, bools (ones and zeros) and
+float16, whose values float32 represents exactly. A converter declares in `types` what it does with other dtypes.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from mxsame import validation
 FLOATS = frozenset({"float16", "float32", "float64"})
 INTEGERS = frozenset({"int32", "int64"})
 SMALL = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float16"})
-STORED = {  # MXNet's types, by Keras's
+STORED = {  # MXNet's dtypes, by Keras's
     **{name: name for name in ("float32", "float64", "int32", "int64")},
     **dict.fromkeys(SMALL, "float32"),
     "uint32": "int64",
 }
-OF_INPUTS = {name: name for name in ("int8", "uint8", "float16")}  # of SMALL: MXNet's types, which inputs become first
-GIVEN = "as given"  # an array that may be of any type
+OF_INPUTS = {name: name for name in ("int8", "uint8", "float16")}  # MXNet has these, to which inputs are cast first
+GIVEN = "as given"  # the dtype of an array that the user passes, before it is cast
 
-# what a converter takes: a set of types, which its outputs have, or what it does with them
+# `types` of a converter: the dtypes that it accepts, which its outputs have, too, or one of the rules below
 FLOAT32, ANY_DTYPE, STORED_AS_FLOAT32 = frozenset({"float32"}), frozenset(STORED), SMALL | {"float32"}
 ARITHMETIC = FLOATS - {"float16"} | INTEGERS
-CAST, SETS_DTYPE = "cast to float32", "of its own"
-CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3"}  # and FLOAT32 in the other one
+CAST, SETS_DTYPE = "cast to float32", "set by the converter"
+CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3"}  # FLOAT32 in the other version
 
 
-def known(dtype: Any) -> str:
-    """Returns the name of a type that a tensor may have."""
+def standardize_dtype(dtype: Any) -> str:
+    """Returns the name of a dtype that a tensor may have."""
     validation.check(str(dtype) in STORED, f"dtype must be one of {', '.join(sorted(STORED))}", dtype=dtype)
     return str(dtype)
 
 
-def common(dtypes: Sequence[str], version: int) -> str:
-    """Returns the type of what several tensors become together. Keras 3 promotes them; TensorFlow refuses several
-    types."""
+def result_type(dtypes: Sequence[str], version: int) -> str:
+    """Returns the dtype to which an operator casts its tensors. Keras 3 promotes them, TensorFlow requires one
+    dtype."""
     distinct = set(dtypes) - ({"bool"} if version == 3 and len(set(dtypes)) > 1 else set())
     narrower = {"float64": set(STORED), "float32": set(STORED) - FLOATS, "int64": set(STORED) - FLOATS}
     narrower["int32"] = narrower["int64"] - {"int64", "uint32"}
@@ -49,15 +49,15 @@ def common(dtypes: Sequence[str], version: int) -> str:
     return distinct.pop()
 
 
-def of_constant(value: Any) -> str:
-    """Returns the type that a constant has among tensors of Keras 3: an array its own, numbers the narrowest of their
-    kind."""
+def dtype_of_constant(value: Any) -> str:
+    """Returns the dtype that Keras 3 gives a constant among tensors: an array keeps its own, a number has the narrowest
+    dtype of its kind."""
     if isinstance(value, np.ndarray):
         return str(value.dtype)
     return "float32" if np.asarray(value).dtype.kind == "f" else "bool"
 
 
-def check(dtype: str, allowed: Any) -> str:
-    """Returns the type, if a converter takes it."""
+def check_dtype(dtype: str, allowed: Any) -> str:
+    """Returns the dtype if it is one of those that a converter accepts."""
     validation.check(dtype in allowed, f"tensors must be of the type {' or '.join(sorted(allowed))} here", dtype=dtype)
     return dtype

@@ -1,4 +1,4 @@
-"""Which array of a file is which weight of which layer, and the way back into a file.
+"""Assigns the arrays of a file to the weights of layers, and writes such files.
 
 Keras keeps two formats. In the older one (`model.save("model.h5")`, `save_weights("weights.h5")`) the layers that have
 weights follow each other in the model's order, and a nested model is one entry: the trainable weights of all of its
@@ -22,15 +22,15 @@ LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.kera
 
 
 def group_of(root: Any) -> Any:
-    """Returns where an open HDF5 file keeps its weights: in itself, or below a whole model of the older format."""
+    """Returns the group of an HDF5 file that has the weights: the root, or "model_weights" of a whole model."""
     whole = files.texts(root, "layer_names") is None
     return (files.member(root, "model_weights", "group") if whole else None) or root
 
 
 def assign(model: Model, group: Any, by_order: bool) -> None:
-    """Give every layer its weights from a group of an HDF5 file.
+    """Gives all layers their weights from a group of an HDF5 file.
 
-    `by_order`: names may differ, as automatic ones do from session to session; then the order counts, as in Keras.
+    `by_order` ignores names, as Keras does: automatic names differ from session to session.
     """
     if files.texts(group, "layer_names") is not None:
         _assign_legacy(model, group, by_order)
@@ -72,7 +72,7 @@ def _group_name(layer: Layer) -> str:
 
 
 def _assign_group(layer: Layer, group: Any, container: str) -> None:
-    """Assign the weights of a layer's group."""
+    """Gives a layer, or the layers of a nested model, the weights of its group."""
     if layer.model is not None:
         inner = files.member(group, container if layer.wrapped is None else "layer", "group")
         if inner is not None and layer.wrapped is not None:
@@ -88,8 +88,7 @@ def _assign_group(layer: Layer, group: Any, container: str) -> None:
 
 
 def _vars(group: Any, parent: str) -> Any:
-    """Returns the arrays of a group inside a layer's group. tf.keras 2.13 keeps the underscore of a private
-    attribute."""
+    """Returns the group "vars" below a layer's group. tf.keras 2.13 keeps the underscore of a private attribute."""
     names = [f"{parent}/vars", f"_{parent}/vars"] if parent else ["vars"]
     groups = (files.member(group, name, "group") for name in names)
     return next((stored for stored in groups if stored is not None), None)
@@ -127,9 +126,8 @@ def _needed(group: Any, name: str, kind: str) -> Any:
 
 
 def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> None:
-    """Assign the arrays of one entry to the layer, or to the layers of a nested model: by their paths if these show
-    each, since what is trained comes first, and not all that is frozen is in the configuration; else by order. `named`:
-    the paths have the names of the layers of a nested model."""
+    """Gives a layer, or the layers of a nested model, the arrays of one entry: by their paths if these are unique, else
+    by order, which depends on what was frozen. `named`: paths contain the names of a nested model's layers."""
     if layer.model is None and layer.weight_specs is None:
         layer.weights = arrays
         return
@@ -154,7 +152,7 @@ def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> N
 
 
 def _order_by_paths(ends: List[str], paths: List[str]) -> Optional[List[int]]:
-    """Returns the number of the path with each of these ends; None if they are not one for each."""
+    """Returns the index of the path with each of these ends; None if that is not unique."""
     patterns = [re.compile(f"(^|/){end}$") for end in ends]
     if all(pattern.search(path) for pattern, path in zip(patterns, paths)):
         return list(range(len(paths)))
@@ -170,8 +168,8 @@ def _order_by_paths(ends: List[str], paths: List[str]) -> Optional[List[int]]:
 
 
 def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
-    """Returns the arrays of a nested model's entry, after those of layers of unknown classes (custom ones) have theirs.
-    Only their names in the file, `layer/weight:0`, show which these are."""
+    """Gives custom layers of a nested model their arrays, which have names as `layer/weight:0`, and returns the other
+    arrays."""
     custom: Dict[str, List[Layer]] = {}
     for layer in model.walk():
         if layer.weight_specs is None:
@@ -189,8 +187,8 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
 
 
 def ordered(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec]]:
-    """Returns the weights of one entry in the older format's order: what is trained, then what is not. Those of a model
-    that is frozen are in its own order in Keras 3."""
+    """Returns the weights of one entry in the order of the older format: trainable ones first. Keras 3 keeps the order
+    of layers in a frozen model."""
     if version == 2:
         trained, others = _collected(layer)
         return [*trained, *others]
@@ -214,8 +212,8 @@ def _collected(layer: Layer) -> Tuple[list, list]:
 
 
 def write(path: Any, model: Model, arrays: Any) -> None:
-    """Write an HDF5 file that `model.load_weights` takes: in the newer format if its name ends in .weights.h5, from
-    which Keras knows it, else in the older one. `arrays(layer)` maps weight_specs to arrays."""
+    """Writes an HDF5 file for `model.load_weights`: in the newer format if its name ends in .weights.h5, else in the
+    older one. `arrays(layer)` maps names of weights to arrays."""
     path = check_path(path)
     check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
     with draft_for(path) as draft, files.h5py_module().File(draft, "w") as file:
@@ -227,8 +225,8 @@ def write(path: Any, model: Model, arrays: Any) -> None:
 
 
 def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) -> None:
-    """Write the groups of the newer format, of Keras 3; if `linked`, under the names that they have in tf.keras 2.13,
-    too: it counts a layer with weights twice, and keeps the underscore of a private attribute."""
+    """Writes the groups of the newer format as Keras 3. If `linked`, they are also there under the names of tf.keras
+    2.13, which counts a layer with weights twice, and keeps the underscore of a private attribute."""
     counts: Tuple[Dict[str, int], Dict[str, int]] = ({}, {})
     for name in LAYERS_GROUPS[: 1 + linked]:
         group.create_group(name)
@@ -260,7 +258,7 @@ def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
 
 
 def write_entries(file: Any, model: Model, arrays: Any) -> None:
-    """Write the groups of the older format."""
+    """Writes the groups of the older format."""
     entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
     entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
     _write_names(file, "layer_names", [layer.name for layer in entries])
@@ -278,7 +276,7 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
 
 
 def _write_names(thing: Any, name: str, entries: List[str]) -> None:
-    """Write names, in parts where they are too many for one attribute, as Keras does."""
+    """Writes names as an attribute, or in several parts if that is too large for one, as Keras does."""
     encoded = [entry.encode() for entry in entries]
     per_part = max(64_000 // max(map(len, encoded), default=1), 1)
     if len(encoded) <= per_part:

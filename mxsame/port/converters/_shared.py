@@ -1,4 +1,4 @@
-"""What the converters share: weights by name, activations, axes, windows, and arrays of several shapes."""
+"""Functions that converters share: activations, axes and shapes, windows, several tensors, and random layers."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from mxsame.port.activations import (
     names_of_function,
 )
 from mxsame.port.builder import users_code
-from mxsame.port.description import Layer, WeightSpec, class_and_config, function_name, listed
-from mxsame.port.table import LAYERS, CallContext, Tensor, in_place
+from mxsame.port.description import Layer, WeightSpec, as_list, class_and_config, function_name
+from mxsame.port.table import LAYERS, CallContext, Tensor, delegate
 from mxsame.validation import InvalidType, check, one_of
 
-LORA = "lora_rank|lora_alpha"  # what is trained in place of a kernel, and merged with it where it is saved
+LORA = "lora_rank|lora_alpha"  # of weights that Keras trains in place of a kernel, and adds to it in files
 KERNEL, BIAS = WeightSpec("kernel", "weight"), WeightSpec("bias", "bias", "use_bias")
 
 
 # -- activations
 
 
-def activated(call: CallContext, x: Tensor) -> Tensor:
-    """Returns x after the activation of the configuration: a name, a serialized function, or a serialized layer."""
-    spec = call.config.get("activation")
-    if is_layer(spec):
-        return _after_layer(call, spec, x)
-    return x if function_name(spec) in (None, "linear") else called(call, *function_of(call, spec), x)
+def activate(call: CallContext, x: Tensor) -> Tensor:
+    """Adds the activation of the configuration: a name, or a serialized function or layer."""
+    serialized = call.config.get("activation")
+    if is_layer(serialized):
+        return _after_layer(call, serialized, x)
+    return x if function_name(serialized) in (None, "linear") else _apply(call, *function_of(call, serialized), x)
 
 
-def applied(call: CallContext, name: str, x: Tensor, **given: Any) -> Tensor:
-    """Returns x after an activation, by Keras's name."""
-    return called(call, ACTIVATIONS[name], {**DEFAULTS[call.version].get(name, {}), **given}, x)
+def apply_activation(call: CallContext, name: str, x: Tensor, **given: Any) -> Tensor:
+    """Adds an activation by Keras's name."""
+    return _apply(call, ACTIVATIONS[name], {**DEFAULTS[call.version].get(name, {}), **given}, x)
 
 
-def called(call: CallContext, function: Callable, arguments: Dict[str, Any], x: Tensor) -> Tensor:
-    """Returns a function of x, in Keras's order of axes if the function depends on it."""
+def _apply(call: CallContext, function: Callable, arguments: Dict[str, Any], x: Tensor) -> Tensor:
+    """Adds a function of x, in Keras's order of axes if the user's function depends on that."""
     if "axis" in arguments_of(function):
         arguments = {**arguments, "axis": x.axis(arguments.get("axis", -1))}
-    elif function not in OF_LIBRARIES.values() and not commutes(function):
+    elif function not in OF_LIBRARIES.values() and not ignores_axis_order(function):
         x = call.keras(x)
     return call.function(function, x, **arguments)
 
 
-def function_of(call: CallContext, spec: Any) -> Tuple[Callable, Dict[str, Any]]:
-    """Returns the function of a configuration and its arguments: Keras's own, or the user's."""
-    if is_layer(spec):
-        return _function_of_layer(call, spec)
-    known = known_function(spec, call.version)
+def function_of(call: CallContext, serialized: Any) -> Tuple[Callable, Dict[str, Any]]:
+    """Returns the function of a serialized activation, Keras's own or the user's, and its arguments."""
+    if is_layer(serialized):
+        return _function_of_layer(call, serialized)
+    known = known_function(serialized, call.version)
     if known is not None:
         return known
-    names = names_of_function(spec)
+    names = names_of_function(serialized)
     key = next((key for key in names if key in call.custom), "")
     rule = f"activation must be Keras's own, or be given by custom={{{names[-1]!r}: function of (F, x)}}"
     check(key, rule, activation=names[0])
     return _users(call.custom[key], key), {}
 
 
-def _function_of_layer(call: CallContext, spec: Dict[str, Any]) -> Tuple[Callable, Dict[str, Any]]:
-    """Returns the function of a layer that is an activation of each element, and its arguments."""
-    class_name, config = class_and_config(spec)
+def _function_of_layer(call: CallContext, serialized: Dict[str, Any]) -> Tuple[Callable, Dict[str, Any]]:
+    """Returns the function of an elementwise activation that is serialized as a layer, and its arguments."""
+    class_name, config = class_and_config(serialized)
     check(class_name in OF_LAYERS, f"activation must be a function, or {', '.join(OF_LAYERS)}", class_name=class_name)
     inner = replace(call, layer=Layer(class_name, call.layer.name, config))
     name, arguments = OF_LAYERS[class_name](inner)
@@ -79,17 +79,17 @@ def _function_of_layer(call: CallContext, spec: Dict[str, Any]) -> Tuple[Callabl
 
 
 def _relu(call: CallContext) -> Tuple[str, Dict[str, Any]]:
-    given = {name: call.number(name) for name in ("max_value", "negative_slope", "threshold")
-             if call.config.get(name) is not None}  # fmt: skip
+    names = [name for name in ("max_value", "negative_slope", "threshold") if call.config.get(name) is not None]
+    given = {name: call.number(name) for name in names}
     return "relu", relu_arguments(call, {name: value for name, value in given.items() if value or name == "max_value"})
 
 
 def relu_arguments(call: CallContext, given: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the arguments of a ReLU: with a threshold, Keras 2 multiplies by zeros."""
+    """Returns the arguments of a ReLU. With a threshold, Keras 2 multiplies by zeros."""
     return {**given, "multiplies": call.version == 2} if given.get("threshold") else given
 
 
-# the activation that a layer is, and its arguments
+# layers that are activations: the name of the activation, and its arguments
 OF_LAYERS: Dict[str, Callable[[CallContext], Tuple[str, Dict[str, Any]]]] = {
     "ReLU": _relu,
     "LeakyReLU": lambda call: (  # whose `negative_slope` is `alpha` in Keras 2
@@ -101,7 +101,7 @@ OF_LAYERS: Dict[str, Callable[[CallContext], Tuple[str, Dict[str, Any]]]] = {
 
 
 def _users(function: Callable, name: str) -> Callable:
-    """Returns the user's function of (F, x), as one of a block."""
+    """Returns the user's function of (F, x), with checks for errors in it and for its result."""
 
     def activation(F: Any, x: Any) -> Any:
         with users_code():
@@ -113,8 +113,8 @@ def _users(function: Callable, name: str) -> Callable:
     return activation
 
 
-def commutes(function: Callable) -> bool:
-    """Returns whether a function gives the same for any order of axes, as one of each element does."""
+def ignores_axis_order(function: Callable) -> bool:
+    """Returns whether a function of an array ignores_axis_order with a transposition, as elementwise functions do."""
     x = mx.nd.sin(mx.nd.arange(24)).reshape((2, 3, 4))
     try:
         pair = function(mx.nd, x).transpose((2, 0, 1)), function(mx.nd, x.transpose((2, 0, 1)))
@@ -123,38 +123,42 @@ def commutes(function: Callable) -> bool:
     return pair[0].shape == pair[1].shape and bool((pair[0] == pair[1]).asnumpy().all())
 
 
-def is_layer(spec: Any) -> bool:
-    return isinstance(spec, dict) and {"class_name", "config"} <= spec.keys() and class_and_config(spec)[0] in LAYERS
+def is_layer(serialized: Any) -> bool:
+    return (
+        isinstance(serialized, dict)
+        and {"class_name", "config"} <= serialized.keys()
+        and class_and_config(serialized)[0] in LAYERS
+    )
 
 
-def _after_layer(call: CallContext, spec: Dict[str, Any], x: Tensor) -> Tensor:
-    """Returns an activation that is a layer without weights, as `Activation(LeakyReLU())`."""
-    class_name, config = class_and_config(spec)
+def _after_layer(call: CallContext, serialized: Dict[str, Any], x: Tensor) -> Tensor:
+    """Builds an activation that is a layer without weights, as in `Activation(LeakyReLU())`."""
+    class_name, config = class_and_config(serialized)
     weights = LAYERS[class_name].weights_of(config)
     check(not weights, "activation must be a layer without weights", class_name=class_name)
-    return in_place(call, Layer(class_name, call.layer.name, config), x)
+    return delegate(call, Layer(class_name, call.layer.name, config), x)
 
 
 # -- axes and shapes
 
 
 def axes_of(axis: Any, rank: int) -> List[int]:
-    """Returns the axes of an argument, in order."""
-    axes = listed(axis)
+    """Returns an argument `axis` as a sorted list of axes from 0."""
+    axes = as_list(axis)
     fits = axes and all(type(entry) is int and -rank <= entry < rank for entry in axes)
     check(fits, f"axis must be within {rank} axes", axis=axis)
     return sorted({entry % rank for entry in axes})
 
 
 def axes_after_batch(axis: Any, rank: int) -> List[int]:
-    """Returns what `axes_of` does, but refuses the batch axis."""
+    """Returns what `axes_of` does, and raises a `ValueError` for the batch axis."""
     axes = axes_of(axis, rank)
     check(0 not in axes, "axis must leave the batch as it is", axis=axis)
     return axes
 
 
-def to_order(call: CallContext, x: Tensor, order: Sequence[int]) -> Tensor:
-    """Put Keras's axes in another order, the batch the first."""
+def permute(call: CallContext, x: Tensor, order: Sequence[int]) -> Tensor:
+    """Permutes Keras's axes, the first of which must stay the batch."""
     fits = sorted(order) == list(range(x.rank)) and order[0] == 0
     check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
     here = x.axes(order)
@@ -163,9 +167,9 @@ def to_order(call: CallContext, x: Tensor, order: Sequence[int]) -> Tensor:
     return call.function("transpose", x, transposed=False, axes=here)
 
 
-def broadcasting(name: str, value: Any, x: Tensor, dtype: str = "float32") -> Tuple[Tensor, np.ndarray]:
-    """Returns x and an array of the configuration that broadcast together, with the axes of x. A dynamic length of x
-    is that of the array, or 1."""
+def broadcast_constant(name: str, value: Any, x: Tensor, dtype: str = "float32") -> Tuple[Tensor, np.ndarray]:
+    """Returns x, and a constant array with as many axes that broadcasts with it. A dynamic length of x becomes that of
+    the array, if that is above 1."""
     array = np.asarray(value, dtype)
     full = (1,) * (x.rank - array.ndim) + array.shape
     fits = len(full) == x.rank and full[0] == 1 and all(n in (1, None, m) or m == 1 for n, m in zip(x.shape, full))
@@ -175,16 +179,16 @@ def broadcasting(name: str, value: Any, x: Tensor, dtype: str = "float32") -> Tu
     return known, array.reshape(full).transpose(x.ordered(range(x.rank)))
 
 
-def merged_axes(call: CallContext, x: Tensor, count: int) -> Tensor:
-    """Returns data whose next `count` axes are entries of the batch."""
+def merge_into_batch(call: CallContext, x: Tensor, count: int) -> Tensor:
+    """Merges the `count` axes after the batch into the batch."""
     x = call.keras(x)
     for _ in range(count):
         x = call.function(blocks.reshape, x, to=(-3, -2))
     return x
 
 
-def unmerged_axes(call: CallContext, out: Tensor, x: Tensor, count: int) -> Tensor:
-    """Returns what was computed of `merged_axes` of x, with these axes again."""
+def split_from_batch(call: CallContext, out: Tensor, x: Tensor, count: int) -> Tensor:
+    """Splits these axes of x from the batch of an output, which was computed from `merge_into_batch`."""
     out, x = call.keras(out), call.keras(x)
     shape, both = (*x.shape[: count + 1], *out.shape[1:]), {"lhs_end": 1, "rhs_end": count + 1}
     return call.function("reshape_like", out, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
@@ -193,29 +197,29 @@ def unmerged_axes(call: CallContext, out: Tensor, x: Tensor, count: int) -> Tens
 # -- windows
 
 
-def word(call: CallContext) -> str:
-    """Returns the layer's padding."""
+def padding_of(call: CallContext) -> str:
+    """Returns the layer's `padding`."""
     value, name = call.config.get("padding", "valid"), call.converter.name
     words = ("valid", "same", *["causal"] * name.endswith("Conv1D"), *["keras-mxnet"] * (value == "keras-mxnet"))
     return one_of("padding", value, words)
 
 
-def window(call: CallContext) -> Dict[str, Any]:
-    """Returns the windows of a convolution, as arguments of its layer of `mxsame.nn`, in the order of
+def window_arguments(call: CallContext) -> Dict[str, Any]:
+    """Returns the windows of a convolution, as arguments of layers of `mxsame.nn`, and in the order of
     `mxsame.padding`."""
     return {
         "kernel_size": call.per_spatial_axis("kernel_size"),
         "strides": call.per_spatial_axis("strides", 1),
         "dilation": call.per_spatial_axis("dilation_rate", 1),
-        "padding": word(call),
+        "padding": padding_of(call),
     }
 
 
 # -- several arrays
 
 
-def agreeing(inputs: Sequence[Tensor], apart_from: Optional[int] = None) -> List[Tensor]:
-    """Returns the inputs, where those that have a length of None have the static length above 1 of another one."""
+def with_static_lengths(inputs: Sequence[Tensor], apart_from: Optional[int] = None) -> List[Tensor]:
+    """Returns the inputs with a static length in place of None, if another input has one above 1 along that axis."""
     lengths = []
     for axis in range(inputs[0].rank):
         static = {x.shape[axis] for x in inputs} - {None, 1 if apart_from is None else None}
@@ -223,12 +227,12 @@ def agreeing(inputs: Sequence[Tensor], apart_from: Optional[int] = None) -> List
     return [x._replace(shape=tuple(n or length for n, length in zip(x.shape, lengths))) for x in inputs]
 
 
-def merged(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
-    """Compute element by element, of shapes that agree or broadcast; a shorter one gets axes after the batch, as
-    Keras's do."""
+def elementwise(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
+    """Adds an elementwise function of several tensors, which broadcast. A lower rank gets axes after the batch, as in
+    Keras's layers."""
     rank = max(x.rank for x in inputs)
     given = call.in_one_order([_with_rank(call, x, rank) for x in inputs])
-    inputs = agreeing(given)
+    inputs = with_static_lengths(given)
     same = all(x.shape == inputs[0].shape for x in inputs)
     if same and any(None in x.shape[1:] for x in given):  # that of another input of the network may be 1
         same = len(call.steps.sources(inputs)) == 1
@@ -247,27 +251,26 @@ def _with_rank(call: CallContext, x: Tensor, rank: int) -> Tensor:
 # -- what is done in training only
 
 
-def rate(call: CallContext, name: str = "rate", default: Optional[float] = None) -> float:
-    """Returns what part is dropped."""
+def dropout_rate(call: CallContext, name: str = "rate", default: Optional[float] = None) -> float:
+    """Returns the part of elements that a layer drops."""
     part = call.number(name, default)
     check(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
     return part
 
 
-# what layers of random changes do in training
-OF_CHANGES = "data_format|((height|width)_)?factor|mode|fill_mode|fill_value|interpolation|value_range"
+# options of random layers, which have no effect at inference
+RANDOM_OPTIONS = "data_format|((height|width)_)?factor|mode|fill_mode|fill_value|interpolation|value_range"
 
 
-def at_inference_only(call: CallContext, what: str) -> None:
-    """Warn of a layer that does something else here in training."""
+def warn_of_training(call: CallContext, what: str) -> None:
+    """Warns that a layer does something else than Keras's in training."""
     warnings.warn(f"layer {'/'.join(call.path)!r} ({call.layer.class_name}) {what}", UserWarning, stacklevel=2)
 
 
 def random_layer(call: CallContext, x: Tensor, more: str = "") -> Tensor:
-    """Do nothing at inference; there is no such noise in training here."""
-    fits = call.version == 3 or not call.training  # Keras 3 writes so, and does as the model is called
+    """Builds a layer of random changes of images: the identity, in training, too."""
+    fits = call.version == 3 or not call.training  # Keras 3 writes training=True, and ignores it
     check(fits, "random layers must not be called with training=True")
-    at_inference_only(
-        call, f"does nothing here, in training neither{more}: change the images before the network takes them"
-    )
+    rule = "change the images before the network takes them"
+    warn_of_training(call, f"does nothing here, in training neither{more}: {rule}")
     return x

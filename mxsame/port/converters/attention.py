@@ -1,9 +1,7 @@
-"""Converters of attention layers, and these as functions of sequences (N, T, D), for
-:class:`mxsame.port.blocks.Function`.
+"""Converters of attention layers, and their functions of sequences (N, T, D).
 
-The functions are called with the query, key and value, then with the masks whose names are in `masks`, in the order
-"query" (N, T), "value" (N, S), "key" (N, S), "attention" (N, T, S). A mask has ones, and zeros where nothing is
-attended to.
+The functions take the query, key and value, then the masks that `masks` names: "query" (N, T), "value" (N, S), "key"
+(N, S), "attention" (N, T, S). A mask is 1, and 0 at positions to which nothing attends.
 """
 
 from __future__ import annotations
@@ -15,27 +13,25 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port.blocks import MASKED, Function, kept, masked, reshape
-from mxsame.port.converters._shared import merged_axes, rate, to_order, unmerged_axes
-from mxsame.port.description import WeightSpec, listed
+from mxsame.port.converters._shared import dropout_rate, merge_into_batch, permute, split_from_batch
+from mxsame.port.description import WeightSpec, as_list
 from mxsame.port.parameters import SAME, SCALAR, Conversion
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer
 from mxsame.port.types import CAST
 from mxsame.validation import check, check_divisible, integer
 
-MASK_AXES = {"query": 2, "value": 1, "key": 1}  # that a mask of one sequence lacks among those of the scores (N, T, S)
+MASK_AXES = {"query": 2, "value": 1, "key": 1}  # the axis of the scores (N, T, S) that a mask of one sequence lacks
 
-# What becomes of scores that are left out: a large number is subtracted from them; they are replaced by it, so that all
-# weights are alike where all are left out; or their weights are then 0.
+# What masked scores become: a large number is subtracted from them; they are replaced by -1e9, and the weights are
+# equal where all are masked; or they are replaced, and their weights are set to 0.
 SUBTRACTED, REPLACED, ZEROS = "subtracted", "replaced", "zeros"
 
 
-def attended(
-    F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
-    heads: int = 1, left_out: str = SUBTRACTED,
-) -> List[Any]:  # fmt: skip
-    """Returns the values (N, S, D), weighed by the softmax of scores (N, T, S), their weights, and those after dropout;
-    what any of the masks leaves out gets almost nothing, by the rule `left_out`. All have an entry of the batch for
-    each head, and the masks one for all."""
+def attended(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any], heads:
+             int = 1, left_out: str = SUBTRACTED) -> List[Any]:  # fmt: skip
+    """Returns the values (N, S, D), weighted by the softmax of the scores (N, T, S), the weights, and the weights after
+    dropout. Positions that any mask excludes get no weight, by the rule `left_out`. The batch N has an entry for each
+    head, that of the masks has one for all heads."""
     allowed = None
     for name, mask in masks.items():
         mask = F.expand_dims(mask, axis=MASK_AXES[name]) if name in MASK_AXES else mask
@@ -56,25 +52,23 @@ def attended(
 
 
 def causal_mask(F: Any, scores: Any) -> Any:
-    """Returns (1, T, S) for scores (N, T, S): position t attends to none after t."""
+    """Returns a mask (1, T, S) for scores (N, T, S): position t does not attend to later ones."""
     rows, columns = (F.contrib.arange_like(F.BlockGrad(scores), axis=axis) for axis in (1, 2))
     return F.broadcast_greater_equal(F.reshape(rows, shape=(1, -1, 1)), F.reshape(columns, shape=(1, 1, -1)))
 
 
-def attention(
-    F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any = None, concat_score_weight: Any = None,
-    score_mode: str, use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
-    return_attention_scores: bool, replaces: bool,
-) -> Any:  # fmt: skip
-    """Returns `keras.layers.Attention` and `AdditiveAttention`: each position of the query weighs the values. What the
-    query's mask leaves out is replaced by 0, or multiplied by it.
+def attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any = None,
+              concat_score_weight: Any = None, score_mode: str, use_causal_mask: bool, dropout: Mapping[str, Any],
+              masks: Sequence[str], return_attention_scores: bool, replaces: bool) -> Any:  # fmt: skip
+    """Returns the output of `keras.layers.Attention` or `AdditiveAttention`. Positions that the query's mask excludes
+    are set to 0 (`replaces`), or multiplied by it.
 
-    The score is, by `score_mode`: "dot", q . k; "concat", the sum of tanh(scale (q + k)), times a weight; "additive",
-    the sum of scale tanh(q + k). `scale` is (1,), or for "additive" (D,), and `concat_score_weight` (1,).
+    The scores are, by `score_mode`: "dot", q . k; "concat", weight * sum(tanh(scale * (q + k))); "additive",
+    sum(scale * tanh(q + k)). The shape of `scale` is (1,), for "additive" (D,), that of `concat_score_weight` (1,).
     """
 
     def times(x: Any, weight: Any, ndim: int) -> Any:
-        """Returns x times a weight along the last of its axes, if there is one."""
+        """Returns x times a weight along its last axis; x itself without a weight."""
         return x if weight is None else F.broadcast_mul(x, F.reshape(weight, shape=(*(1,) * (ndim - 1), -1)))
 
     given = dict(zip(masks, arrays))
@@ -92,16 +86,14 @@ def attention(
     return [output, weights] if return_attention_scores else output
 
 
-def multi_head_attention(
-    F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int, units: Dict[str, int],
-    use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str], return_attention_scores: bool,
-    left_out: str, **parameters: Any,
-) -> Any:  # fmt: skip
-    """Returns `keras.layers.MultiHeadAttention`, and with fewer heads of keys and values `GroupQueryAttention`, where
-    each of them serves heads / key_heads heads of the query (Vaswani et al. 2017; Ainslie et al. 2023): (N, T, units).
+def multi_head_attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int, units:
+                         Dict[str, int], use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
+                         return_attention_scores: bool, left_out: str, **parameters: Any) -> Any:  # fmt: skip
+    """Returns the output (N, T, units) of `keras.layers.MultiHeadAttention` (Vaswani et al. 2017), or with fewer heads
+    of keys and values than of the query that of `GroupQueryAttention` (Ainslie et al. 2023).
 
-    The parameters are `query_weight`, .., `query_bias`, .., for each of the query, key, value and output, and of a
-    gate, if the output is multiplied by one; `units` are the rows of each weight.
+    The parameters are `query_weight`, `query_bias` and so on, of the query, key, value, output, and of the gate, if the
+    output has one. `units` are the rows of each weight.
     """
 
     def projected(x: Any, name: str) -> Any:
@@ -129,8 +121,8 @@ def multi_head_attention(
 
 
 def _projections(config: Dict[str, Any]) -> List[WeightSpec]:
-    """Returns the weights of all projections. Files of Keras 3 keep the underscore of private attributes: all of
-    GroupQueryAttention, and the gate."""
+    """Returns the weights of all projections. Files of Keras 3 keep the underscores of private attributes, as those of
+    GroupQueryAttention and of the gate."""
     names = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"]
     private = names if "num_query_heads" in config else ["gate"]
     return [
@@ -146,7 +138,7 @@ def _projections(config: Dict[str, Any]) -> List[WeightSpec]:
     ]
 
 
-def _sequences(*inputs: Tensor) -> None:
+def _check_sequences(*inputs: Tensor) -> None:
     fits, shapes = all(x.rank == 3 and x.shape[2] for x in inputs), [x.shape for x in inputs]
     check(fits, "inputs must be sequences (N, T, D) of a static D", shapes=shapes)
     masks = [x.mask.shape for x in inputs if x.mask is not None]
@@ -154,8 +146,7 @@ def _sequences(*inputs: Tensor) -> None:
 
 
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
-    """Returns the conversion of a kernel (D, heads, depth), that of the output (heads, depth, units), or a bias (heads,
-    depth)."""
+    """Returns the conversion of a kernel (D, heads, depth), of the output's (heads, depth, units), or of a bias."""
     if len(shape) < 3:
         return Conversion(np.ravel, lambda array: array.reshape(shape))
     columns = shape[2] if is_output else math.prod(shape[1:])
@@ -164,23 +155,22 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,
        types=CAST, ignored="dropout|(query|key|value)_shape")  # fmt: skip
-def _multi_head(
-    call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
-    attention_mask: Optional[Tensor] = None, return_attention_scores: bool = False, use_causal_mask: bool = False,
-    query_mask: Optional[Tensor] = None, value_mask: Optional[Tensor] = None, key_mask: Optional[Tensor] = None,
-) -> List[Tensor]:  # fmt: skip
-    """Build the attention of several heads. Keras 3 may be given the masks of the inputs as arguments; its
-    MultiHeadAttention takes that of the query from the query, and takes all away from the inputs."""
+def _multi_head(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None, attention_mask:
+                Optional[Tensor] = None, return_attention_scores: bool = False, use_causal_mask: bool = False,
+                query_mask: Optional[Tensor] = None, value_mask: Optional[Tensor] = None, key_mask: Optional[Tensor] =
+                None) -> List[Tensor]:  # fmt: skip
+    """Builds the attention of several heads. In Keras 3, masks of the inputs may be arguments; its MultiHeadAttention
+    ignores `query_mask`, and removes the masks from its inputs."""
     given = [query, value, *([] if key is None else [key])]
     if call.version == 3 and call.layer.class_name == "MultiHeadAttention":
         query_mask = None
-        call.steps.unmasked.update(x.tensor for x in given)
+        call.steps.unmasked.update(x.keras_key for x in given)
     pairs = zip((query, value, value if key is None else key), (query_mask, value_mask, key_mask))
     inputs = [x if mask is None else x._replace(mask=call.cast(mask, "bool")) for x, mask in pairs]
     if key is None and key_mask is None:
         inputs[2] = inputs[1]
     axes, options = call.config.get("attention_axes"), (bool(use_causal_mask), bool(return_attention_scores))
-    axes = list(range(1, query.rank - 1)) if axes is None else listed(axes)
+    axes = list(range(1, query.rank - 1)) if axes is None else as_list(axes)
     fits = all(type(axis) is int and 0 < axis < query.rank - 1 for axis in axes)  # Keras counts others from other ends
     check(fits, f"attention_axes must be within 1 and {query.rank - 2}", attention_axes=axes)
     if query.rank <= 3:
@@ -193,69 +183,63 @@ def _multi_head(
 
 def _of_sequences(call: CallContext, inputs: Sequence[Tensor], attention_mask: Optional[Tensor], use_causal_mask: bool,
                   return_attention_scores: bool) -> List[Tensor]:  # fmt: skip
-    config, (query, value, key) = call.config, inputs
-    _sequences(query, key, value)
+    """Builds the attention of several heads for sequences."""
+    config, named = call.config, dict(zip(("query", "value", "key"), inputs))
+    _check_sequences(*inputs)
     multi = call.layer.class_name == "MultiHeadAttention"
     heads, key_dim = map(call.integer, ("num_heads", "key_dim") if multi else ("num_query_heads", "head_dim"))
     key_heads = heads if multi else call.integer("num_key_value_heads")
-    units = config.get("output_shape") or query.shape[2]
+    check_divisible("query heads", heads, "key heads", key_heads)
+    units = config.get("output_shape") or inputs[0].shape[2]
     (units,) = units if isinstance(units, (list, tuple)) and len(units) == 1 else (units,)
     integer("output_shape", units, 1)
-    check_divisible("query heads", heads, "key heads", key_heads)
-    named = {"query": query, "value": value, "key": key}
     masks = {name: x.mask for name, x in named.items() if x.mask is not None}
     if attention_mask is not None:
         check(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
-        is_bool = call.version == 3 or masks or use_causal_mask  # alone, Keras 2 takes it as numbers
+        is_bool = call.version == 3 or masks or use_causal_mask  # without other masks, Keras 2 uses its numbers
         masks["attention"] = call.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
-    columns = {**{name: x.shape[2] for name, x in named.items()}, "output": heads * value_dim, "gate": query.shape[2]}
+    columns = {name: x.shape[2] for name, x in named.items()}
+    columns.update(output=heads * value_dim, gate=columns["query"])
     if config.get("use_gate"):
         rows["gate"] = columns["output"]
-    shapes: Dict[str, Any] = {f"{name}_weight": (rows[name], columns[name]) for name in rows}
-    shapes.update({f"{name}_bias": (rows[name],) for name in rows} if config.get("use_bias", True) else {})
-    options: Dict[str, Any] = {
-        "use_causal_mask": bool(use_causal_mask),
-        "return_attention_scores": bool(return_attention_scores),
-    }
-    conversions = {
-        spec.name: _as_matrix(tuple(stored.shape), spec.name == "output_kernel")
-        for spec, stored in zip(call.layer.weight_specs or (), call.layer.weights)
-    }
+    specs = call.layer.weight_specs or ()
+    shapes = {spec.parameter: (rows[part], columns[part])[: 1 + (kind == "kernel")]
+              for spec in specs for part, kind in [spec.name.split("_")]}  # fmt: skip
+    stored = zip(specs, call.layer.weights)
+    conversions = {spec.name: _as_matrix(tuple(array.shape), spec.name == "output_kernel") for spec, array in stored}
     left_out = SUBTRACTED
-    if call.version == 3:  # which takes its own softmax for scores and dropout
+    if call.version == 3:  # whose softmax has a mask if there are scores to return or a dropout
         left_out = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
-    return _attended(
-        call, multi_head_attention, [query, key, value], masks, options, shapes, conversions,
-        heads=heads, key_heads=key_heads, units=rows, left_out=left_out,
-    )  # fmt: skip
+    options = {"use_causal_mask": use_causal_mask, "return_attention_scores": return_attention_scores}
+    inputs = [named[name] for name in ("query", "key", "value")]
+    return _attended(call, multi_head_attention, inputs, masks, options, shapes, conversions,
+                     heads=heads, key_heads=key_heads, units=rows, left_out=left_out)  # fmt: skip
 
 
 def _over_axes(call: CallContext, axes: List[int], inputs: Sequence[Tensor]) -> Tensor:
-    """Attend along some axes of images: these become one, and the others entries of the batch."""
+    """Attends along some axes of images: these are merged into one, and the other axes into the batch."""
     query, shapes, rank = inputs[0], [x.shape for x in inputs], inputs[0].rank
     free = [axis for axis in range(1, rank - 1) if axis not in axes]
     fits = all(len(shape) == rank and None not in shape[1:] for shape in shapes)
     fits = fits and len({tuple(shape[axis] for axis in free) for shape in shapes}) == 1
     check(fits, "inputs must have static lengths, and the same along the axes without attention", shapes=shapes)
     order = [0, *free, *axes, rank - 1]
-    moved = [to_order(call, x, order) for x in inputs]
+    moved = [permute(call, x, order) for x in inputs]
     lengths = [math.prod(shape[axis] for axis in axes) for shape in shapes]
-    merged = [merged_axes(call, x, len(free)) for x in moved]
+    merged = [merge_into_batch(call, x, len(free)) for x in moved]
     sequences = [call.function(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
     (out,) = _of_sequences(call, sequences, None, False, False)
     out = call.function(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
-    out = unmerged_axes(call, out, moved[0], len(free))
-    return to_order(call, out, [order.index(axis) for axis in range(rank)])
+    out = split_from_batch(call, out, moved[0], len(free))
+    return permute(call, out, [order.index(axis) for axis in range(rank)])
 
 
-def _attended(
-    call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], options: Dict[str, Any],
-    shapes: Any, conversions: Any, **arguments: Any,
-) -> List[Tensor]:  # fmt: skip
-    """Returns the outputs of a function of attention; the first has the mask of the query."""
-    part = 0.0 if call.training is False else rate(call, "dropout", 0.0)
+def _attended(call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], options: Dict[str, Any],
+              shapes: Any, conversions: Any, **arguments: Any) -> List[Tensor]:  # fmt: skip
+    """Adds a function of attention, and returns its outputs. The first one has the mask of the query."""
+    part = 0.0 if call.training is False else dropout_rate(call, "dropout", 0.0)
     dropout = {"p": part, "mode": "always" if call.training else "training"} if part else {}
     options.update(dropout=dropout, masks=list(masks))
     make = partial(Function, function, shapes=shapes, **arguments, **options)
@@ -270,21 +254,18 @@ def _attention_weights(config: Dict[str, Any]) -> List[WeightSpec]:
 
 @layer("Attention", "AdditiveAttention", order=KERAS_ORDER, weights=_attention_weights, masks=HANDLES_MASK, types=CAST,
        ignored="dropout")  # fmt: skip
-def _attention(
-    call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
-    return_attention_scores: bool = False, use_causal_mask: bool = False,
-) -> List[Tensor]:  # fmt: skip
+def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None, return_attention_scores:
+               bool = False, use_causal_mask: bool = False) -> List[Tensor]:  # fmt: skip
     config, additive = call.config, call.layer.class_name == "AdditiveAttention"
     mode = "additive" if additive else config.get("score_mode", "dot")
     check(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
     key = value if key is None else key
-    _sequences(query, key, value)
+    _check_sequences(query, key, value)
     shapes = {spec.name: value.shape[-1:] if additive else (1,) for spec in call.layer.weight_specs or ()}
     masks = {name: x.mask for name, x in (("query", query), ("value", value)) if x.mask is not None}
     if call.version == 3:
         masks = {name: call.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
-    options: Dict[str, Any] = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
-    conversions = dict.fromkeys(shapes, SAME if additive else SCALAR)
-    arguments: Dict[str, Any] = {"score_mode": mode, "replaces": call.version == 3}
-    return _attended(call, attention, [query, key, value], masks, options, shapes, conversions, **arguments)
+    options = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
+    return _attended(call, attention, [query, key, value], masks, options, shapes, SAME if additive else SCALAR,
+                     score_mode=mode, replaces=call.version == 3)  # fmt: skip

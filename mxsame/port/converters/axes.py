@@ -9,11 +9,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks, types
-from mxsame.port.converters._shared import axes_after_batch, axes_of, to_order
-from mxsame.port.description import listed
+from mxsame.port.converters._shared import axes_after_batch, axes_of, permute
+from mxsame.port.description import as_list
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, OPERATORS, CallContext, Tensor, layer, operator
 from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
-from mxsame.port.types import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED, STORED_AS_FLOAT32, known
+from mxsame.port.types import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
 
 # -- the same elements in other axes
@@ -36,7 +36,7 @@ def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
     """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others, as a dynamic
     length does: what Keras computes has as many elements. The batch is merged with other axes, or split, unless it has
     the elements of the data."""
-    batch, *rest = listed(newshape)
+    batch, *rest = as_list(newshape)
     rest = [-1 if isinstance(n, OpenLength) and not n.is_batch else n for n in rest]
     refuse_lengths("shape", rest)
     is_length = isinstance(batch, OpenLength) and batch.is_batch
@@ -74,12 +74,12 @@ def _shape(call: CallContext, x: Tensor, out_type: Any = None) -> tuple:
 
 @layer("Permute", types=ANY_DTYPE)
 def _permute(call: CallContext, x: Tensor) -> Tensor:
-    return to_order(call, x, [0, *call.config["dims"]])
+    return permute(call, x, [0, *call.config["dims"]])
 
 
 @operator("transpose", types=ANY_DTYPE, names={"perm": "axes"})
 def _transpose(call: CallContext, x: Tensor, axes: Sequence[int]) -> Tensor:
-    return to_order(call, x, axes)
+    return permute(call, x, axes)
 
 
 @operator("swapaxes", masks=HANDLES_MASK, types=ANY_DTYPE, names={"axis1": "source", "axis2": "destination"})
@@ -88,12 +88,12 @@ def _move_axes(call: CallContext, x: Tensor, source: Any, destination: Any) -> T
     """Put the axes in the order that NumPy's function gives an array whose shape is the order of its axes. If that is
     the one that they have, Keras gives the same array back, with its mask."""
     order = getattr(np, call.converter.name)(np.empty(range(x.rank)), source, destination).shape
-    return x if order == tuple(range(x.rank)) else to_order(call, x, order)
+    return x if order == tuple(range(x.rank)) else permute(call, x, order)
 
 
 @operator("expand_dims", types=ANY_DTYPE, order=KERAS_ORDER)
 def _expand_dims(call: CallContext, x: Tensor, axis: Any) -> Tensor:
-    axes = listed(axis)
+    axes = as_list(axis)
     return call.function(blocks.expand_dims, x, axes=tuple(axes_after_batch(axes, x.rank + len(axes))))
 
 
@@ -125,7 +125,7 @@ def _repeat(call: CallContext, x: Tensor, repeats: int, axis: int) -> Tensor:
 @operator("tile", types=ANY_DTYPE, names={"multiples": "repeats"})
 def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
     """Repeat the tensor along each axis; Keras 3 takes fewer numbers, those of the last axes."""
-    repeats = listed(repeats)
+    repeats = as_list(repeats)
     repeats = [1] * (x.rank - len(repeats) if call.version == 3 else 0) + repeats
     fits = len(repeats) == x.rank and repeats[0] == 1
     check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
@@ -144,7 +144,7 @@ def _stack(call: CallContext, xs: Sized, axis: int = 0) -> Any:
 
 @operator("pad", types=STORED_AS_FLOAT32, names={"paddings": "pad_width"})
 def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Tensor:
-    pad_width = listed(pad_width)
+    pad_width = as_list(pad_width)
     if len(pad_width) == 1 and call.version == 3:  # one pair, or number, for all axes
         pad_width *= x.rank
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
@@ -170,7 +170,7 @@ def _flip(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
 
 @operator("take", types=STORED_AS_FLOAT32)
 def _take(call: CallContext, x: Tensor, indices: Any, axis: Any = None, batch_dims: int = 0) -> Tensor:
-    """Take elements by constant indices, or a single one without its axis; negative ones count from the end."""
+    """Takes elements by constant indices; a single index removes its axis. Negative ones count from the end."""
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
     check(rows.ndim <= 1 and rows.dtype.kind == "i", "indices must be integers, of one axis at most", indices=indices)
     length = 0 if batch_dims else x.shape[axis] or 0
@@ -182,7 +182,7 @@ def _take(call: CallContext, x: Tensor, indices: Any, axis: Any = None, batch_di
 
 @operator("roll", types=ANY_DTYPE)
 def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
-    shifts, axes = listed(shift), listed(axis)
+    shifts, axes = as_list(shift), as_list(axis)
     check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
     for by, along in zip(shifts, axes):
         (along,) = axes_after_batch(along, x.rank)
@@ -196,10 +196,8 @@ MOST_PARTS = 10_000
 
 
 @operator("split", types=ANY_DTYPE)
-def _split(
-    call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
-    num: Optional[int] = None,
-) -> List[Tensor]:  # fmt: skip
+def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
+           num: Optional[int] = None) -> List[Tensor]:  # fmt: skip
     """Split an axis: TensorFlow's function takes sizes, Keras's takes positions; both take a number of equal parts."""
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
@@ -228,37 +226,39 @@ def _unstack(call: CallContext, x: Tensor, num: Optional[int] = None, axis: int 
 
 
 def _entry(call: CallContext, x: Tensor, axis: int, position: int) -> Tensor:
-    """Returns one element of an axis, which it lacks."""
-    return _get_item(call, x, [*(dict(WHOLE) for _ in range(axis)), position])
+    """Takes one element of an axis, which is removed."""
+    return _get_item(call, x, [*[WHOLE] * axis, position])
 
 
-WHOLE: Dict[str, Optional[int]] = {"start": None, "stop": None, "step": None}
+WHOLE = slice(None)
 
 
 @operator("get_item", types=ANY_DTYPE, names={"slice_spec": "key"})
 def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
-    """Index by slices, numbers of single elements, which take their axis away, and new axes; the batch stays as it
-    is."""
+    """Indexes a tensor, or a shape, by slices, integers, which remove their axis, and new axes. The batch must be kept
+    as it is."""
+    key = [slice(*map(entry.get, ("start", "stop", "step"))) if isinstance(entry, dict) and "start" in entry else entry
+           for entry in as_list(key)]  # fmt: skip
     if not isinstance(x, Tensor):  # a shape
-        refuse_lengths("key", key)
-        (key,) = listed(key)
-        return x[slice(key["start"], key["stop"], key["step"]) if isinstance(key, dict) else key]
-    entries = _indices(listed(key), x.rank)
-    taken = [entry for entry in entries if entry is not None]
-    fits = len(taken) == x.rank and taken[0] == WHOLE and entries[0] is not None
+        (entry,) = key
+        refuse_lengths("key", _parts(entry))
+        return x[entry]
+    entries = _full_key(key, x.rank)
+    indices = [entry for entry in entries if entry is not None]
+    fits = len(indices) == x.rank and indices[0] == WHOLE and entries[0] is not None
     check(fits, "indices must leave the batch as it is", key=key)
-    x, taken = _cropped_like(call, x, taken)
-    refuse_lengths("key", taken)
-    slices = [_slice(entry, n) for entry, n in zip(taken, x.shape)]
+    x, indices = _cropped_like(call, x, indices)
+    refuse_lengths("key", [part for entry in indices for part in _parts(entry)])
+    slices = [_within(entry, n) for entry, n in zip(indices, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
     check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
-    if any(not isinstance(entry, dict) for entry in entries):
+    if any(not isinstance(entry, slice) for entry in entries):
         x = call.keras(x)
     if any(entry != WHOLE for entry in slices):
         check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
-        begin, end, step = (x.ordered([entry[part] for entry in slices]) for part in ("start", "stop", "step"))
+        begin, end, step = map(x.ordered, zip(*map(_parts, slices)))
         x = call.function(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
-    single = tuple(axis for axis, entry in enumerate(taken) if isinstance(entry, int))
+    single = tuple(axis for axis, entry in enumerate(indices) if isinstance(entry, int))
     x = call.function("squeeze", x, axis=single) if single else x
     new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
     return call.function(blocks.expand_dims, x, axes=new) if new else x
@@ -266,22 +266,20 @@ def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
 
 @operator("slice", types=ANY_DTYPE, names={"start_indices": "begin", "shape": "size"})
 def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
-    """Take so many elements from a position, along each axis; -1 is all that follow."""
+    """Takes `size` elements from `begin` along each axis; a size of -1 takes all that follow."""
     check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
     starts, counts = [integer("begin", at, 0) for at in begin], [integer("size", count, -1) for count in size]
-    lengths = [n if count == -1 else start + count for start, count, n in zip(starts, counts, x.shape)]
-    fits = all(end is None or n is None or end <= n for end, n in zip(lengths, x.shape))
+    ends = [None if count == -1 else start + count for start, count in zip(starts, counts)]
+    fits = all(end is None or n is None or end <= n for end, n in zip(ends, x.shape))
     check(fits, "begin and size must be within the tensor", begin=begin, size=size, shape=x.shape)
-    ends = [None if count == -1 else end for count, end in zip(counts, lengths)]
-    return _get_item(call, x, [{"start": at or None, "stop": end, "step": None} for at, end in zip(starts, ends)])
+    return _get_item(call, x, [slice(start or None, end) for start, end in zip(starts, ends)])
 
 
 @operator("strided_slice", types=ANY_DTYPE)
-def _strided_slice(
-    call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int], strides: Optional[Sequence[int]] = None,
-    begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0,
-) -> Tensor:  # fmt: skip
-    """Index as `tf.strided_slice`, whose masks have a bit for each entry."""
+def _strided_slice(call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int], strides:
+                   Optional[Sequence[int]] = None, begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0,
+                   new_axis_mask: int = 0, shrink_axis_mask: int = 0) -> Tensor:  # fmt: skip
+    """Indexes as `tf.strided_slice`, whose masks have a bit for each entry."""
     key: List[Any] = []
     for at, (first, last, step) in enumerate(zip(begin, end, strides or [1] * len(begin))):
         if ellipsis_mask >> at & 1:
@@ -292,51 +290,53 @@ def _strided_slice(
             key.append(first)
         else:
             start = None if begin_mask >> at & 1 or (first == 0 and step > 0) else first
-            stop = None if end_mask >> at & 1 else last
-            key.append({"start": start, "stop": stop, "step": None if step == 1 else step})
+            key.append(slice(start, None if end_mask >> at & 1 else last, None if step == 1 else step))
     return _get_item(call, x, key)
 
 
-def _cropped_like(call: CallContext, x: Tensor, entries: Sequence[Any]) -> Tuple[Tensor, List[Any]]:
-    """Crop axes to the lengths of the same axes of other tensors, as `x[:, : tf.shape(y)[1]]`: returns what is left to
-    be done."""
-    entries = list(entries)
-    for axis, entry in enumerate(entries):
-        length = entry["stop"] if isinstance(entry, dict) else None
+def _cropped_like(call: CallContext, x: Tensor, indices: List[Any]) -> Tuple[Tensor, List[Any]]:
+    """Crops axes to the lengths of the same axes of other tensors, as `x[:, : tf.shape(y)[1]]` does, and returns the
+    indices that remain."""
+    for axis, entry in enumerate(indices):
+        length = entry.stop if isinstance(entry, slice) else None
         if isinstance(length, OpenLength) and length.of_value is not None:
-            is_crop = length.axis == axis and entry["start"] in (None, 0) and entry["step"] in (None, 1)
+            is_crop = length.axis == axis and entry.start in (None, 0) and entry.step in (None, 1)
             check(is_crop, "a dynamic length must end a slice of the same axis, from its start", key=entry)
             x, like = call.in_one_order([x, length.of_value])
             shape = tuple(None if at == axis else n for at, n in enumerate(x.shape))
             x = call.function(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
-            entries[axis] = dict(WHOLE)
-    return x, entries
+            indices = [*indices[:axis], WHOLE, *indices[axis + 1 :]]
+    return x, indices
 
 
-def _indices(key: Sequence[Any], rank: int) -> list:
-    """Returns one entry for each axis and each new one: a slice, a number, or None."""
-    key = ["..." if entry == "..." or (isinstance(entry, dict) and "start" not in entry) else entry for entry in key]
+def _full_key(key: Sequence[Any], rank: int) -> list:
+    """Returns one entry for each axis and each new axis: a slice, an integer, or None."""
+    key = ["..." if entry == "..." or isinstance(entry, dict) else entry for entry in key]  # Keras 2 has {} or a text
     key = key if "..." in key else [*key, "..."]
-    at = key.index("...")
-    missing = rank - sum(entry is not None for entry in key) + 1
-    return [*key[:at], *(dict(WHOLE) for _ in range(missing)), *key[at + 1 :]]
+    at, missing = key.index("..."), rank - sum(entry is not None for entry in key) + 1
+    return [*key[:at], *[WHOLE] * missing, *key[at + 1 :]]
 
 
-def _slice(entry: Any, length: Optional[int]) -> Dict[str, Optional[int]]:
+def _parts(entry: Any) -> Tuple[Any, ...]:
+    """Returns the start, stop and step of a slice."""
+    return (entry.start, entry.stop, entry.step) if isinstance(entry, slice) else (entry,)
+
+
+def _within(entry: Any, length: Optional[int]) -> slice:
     """Returns the slice of an entry, within a static length: MXNet refuses one that begins before the first element."""
     if isinstance(entry, int):
-        entry = {"start": entry, "stop": (entry + 1) or None, "step": None}
-    step = entry["step"]
-    if length is None or entry == WHOLE or (step or 1) < 0:
-        return dict(entry)
-    start, stop, _ = slice(entry["start"], entry["stop"], step).indices(length)
-    return {"start": start, "stop": stop, "step": step}
+        entry = slice(entry, (entry + 1) or None)
+    if length is None or entry == WHOLE or (entry.step or 1) < 0:
+        return entry
+    start, stop, step = entry.indices(length)
+    return slice(start, stop, step)
 
 
-def _length(n: Optional[int], entry: dict) -> Optional[int]:
+def _length(n: Optional[int], entry: slice) -> Optional[int]:
+    """Returns how many elements a slice takes; None if that is dynamic."""
     if n is not None:
-        return len(range(*slice(entry["start"], entry["stop"], entry["step"]).indices(n)))
-    return 1 if isinstance(entry["start"], int) and (entry["stop"] or 0) == entry["start"] + 1 else None
+        return len(range(*entry.indices(n)))
+    return 1 if isinstance(entry.start, int) and (entry.stop or 0) == entry.start + 1 else None
 
 
 # -- sums of them
@@ -346,7 +346,7 @@ REDUCTIONS: Dict[str, Any] = {**blocks.REDUCTIONS, "any": "max", "all": "min"}  
 
 @operator("norm")
 def _norm(call: CallContext, x: Tensor, ord: Any = None, axis: Any = None, keepdims: Optional[bool] = None) -> Tensor:
-    fits = ord in (None, "euclidean") or (ord == 2 and len(listed(axis)) == 1)
+    fits = ord in (None, "euclidean") or (ord == 2 and len(as_list(axis)) == 1)
     check(fits, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
     return _reduction(call, x, axis, bool(keepdims))
 
@@ -373,9 +373,8 @@ def _moments(call: CallContext, x: Tensor, axes: Any, keepdims: bool = False) ->
 
 
 @operator("argmax", "argmin", types=SETS_DTYPE)
-def _position(
-    call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False, output_type: Any = None
-) -> Tensor:
+def _position(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False,
+              output_type: Any = None) -> Tensor:  # fmt: skip
     (axis,) = axes_after_batch(axis, x.rank)
     x = x if keepdims else call.keras(x)
     kind, along = call.converter.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
@@ -383,8 +382,8 @@ def _position(
         out = call.function(blocks.positions, x, kind=kind, signed_zeros=call.version == 3, **along)
     else:
         out = call.function(kind, x, **along)
-    out = out._replace(dtype=STORED[x.dtype])  # MXNet's positions have the type of the data
-    return call.cast(out, known(output_type or ("int64" if call.version == 2 else "int32")))
+    out = out._replace(dtype=types.STORED[x.dtype])  # MXNet's positions have the type of the data
+    return call.cast(out, types.standardize_dtype(output_type or ("int64" if call.version == 2 else "int32")))
 
 
 @operator("top_k", order=KERAS_ORDER, types=SETS_DTYPE)

@@ -1,4 +1,4 @@
-"""Converters of layers of numbers that count or name something, and of masks."""
+"""Converters of layers for categories, as Embedding, and of masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxsame.port import blocks
 from mxsame.port.converters._shared import LORA
 from mxsame.port.description import WeightSpec
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer, operator
-from mxsame.port.types import CAST, SETS_DTYPE, STORED, known
+from mxsame.port.types import CAST, SETS_DTYPE, STORED, standardize_dtype
 from mxsame.validation import check, integer
 
 
@@ -27,7 +27,7 @@ def _embedding(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("Masking", order=KERAS_ORDER, masks=HANDLES_MASK)
 def _masking(call: CallContext, x: Tensor) -> Tensor:
-    """Mask the steps whose elements all are the mask value."""
+    """Masks the steps all of whose elements are the mask value."""
     mask = call.function(blocks.any_not_equal, x, value=call.number("mask_value", 0.0))
     return call.function(blocks.masked if call.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
 
@@ -39,7 +39,7 @@ def _category_encoding(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("Discretization", order=KERAS_ORDER, types=SETS_DTYPE, ignored="num_bins|epsilon|dtype")
 def _discretization(call: CallContext, x: Tensor) -> Tensor:
-    """Count how many boundaries are not above an element."""
+    """Returns the bin of each element: the number of boundaries that are not greater."""
     boundaries = np.asarray(call.config.get("bin_boundaries") or (), dtype="float32")
     is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
     check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
@@ -50,17 +50,17 @@ def _discretization(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("one_hot", order=KERAS_ORDER, types=SETS_DTYPE, names={"indices": "x", "depth": "num_classes"})
 def _one_hot(call: CallContext, x: Tensor, num_classes: int, axis: Any = -1, dtype: Any = None) -> Tensor:
-    """Put ones along a new last axis. MXNet takes the last 32 bits of an integer."""
+    """Encodes integers along a new last axis. MXNet reads the last 32 bits of an integer: others are clipped first."""
     check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
     count = integer("num_classes", num_classes, 1)
     x = call.function("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
     out = call.function("one_hot", x, depth=count)
-    return call.cast(out._replace(dtype="float32"), known(dtype or "float32"))
+    return call.cast(out._replace(dtype="float32"), standardize_dtype(dtype or "float32"))
 
 
 def _encoded(call: CallContext, x: Tensor, count: Any, mode: str) -> Tensor:
-    """Returns integers below `count` as they are, or as ones, by Keras's `output_mode`: several in one vector are those
-    along the first axis after the batch."""
+    """Returns integers below `count`, encoded by Keras's `output_mode`. "multi_hot" and "count" combine those along the
+    first axis after the batch."""
     if mode == "int":
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}

@@ -1,4 +1,4 @@
-"""Converters of functions of each element: activations, arithmetic, comparisons."""
+"""Converters of elementwise functions: activations, arithmetic, comparisons, conditions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import numpy as np
 
 from mxsame.port import blocks, types
 from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
-from mxsame.port.converters._shared import OF_LAYERS, activated, applied, axes_of, broadcasting, merged, relu_arguments
-from mxsame.port.description import listed
+from mxsame.port.converters._shared import (
+    OF_LAYERS,
+    activate,
+    apply_activation,
+    axes_of,
+    broadcast_constant,
+    elementwise,
+    relu_arguments,
+)
+from mxsame.port.description import as_list
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, CallContext, Operand, Tensor, layer, operator
 from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.validation import check
@@ -21,14 +29,14 @@ from mxsame.validation import check
 
 @layer("Activation", masks=PASSES_MASK)
 def _activation(call: CallContext, x: Tensor) -> Tensor:
-    return activated(call, x)
+    return activate(call, x)
 
 
 @layer("LeakyReLU", masks=PASSES_MASK, types=types.CAST)
 @layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES_MASK)
 def _activation_layer(call: CallContext, x: Tensor) -> Tensor:
     name, arguments = OF_LAYERS[call.layer.class_name](call)
-    return applied(call, name, x, **arguments)
+    return apply_activation(call, name, x, **arguments)
 
 
 @layer("Softmax", masks=HANDLES_MASK)
@@ -43,9 +51,9 @@ def _softmax(call: CallContext, x: Tensor) -> Tensor:
             is_bool = mask.dtype == "bool"
             kept = mask if is_bool else call.function(blocks.scalar, mask, operator="greater", value=0.5)
             x = call.function(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
-    axes = listed(call.config.get("axis", -1))
+    axes = as_list(call.config.get("axis", -1))
     if len(axes) == 1:
-        out = applied(call, "softmax", x, axis=axes[0])
+        out = apply_activation(call, "softmax", x, axis=axes[0])
     else:
         out = call.function(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
     if mask is not None and call.version == 3:  # zeros even if all is masked
@@ -62,10 +70,10 @@ def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
         del given["axis"]
     if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
         given["negative_slope"] = given.pop("alpha")
-    for key in given:
-        check(key in names, f"argument {key} must not be given", **{key: given[key]})
+    for key, value in given.items():
+        check(key in names, f"argument {key} must not be given", **{key: value})
     given = {**DEFAULTS[call.version].get(f"keras.ops.{name}", {}), **given}
-    return applied(call, name, x, **(relu_arguments(call, given) if name == "relu" else given))
+    return apply_activation(call, name, x, **(relu_arguments(call, given) if name == "relu" else given))
 
 
 # -- two operands
@@ -75,7 +83,7 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 
 @operator(*BINARY, types=types.SETS_DTYPE, names={"x1": "x", "x2": "y"})
 def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
-    """Compute with two tensors, or with one and a number or an array; a comparison gives ones and zeros."""
+    """Computes with two tensors, with a tensor and a number or an array, or with lengths of a shape."""
     name = call.converter.name
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         return _of_lengths(name, x, y)
@@ -91,18 +99,15 @@ def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
 
 @operator("floor_divide")
 def _floor_divide(call: CallContext, x: Lengths, y: Lengths) -> Any:
-    """Divide static lengths of a shape."""
+    """Divides static lengths of a shape."""
     return _of_lengths("floor_divide", x, y)
 
 
 def _of_lengths(name: str, x: Any, y: Any) -> Any:
-    """Compute with lengths of a shape, one or several; a product may be of dynamic ones."""
-    several = [each for each in (x, y) if isinstance(each, (list, tuple))]
-    if several:
-        pairs = (
-            each if isinstance(each, (list, tuple)) else itertools.repeat(each, len(several[0])) for each in (x, y)
-        )
-        return tuple(_of_lengths(name, *pair) for pair in zip(*pairs))
+    """Computes with lengths of a shape, one or several. Dynamic lengths can only be multiplied."""
+    if isinstance(x, (list, tuple)) or isinstance(y, (list, tuple)):
+        both = (each if isinstance(each, (list, tuple)) else itertools.repeat(each) for each in (x, y))
+        return tuple(_of_lengths(name, *pair) for pair in zip(*both))
     check(name != "floor_divide" or y != 0, "lengths must not be divided by 0", x=x, y=y)
     static, open_lengths = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, OpenLength)]
     fits = name == "multiply" or (static and name in ("add", "subtract", "floor_divide"))
@@ -112,33 +117,33 @@ def _of_lengths(name: str, x: Any, y: Any) -> Any:
 
 
 def _typed(call: CallContext, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
-    """Returns the tensors among two operands in the type in which they are computed, and that type. Integers are
-    divided as floats; Keras 3 compares with numbers of float32."""
+    """Returns two operands, tensors cast to the dtype of the computation, and that dtype. Integers are divided as
+    floats; Keras 3 compares with constants of float32."""
     dtype = _common(call, operands)
     if name == "divide" and dtype not in types.FLOATS:
         dtype = "float64" if call.version == 2 and dtype in types.INTEGERS else "float32"
     allowed = types.ANY_DTYPE if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
-    types.check(dtype, types.FLOAT32 if name == "power" else allowed)
+    types.check_dtype(dtype, types.FLOAT32 if name == "power" else allowed)
     if name in blocks.COMPARISONS and call.version == 3:
         operands = [np.float32(each) if isinstance(each, float) else each for each in operands]
     return [call.cast(each, dtype) if isinstance(each, Tensor) else each for each in operands], dtype
 
 
 def _common(call: CallContext, operands: Sequence[Operand]) -> str:
-    """Returns the type that two operands have together: TensorFlow's constants have that of the tensor, and Keras 3
-    promotes."""
+    """Returns the dtype of an operator of two operands. TensorFlow casts constants to that of the tensor, Keras 3
+    promotes both."""
     tensors = [each.dtype for each in operands if isinstance(each, Tensor)]
-    constants = [types.of_constant(each) for each in operands if not isinstance(each, Tensor)]
+    constants = [types.dtype_of_constant(each) for each in operands if not isinstance(each, Tensor)]
     if tensors and call.version == 2:
-        return types.common(tensors, 2)
-    dtype = types.common([*tensors, *constants], 3)
+        return types.result_type(tensors, 2)
+    dtype = types.result_type([*tensors, *constants], 3)
     return "int32" if constants and dtype == "bool" else dtype
 
 
 def _of_two(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
-    """Operators give a shorter shape axes before its batch, which layers do not."""
+    """Adds a function of two tensors of one rank: otherwise operators add axes before the batch."""
     check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
-    return merged(call, name, [x, y])
+    return elementwise(call, name, [x, y])
 
 
 def _computed(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
@@ -155,13 +160,13 @@ def _computed(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
         return call.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
     check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
-    data, array = broadcasting("array", array, data, stored)
+    data, array = broadcast_constant("array", array, data, stored)
     return call.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
 
 
 @operator("bias_add")
 def _bias_add(call: CallContext, value: Tensor, bias: Operand, data_format: Any = None) -> Tensor:
-    """Add a vector of a number for each channel."""
+    """Adds a constant vector along the channels."""
     array = np.asarray(bias)
     check(array.ndim == 1, "bias must be a constant vector", bias=bias)
     ones = value.rank - 2 if str(data_format).startswith("NC") else 0
@@ -175,7 +180,7 @@ def _squared_difference(call: CallContext, x: Operand, y: Operand) -> Tensor:
 
 # -- one operand
 
-# MXNet's names, or functions, where they are others
+# MXNet's names, if they differ, or functions
 MXNET: Dict[str, Any] = {"absolute": "abs", "stop_gradient": "BlockGrad", "sign": blocks.sign}
 TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "cos", "tan") for h in ("", "h")]
 
@@ -186,7 +191,7 @@ TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "co
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
 @operator("stop_gradient", types=types.ANY_DTYPE)
 def _unary(call: CallContext, x: Sized) -> Any:
-    """Compute with each element; a square root may be of a length that was cast, as attention divides by it."""
+    """Computes a function of one tensor. A square root may be that of a length, by which attention divides."""
     name = call.converter.name
     if not isinstance(x, Tensor):
         check(name == "sqrt" and type(x) is float and x >= 0, "x must be a tensor", x=x)
@@ -203,7 +208,7 @@ def _round(call: CallContext, x: Tensor, decimals: int = 0) -> Tensor:
 @operator("zeros_like", "ones_like", types=types.ANY_DTYPE)
 def _filled(call: CallContext, x: Tensor, dtype: Any = None) -> Tensor:
     out = call.function(call.converter.name, x)._replace(dtype=x.dtype)
-    return out if dtype is None else call.cast(out, types.known(dtype))
+    return out if dtype is None else call.cast(out, types.standardize_dtype(dtype))
 
 
 @operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
@@ -214,16 +219,16 @@ def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
 
 @operator("identity", "cast", masks=HANDLES_MASK, types=types.SETS_DTYPE)
 def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
-    """Cast to a type. What has it already is the same array in Keras, with its mask; an identity is another one. A
-    static length becomes a number."""
+    """Casts a tensor, or a static length, to a dtype. If it has that already, Keras returns the same tensor, with its
+    mask; an identity returns a new one."""
     if not isinstance(x, Tensor):
         refuse_lengths("x", x)
         check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
-        return np.asarray(x).astype(types.known(dtype)).item()
+        return np.asarray(x).astype(types.standardize_dtype(dtype)).item()
     x = x._replace(mask=None) if str(call.layer.operator).endswith("identity") else x
     if dtype is None:
         return x
-    out = call.cast(x, types.check(types.known(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
+    out = call.cast(x, types.check_dtype(types.standardize_dtype(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
     return out if out.dtype == x.dtype else out._replace(mask=None)
 
 
@@ -247,13 +252,13 @@ def _not(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("isnan", types=types.SETS_DTYPE)
 def _is_nan(call: CallContext, x: Tensor) -> Tensor:
-    types.check(x.dtype, types.FLOATS)
+    types.check_dtype(x.dtype, types.FLOATS)
     return call.function(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
 
 
 @operator("where", order=KERAS_ORDER, types=types.SETS_DTYPE, names={"x1": "x", "x2": "y"})
 def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tensor:
-    """Choose between operands: either may be a tensor or a number."""
+    """Selects from two operands, each of which is a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Tensor)]
     fits = all(isinstance(each, Tensor) or np.ndim(each) == 0 for each in (x, y))
     check(fits, "x and y must be tensors or numbers", x=x, y=y)

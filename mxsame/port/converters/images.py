@@ -1,4 +1,4 @@
-"""Converters of what pads, crops and resizes images."""
+"""Converters of layers and operators that pad, crop and resize images."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mxsame.port.table import CHANNELS_FIRST, CallContext, Tensor, layer, operat
 from mxsame.port.tensors import Lengths, OpenLength
 from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
-# -- zeros around, and less of it
+# -- padding and cropping
 
 
 def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]:
-    """Returns padding or cropping, a pair for each axis, from an int, one for each spatial axis, or pairs."""
+    """Returns an argument as a pair for each axis, from an int, an int for each spatial axis, or pairs."""
     value, count = call.config[argument], call.num_spatial_dims
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
@@ -28,7 +28,7 @@ def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]
 
 @layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.STORED_AS_FLOAT32)
 def _zero_padding(call: CallContext, x: Tensor) -> Tensor:
-    """Leave the zeros to a convolution that follows; any other layer has the zeros put around the data."""
+    """Pads with zeros, or leaves that to a convolution that follows."""
     per_axis = _pairs(call, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     check_element_count("the output", shape)
@@ -67,15 +67,14 @@ LARGEST_INDEX = 10_000  # rows or columns
 
 
 def _nearest(length: int, size: int) -> np.ndarray:
-    """Returns the position of each of `size` elements, computed in float32 as TensorFlow does."""
+    """Returns the nearest position for each of `size` elements, computed in float32 as in TensorFlow."""
     scale = np.float32(length) / np.float32(size)
     return np.array([min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)])
 
 
 def _cubic(length: int, size: int) -> np.ndarray:
-    """Returns the weights (size, length): that of each element for each new one, by the kernel of Keys 1981 with a =
-    -1/2, of which TensorFlow has a table of 1,024 steps; elements beyond the ends have none, and the others sum to
-    1."""
+    """Returns the weights (size, length) of bicubic interpolation (Keys 1981, a = -1/2). TensorFlow has a table of
+    1,024 steps for the kernel, and scales the weights within the image to a sum of 1."""
     integer("length", length, 1, LARGEST_INDEX)
     weights: np.ndarray = np.zeros((size, length), dtype="float32")
     a = -0.5
@@ -91,12 +90,10 @@ def _cubic(length: int, size: int) -> np.ndarray:
 
 
 def _fitting(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
-    """Returns how much to crop from each axis, or to pad, for the aspect ratio of `size`: Keras's rule, in float32."""
+    """Returns how much to crop or pad each axis for the aspect ratio of `size`, by Keras's rule in float32."""
     (height, width), (new_height, new_width) = call.static_sizes(x), size
-    wanted = (
-        int(np.float32(width * new_height) / np.float32(new_width)),
-        int(np.float32(height * new_width) / np.float32(new_height)),
-    )
+    products, lengths = (width * new_height, height * new_width), (new_width, new_height)
+    wanted = [int(np.float32(product) / np.float32(length)) for product, length in zip(products, lengths)]
     pairs = []
     for length, fit in zip((height, width), wanted):
         half, odd = divmod(max(fit - length, 0) if padded else length - min(length, max(fit, 1)), 2)
@@ -105,18 +102,16 @@ def _fitting(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) ->
 
 
 @operator("resize", order=CHANNELS_FIRST, types=types.SETS_DTYPE, names={"method": "interpolation"})
-def _resize(
-    call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear", crop_to_aspect_ratio: bool = False,
-    pad_to_aspect_ratio: bool = False, fill_mode: str = "constant", fill_value: float = 0.0,
-    data_format: Optional[str] = None,
-) -> Tensor:  # fmt: skip
-    """Resize as `tf.image.resize` without antialiasing, after a crop or padding for the new ratio of the lengths."""
+def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear",
+            crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
+            fill_value: float = 0.0, data_format: Optional[str] = None) -> Tensor:  # fmt: skip
+    """Resizes as `tf.image.resize` without antialiasing, after cropping or padding to the new aspect ratio."""
     fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
     check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or call.version == 3:  # whose output has the type of the data
-        types.check(x.dtype, types.FLOAT32)
+        types.check_dtype(x.dtype, types.FLOAT32)
     x = call.cast(x, "float32")
     if all(isinstance(length, OpenLength) and length.of_value for length in size) and method != "bicubic":
         return _resized_like(call, x, size, method == "nearest")
@@ -135,7 +130,7 @@ def _resize(
 
 
 def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], nearest: bool) -> Tensor:
-    """Resize to lengths of other tensors that the graph alone knows."""
+    """Resizes to dynamic lengths of other tensors."""
     axes = [length.of_value.axis(length.axis) for length in size]
     others = [length.of_value for length in reversed(size)]
     shape = (x.shape[0], None, None, x.shape[-1])
@@ -154,7 +149,7 @@ def _resizing(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("CenterCrop", order=CHANNELS_FIRST, types=types.CAST)
 def _center_crop(call: CallContext, x: Tensor) -> Tensor:
-    """Crop around the center. Of images that are too small for that, Keras resizes a part."""
+    """Crops the center. Keras resizes a part of images that are too small."""
     check(x.rank == 4, "data must be images", shape=x.shape)
     size = [integer(name, call.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(call.sizes(x), size)]
@@ -165,7 +160,7 @@ def _center_crop(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("RandomCrop", order=CHANNELS_FIRST, types=types.CAST, ignored="data_format")
 def _random_crop(call: CallContext, x: Tensor) -> Tensor:
-    """Build what Keras does at inference: Keras 2 resizes a part, and Keras 3 does nothing."""
+    """Builds what Keras does at inference: Keras 2 resizes a part of the image, and Keras 3 does nothing."""
     is_kept = call.version == 3
     x = random_layer(call, x, ", and images keep their size, as in Keras's predict" if is_kept else "")
     size = call.config["height"], call.config["width"]

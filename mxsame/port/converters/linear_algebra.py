@@ -10,19 +10,12 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks
-from mxsame.port.converters._shared import BIAS, KERNEL, LORA, activated, to_order
-from mxsame.port.description import WeightSpec, leaves, listed
+from mxsame.port.call_context import CallContext
+from mxsame.port.converters._shared import BIAS, KERNEL, LORA, activate, permute
+from mxsame.port.description import WeightSpec, as_list, leaves
 from mxsame.port.parameters import TRANSPOSED, Conversion
-from mxsame.port.table import (
-    KERAS_ORDER,
-    ORDER_OF_FIRST_CALL,
-    PASSES_MASK,
-    CallContext,
-    Operand,
-    Tensor,
-    layer,
-    operator,
-)
+from mxsame.port.table import KERAS_ORDER, ORDER_OF_FIRST_CALL, PASSES_MASK, layer, operator
+from mxsame.port.tensors import Operand, Tensor
 from mxsame.port.types import CAST
 from mxsame.validation import check
 
@@ -162,7 +155,7 @@ def _dense(call: CallContext, x: Tensor) -> Tensor:
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.transposed else ()
     out = call.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
-    return activated(call, out)
+    return activate(call, out)
 
 
 @layer("EinsumDense", order=KERAS_ORDER, weights=(KERNEL, WeightSpec("bias", "bias", "bias_axes")), types=CAST,
@@ -180,7 +173,7 @@ def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight, "bias": bias}
     out = call.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
-    return activated(call, out)
+    return activate(call, out)
 
 
 @layer("Dot", order=KERAS_ORDER)
@@ -199,7 +192,7 @@ def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False,
     if not isinstance(y, Tensor):
         matrix = np.asarray(y, "float32")
         fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
-        check(fits, "a constant must be a matrix of a converter for each element", shape=matrix.shape)
+        check(fits, "a constant must be a matrix with a row for each element", shape=matrix.shape)
         weight = matrix if transpose_b else matrix.T
         return call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     check(x.rank == y.rank >= 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
@@ -216,13 +209,13 @@ def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tenso
     check(not isinstance(y, Tensor) and array.ndim, "the second tensor must be a constant array")
     if isinstance(axes, int):
         axes = [list(range(x.rank - axes, x.rank)), list(range(axes))]
-    first, second = ([axis % rank for axis in listed(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
+    first, second = ([axis % rank for axis in as_list(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
     lengths = [x.shape[axis] for axis in first]
     fits = 0 not in first and lengths == [array.shape[axis] for axis in second]
-    check(fits, "axes must be static, in_one_order, and not the batch", axes=axes, shapes=[x.shape, array.shape])
+    check(fits, "axes must be static, alike, and not the batch", axes=axes, shapes=[x.shape, array.shape])
     free = [axis for axis in range(x.rank) if axis not in first]
     made = [axis for axis in range(array.ndim) if axis not in second]
-    x = to_order(call, x, [*free, *first]) if first else call.function(blocks.expand_dims, x, axes=(x.rank,))
+    x = permute(call, x, [*free, *first]) if first else call.function(blocks.expand_dims, x, axes=(x.rank,))
     if len(first) != 1 and first:
         x = call.function(blocks.reshape, x, to=(*(0 for _ in free), -1))
     weight = array.transpose([*made, *second]).reshape(-1, math.prod(lengths))
@@ -244,12 +237,12 @@ def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tens
     few = len(arrays) == len(operands) <= 2
     check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
     if len(arrays) == 1:
-        return to_order(call, arrays[0], einsum_order(subscripts, arrays[0].rank))
+        return permute(call, arrays[0], einsum_order(subscripts, arrays[0].rank))
     x, y = arrays
     einsum = einsum_of(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
     fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
-    check(fits, "axes must be that of the batch, then static and in_one_order", shapes=[x.shape, y.shape])
+    check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
     return call.function(einsum_product, x, y, einsum=einsum, lengths=lengths)

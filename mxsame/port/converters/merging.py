@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, List, Sequence
 
 from mxsame.port import blocks
-from mxsame.port.converters._shared import agreeing, merged
-from mxsame.port.description import listed
+from mxsame.port.converters._shared import elementwise, with_static_lengths
+from mxsame.port.description import as_list
 from mxsame.port.table import HANDLES_MASK, SAME_ORDER, CallContext, Tensor, layer, operator
 from mxsame.port.types import ANY_DTYPE, ARITHMETIC
 from mxsame.validation import check
@@ -21,7 +21,7 @@ def _merge(call: CallContext, *inputs: Tensor) -> Tensor:
     if call.version == 3 and any(masks) and name in ("multiply", "maximum", "minimum"):
         out = _merged_by_masks(call, name, inputs)
     else:
-        out = merged(call, name, inputs)
+        out = elementwise(call, name, inputs)
     return out._replace(mask=_merged_mask(call, masks))
 
 
@@ -48,7 +48,7 @@ def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> 
     inputs, masks = [call.keras(x) for x in inputs], [x.mask for x in inputs]
     if name == "multiply":
         factors = [x if x.mask is None else call.function(blocks.kept, x, x.mask, other=1.0) for x in inputs]
-        out = merged(call, name, factors)
+        out = elementwise(call, name, factors)
         return out if None in masks else call.function(blocks.kept, out, _combined(call, "maximum", masks))
     function, out, mask = blocks.ELEMENTWISE[name], inputs[0], masks[0]
     for x in inputs[1:]:
@@ -62,7 +62,7 @@ def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> 
 def _custom_scale(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
     """Returns x + scale * y, as `keras.applications.inception_resnet_v2` does."""
     scaled = call.function(blocks.scalar, y, operator="multiply", value=call.number("scale"))
-    return merged(call, "add", [x, scaled])
+    return elementwise(call, "add", [x, scaled])
 
 
 @layer("Concatenate", order=SAME_ORDER, masks=HANDLES_MASK, types=ANY_DTYPE)
@@ -87,7 +87,7 @@ def _concatenate(call: CallContext, *inputs: Tensor) -> Tensor:
 
 @operator("concatenate", order=SAME_ORDER, types=ANY_DTYPE)
 def _concatenate_operator(call: CallContext, xs: List[Tensor], axis: int) -> Tensor:
-    return _concatenated(call, listed(xs), axis)
+    return _concatenated(call, as_list(xs), axis)
 
 
 def _concatenated(call: CallContext, inputs: Sequence[Tensor], axis: int) -> Tensor:
@@ -96,6 +96,6 @@ def _concatenated(call: CallContext, inputs: Sequence[Tensor], axis: int) -> Ten
     at = inputs[0].axis(axis)
     if len(inputs) == 1:
         return inputs[0]
-    inputs = agreeing(inputs, axis % inputs[0].rank)
+    inputs = with_static_lengths(inputs, axis % inputs[0].rank)
     out = call.function(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))
     return out if at or out.batch_factor is None else out._replace(batch_factor=out.batch_factor * len(inputs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from mxsame.port import blocks
-from mxsame.port.converters._shared import OF_CHANGES, random_layer, rate
+from mxsame.port.converters._shared import RANDOM_OPTIONS, dropout_rate, random_layer
 from mxsame.port.description import snake_case
 from mxsame.port.table import PASSES_MASK, PASSES_MASK_IN_KERAS, CallContext, Tensor, layer
 from mxsame.port.types import ANY_DTYPE, CAST, STORED_AS_FLOAT32
@@ -16,35 +16,35 @@ def _dropped(call: CallContext, x: Tensor, part: float, axes: Sequence[int]) -> 
     if not part or call.training is False:
         return x
     out = call.function("Dropout", x, p=part, axes=x.axes(axes), mode="always" if call.training else "training")
-    return out._replace(same_as=None if call.training else x.tensor)
+    return out._replace(same_as=None if call.training else x.keras_key)
 
 
 @layer("Dropout", masks=PASSES_MASK, types=STORED_AS_FLOAT32)
 def _dropout(call: CallContext, x: Tensor) -> Tensor:
     noise = call.config.get("noise_shape") or ()
-    return _dropped(call, x, rate(call), [axis for axis, length in enumerate(noise) if length == 1])
+    return _dropped(call, x, dropout_rate(call), [axis for axis, length in enumerate(noise) if length == 1])
 
 
 @layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES_MASK, types=STORED_AS_FLOAT32,
        ignored="noise_shape")  # fmt: skip
 def _spatial_dropout(call: CallContext, x: Tensor) -> Tensor:
-    return _dropped(call, x, rate(call), call.spatial(x))
+    return _dropped(call, x, dropout_rate(call), call.spatial(x))
 
 
 @layer("StochasticDepth", masks=PASSES_MASK)
 def _stochastic_depth(call: CallContext, x: Tensor) -> Tensor:
     """Drop as `keras.applications.convnext` does: the whole branch of an image is dropped, or not."""
-    return _dropped(call, x, rate(call, "drop_path_rate"), range(1, x.rank))
+    return _dropped(call, x, dropout_rate(call, "drop_path_rate"), range(1, x.rank))
 
 
 @layer("AlphaDropout", "GaussianDropout", "GaussianNoise", masks=PASSES_MASK)
 def _noise(call: CallContext, x: Tensor) -> Tensor:
     name = snake_case(call.layer.class_name)
-    amount = call.number("stddev") if name == "gaussian_noise" else rate(call)
+    amount = call.number("stddev") if name == "gaussian_noise" else dropout_rate(call)
     check(not call.training, "noise must not be called with training=True")
     if not amount or call.training is False:
         return x
-    return call.function(getattr(blocks, name), x, amount=amount)._replace(same_as=x.tensor)
+    return call.function(getattr(blocks, name), x, amount=amount)._replace(same_as=x.keras_key)
 
 
 @layer("ActivityRegularization", masks=PASSES_MASK, ignored="l1|l2")
@@ -55,7 +55,7 @@ def _identity(call: CallContext, x: Tensor) -> Tensor:
 
 RANDOM = {
     "masks": PASSES_MASK_IN_KERAS[2],
-    "ignored": OF_CHANGES,
+    "ignored": RANDOM_OPTIONS,
 }  # Keras 2 gives back what it was given, with its mask
 layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, **RANDOM)(random_layer)
 layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", **RANDOM)(random_layer)

@@ -1,6 +1,6 @@
 """Converters of layers with windows: convolutions and pooling layers.
 
-Only here shapes are computed by hand, with the formulas of `mxsame.padding`: MXNet cannot infer those of SAME.
+The shapes of their outputs are computed by `mxsame.padding`: MXNet cannot infer those of SAME.
 """
 
 from __future__ import annotations
@@ -14,36 +14,32 @@ import numpy as np
 
 from mxsame import nn, padding as arithmetic, validation
 from mxsame.port import blocks
-from mxsame.port.converters._shared import BIAS, KERNEL, LORA, activated, merged_axes, unmerged_axes, window, word
+from mxsame.port.call_context import CallContext
+from mxsame.port.converters._shared import (
+    BIAS,
+    KERNEL,
+    LORA,
+    activate,
+    merge_into_batch,
+    padding_of,
+    split_from_batch,
+    window_arguments,
+)
 from mxsame.port.description import Layer, WeightSpec
 from mxsame.port.parameters import SAME, Conversion, kernel
-from mxsame.port.table import (
-    CHANNELS_FIRST,
-    HANDLES_MASK,
-    KERAS_ORDER,
-    PADS_PENDING,
-    CallContext,
-    Operand,
-    Tensor,
-    in_place,
-    layer,
-    operator,
-)
+from mxsame.port.table import CHANNELS_FIRST, HANDLES_MASK, KERAS_ORDER, PADS_PENDING, delegate, layer, operator
+from mxsame.port.tensors import Operand, Tensor
 from mxsame.port.types import CAST_IN_KERAS, STORED_AS_FLOAT32
 from mxsame.validation import InvalidValue, check, integer, pads_of_axis
 
 DEPTHWISE = WeightSpec("depthwise_kernel", "weight")
-SEPARABLE = (
-    WeightSpec("depthwise_kernel", "depthwise_weight"),
-    WeightSpec("pointwise_kernel", "pointwise_weight"),
-    BIAS,
-)
+SEPARABLE = [*(WeightSpec(f"{name}_kernel", f"{name}_weight") for name in ("depthwise", "pointwise")), BIAS]
 CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
 
 
 def _lengths(call: CallContext, rule: Callable, x: Tensor, *given: Any) -> List[Optional[int]]:
-    """Returns a length for each spatial axis: what `rule` makes of it and of what is given, for each axis or for
-    all."""
+    """Returns rule(length, *arguments) for each spatial axis, None for a dynamic one. Each argument is a tuple with an
+    entry for each axis, or one for all."""
     per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
     return [None if n is None else rule(n, *entries) for n, *entries in zip(call.sizes(x), *per_axis)]
 
@@ -52,7 +48,7 @@ def _lengths(call: CallContext, rule: Callable, x: Tensor, *given: Any) -> List[
 
 
 def _conversion(spec: WeightSpec, kind: Any, depth_multiplier: int) -> Conversion:
-    """Returns the conversion of a kernel: keras-mxnet has stored those of channels first in MXNet's order."""
+    """Returns the conversion of a kernel. keras-mxnet stores those of channels first in MXNet's order (`native`)."""
     kind = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}.get(spec.name, kind)
     if spec.native and kind == "depthwise":
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -65,7 +61,7 @@ def _conversion(spec: WeightSpec, kind: Any, depth_multiplier: int) -> Conversio
 
 
 def _convolved(call: CallContext, x: Tensor, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Tensor:
-    """Call the layer's block of `mxsame.nn`, which has the class's name."""
+    """Adds the layer of `mxsame.nn` with the name of the class."""
     config, layer_class, in_channels = call.config, getattr(nn, call.layer.class_name), call.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
@@ -85,21 +81,21 @@ def _convolved(call: CallContext, x: Tensor, kind: str, lengths: Sequence[Option
 @layer("DepthwiseConv1D", "DepthwiseConv2D", order=PADS_PENDING, weights=(DEPTHWISE, BIAS), ignored="groups")
 @layer("SeparableConv1D", "SeparableConv2D", order=PADS_PENDING, weights=SEPARABLE, ignored="groups")
 def _convolution(call: CallContext, x: Tensor) -> Tensor:
-    """Build a convolution, of data that may have further axes after the batch, and its activation."""
+    """Builds a convolution, whose data may have further axes after the batch, and its activation."""
     count = x.rank - call.num_spatial_dims - 2
     if count > 0 and call.layer.class_name in CONVOLUTIONS and not call.is_channels_first:
-        out = unmerged_axes(call, _convolution_of_images(call, merged_axes(call, x, count)), x, count)
+        out = split_from_batch(call, _convolution_of_images(call, merge_into_batch(call, x, count)), x, count)
     else:
         out = _convolution_of_images(call, x)
-    return activated(call, out)
+    return activate(call, out)
 
 
 def _convolution_of_images(call: CallContext, x: Tensor) -> Tensor:
-    """Build a convolution. Zeros that a layer before puts around the data become pads of a "valid" convolution."""
+    """Builds a convolution. The pads of a ZeroPadding layer before it become those of a "valid" convolution."""
     class_name = call.layer.class_name
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
-    arguments = window(call)
-    if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.once:
+    arguments = window_arguments(call)
+    if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.is_only_call:
         arguments["padding"], x = x.pads, x.without_pads
     x, strides = call.channels_first(x), arguments["strides"]
     one = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
@@ -118,17 +114,15 @@ def _convolution_operator(
     call: CallContext, x: Tensor, kernel: Operand, strides: Any = 1, padding: Any = "valid", data_format: Any = None,
     dilations: Any = None, use_cudnn_on_gpu: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Convolve with a constant kernel, as the layer of that name does with its own. TensorFlow's padding may be a pair
-    for each axis, the batch and the channels among them."""
+    """Convolves with a constant kernel, by the converter of the layer. TensorFlow's padding may be a pair for each
+    axis, the batch and the channels included."""
     rank, array, is_depthwise = x.rank - 2, np.asarray(kernel), call.converter.name.startswith("depthwise")
     check(not isinstance(kernel, Tensor), "kernel must be a constant")
     class_name = OPERATORS_OF_LAYERS.get(call.converter.name, f"{'Depthwise' * is_depthwise}Conv{rank}D")
     config = _of_operator(x, data_format, strides=strides, dilation_rate=dilations)
     if not isinstance(padding, str):
-        x = call.function(
-            blocks.pad, call.padded(x), pads=x.ordered([pads_of_axis("padding", pair) for pair in padding])
-        )
-        padding = "valid"
+        pads = x.ordered([pads_of_axis("padding", pair) for pair in padding])
+        x, padding = call.function(blocks.pad, call.padded(x), pads=pads), "valid"
     config.update(padding=padding, kernel_size=array.shape[:-2], use_bias=False, trainable=False)
     if is_depthwise:
         config["depth_multiplier"] = array.shape[-1]
@@ -136,11 +130,11 @@ def _convolution_operator(
         channels = x.shape[1 if config["data_format"] == "channels_first" else -1] or array.shape[-2]
         config.update(filters=array.shape[-1], groups=channels // array.shape[-2])
     weight = DEPTHWISE if is_depthwise else KERNEL
-    return in_place(call, Layer(class_name, call.name, config, weights=[array], weight_specs=[weight]), x)
+    return delegate(call, Layer(class_name, call.name, config, weights=[array], weight_specs=[weight]), x)
 
 
 def _of_operator(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
-    """Returns the configuration of a layer for an operator's numbers: TensorFlow's may have entries for the batch and
+    """Returns a layer's configuration from arguments of an operator. TensorFlow's may have entries for the batch and
     the channels, which must be 1."""
     rank, first = x.rank - 2, str(data_format) == "channels_first" or str(data_format).startswith("NC")
     config: Dict[str, Any] = {"data_format": "channels_first" if first else "channels_last"}
@@ -155,7 +149,7 @@ def _of_operator(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
 
 @layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=CHANNELS_FIRST, weights=(KERNEL, BIAS))
 def _transposed(call: CallContext, x: Tensor) -> Tensor:
-    arguments, extra = window(call), call.config.get("output_padding")
+    arguments, extra = window_arguments(call), call.config.get("output_padding")
     count = len(arguments["strides"])
     arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
     lengths = _lengths(call, arithmetic.transposed_output_size, x, *arguments.values())
@@ -163,7 +157,7 @@ def _transposed(call: CallContext, x: Tensor) -> Tensor:
         keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         rule = "keras-mxnet must take its output for the shape that it has"
         check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
-    return activated(call, _convolved(call, x, "conv_transpose", lengths, arguments))
+    return activate(call, _convolved(call, x, "conv_transpose", lengths, arguments))
 
 
 # -- pooling layers
@@ -173,7 +167,7 @@ def _transposed(call: CallContext, x: Tensor) -> Tensor:
 @layer("MaxPooling3D", "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", order=CHANNELS_FIRST)
 def _pooling(call: CallContext, x: Tensor) -> Tensor:
     name = call.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
-    sizes, padding = call.per_spatial_axis("pool_size", 2), word(call)
+    sizes, padding = call.per_spatial_axis("pool_size", 2), padding_of(call)
     strides = call.per_spatial_axis("strides", sizes)
     lengths = _lengths(call, arithmetic.output_size, x, sizes, strides, 1, padding)
     shape = call.per_axis(x.shape[0], lengths, call.channels(x))
@@ -187,7 +181,7 @@ def _global_pooling(call: CallContext, x: Tensor) -> Tensor:
     kind, keepdims = "max" if "Max" in call.layer.class_name else "avg", bool(call.config.get("keepdims", False))
     x = call.padded(x)
     if x.rank - 2 == call.num_spatial_dims and not x.transposed and not call.is_channels_first:
-        # channels last, and no convolution around: no reason to turn it
+        # no convolution before it has made a transposition
         return call.function("mean" if kind == "avg" else "max", x, axis=tuple(call.spatial(x)), keepdims=keepdims)
     pooled = call.function(blocks.global_pool, call.channels_first(x), kind=kind, count=call.num_spatial_dims)
     return pooled if keepdims else call.function(blocks.reshape, pooled, transposed=False, to=(0, -1))
@@ -207,7 +201,7 @@ def _global_average_of_steps(call: CallContext, x: Tensor) -> Tensor:
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
 def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
-    """Pool by PyTorch's rule: output i of n is that of the elements from floor(i L / n) to ceil((i + 1) L / n)."""
+    """Pools by PyTorch's rule: output i of n covers the elements from floor(i L / n) to ceil((i + 1) L / n)."""
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
         for n, count in zip(call.static_sizes(x), call.per_spatial_axis("output_size"))
@@ -219,10 +213,10 @@ def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
 def _pool(
     call: CallContext, x: Tensor, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Tensor:
-    """Pool as the layer of that name. TensorFlow's sizes may have entries for the batch and the channels."""
+    """Pools by the converter of the layer. TensorFlow's sizes may have entries for the batch and the channels."""
     rank, kind = x.rank - 2, "Max" if call.converter.name == "max_pool" else "Average"
     config = {"padding": padding, **_of_operator(x, data_format, pool_size=pool_size, strides=strides)}
-    return in_place(call, Layer(f"{kind}Pooling{rank}D", call.name, config), x)
+    return delegate(call, Layer(f"{kind}Pooling{rank}D", call.name, config), x)
 
 
 # -- other weights at each position
@@ -230,9 +224,9 @@ def _pool(
 
 @layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS_ORDER, weights=(KERNEL, BIAS))
 def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
-    """Build a convolution with other weights at each position: kernels (positions, elements of a window, filters)."""
+    """Builds a convolution with weights of its own at each position: (positions, elements of a window, filters)."""
     config = call.config
-    if config.get("implementation", 1) != 1 or call.is_channels_first or word(call) != "valid":
+    if config.get("implementation", 1) != 1 or call.is_channels_first or padding_of(call) != "valid":
         raise InvalidValue("implementation must be 1, padding valid, and data_format channels_last")
     sizes, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
     call.static_sizes(x)
@@ -240,4 +234,4 @@ def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
     filters = call.integer("filters")
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
     out = call.weighted(blocks.locally_connected, x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
-    return activated(call, out)
+    return activate(call, out)

@@ -1,4 +1,4 @@
-"""Converters of layers around other layers."""
+"""Converters of layers that wrap other layers."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from mxsame.port.converters._shared import at_inference_only, merged_axes, unmerged_axes
+from mxsame.port.converters._shared import merge_into_batch, split_from_batch, warn_of_training
 from mxsame.port.description import Layer, WeightSpec, class_and_config
-from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, CallContext, Tensor, in_place, layer
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, CallContext, Tensor, delegate, layer
 from mxsame.port.types import SETS_DTYPE
 from mxsame.validation import check
 
 
 @layer("TimeDistributed", order=KERAS_ORDER, masks=HANDLES_MASK, types=SETS_DTYPE, ignored="layer")
 def _time_distributed(call: CallContext, x: Tensor) -> Tensor:
-    """Build what is wrapped for each step. Steps in time become entries of the batch for the layer, and are steps again
-    after it; so does the mask. Keras 3 passes on the mask of the data, Keras 2 that of the layer's output, or what any
-    entry of a step keeps."""
+    """Builds the wrapped layer for data and mask whose steps are merged into the batch. The mask of the output is that
+    of the data in Keras 3, in Keras 2 that of the layer's output, or that of steps with any entry that is not
+    masked."""
     check(x.rank >= 3 and call.layer.model is not None, "inputs must have 3 axes or more", shape=x.shape)
-    entries, mask = merged_axes(call, x, 1)._replace(dtype=x.dtype), x.mask
+    entries, mask = merge_into_batch(call, x, 1)._replace(dtype=x.dtype), x.mask
     if mask is not None:
-        entries = entries._replace(mask=merged_axes(call, mask, 1))
-    (out,) = call.built(call.layer.model, call.path, [entries], call.training, call.once)
+        entries = entries._replace(mask=merge_into_batch(call, mask, 1))
+    (out,) = call.build_model(call.layer.model, call.path, [entries], call.training, call.is_only_call)
 
     def steps(of_entries: Tensor) -> Tensor:
-        return unmerged_axes(call, of_entries, x, 1)._replace(dtype=of_entries.dtype)
+        return split_from_batch(call, of_entries, x, 1)._replace(dtype=of_entries.dtype)
 
     if call.version == 2 and out.mask is not None and (mask is None or out.mask.key != entries.mask.key):
         mask = steps(out.mask)
@@ -46,17 +46,16 @@ def _spectral_weights(config: Dict[str, Any]) -> List[WeightSpec]:
     return [*(spec._replace(group="layer") for spec in weight_specs), WeightSpec("vector_u", trained=False)]
 
 
-@layer(
-    "SpectralNormalization", weights=_spectral_weights, masks=HANDLES_MASK, types=SETS_DTYPE, ignored="power_iterations"
-)
+@layer("SpectralNormalization", weights=_spectral_weights, masks=HANDLES_MASK, types=SETS_DTYPE,
+       ignored="power_iterations")  # fmt: skip
 def _spectral_norm(call: CallContext, x: Tensor) -> Any:
-    """Build the layer that is wrapped: its kernel is stored as it was divided in training, which is not done here."""
+    """Builds the wrapped layer, whose stored kernel is divided already. It is not divided in training here."""
     inner, layer = _wrapped(call.config), call.layer
     check(not call.training, "a layer with spectral normalization must not be called with training=True")
     inner.weight_specs = (layer.weight_specs or [])[:-1]
     inner.weights = layer.weights[: len(inner.weight_specs)]  # a `.keras` file has the kernel again, next to the vector
     inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}
-    at_inference_only(call, "does not divide its kernel here in training")
-    out = in_place(call, inner, x)
+    warn_of_training(call, "does not divide its kernel here in training")
+    out = delegate(call, inner, x)
     layer.weights = [*inner.weights, np.asarray(layer.weights[-1])]
     return out
