@@ -54,16 +54,6 @@ def test_mxnet_has_the_names():
     assert hasattr(mx.sym.Symbol, "_set_attr") and hasattr(mx.nd.CachedOp, "_register_op_hook")
 
 
-def test_they_mean_what_they_meant():
-    net = called()
-    assert _gluon.is_hybridized(net) and [each.name for each in _gluon.graph_inputs(net)] == ["data"]
-    assert _gluon.own_parameters(net) == {"weight": net.weight, "bias": net.bias}
-    assert _gluon.is_initialized(net.weight) and not _gluon.is_deferred(net.weight)
-    _gluon.drop_graph(net)
-    with pytest.raises(RuntimeError, match=r"Please first call block\.hybridize"):
-        net.export("net")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -96,15 +86,6 @@ def test_all_parameters_in_gluon_s_order():
     parent.add(shared, mx.gluon.nn.BatchNorm(), shared, mx.gluon.nn.Dense(3, params=shared.params))
     assert list(_gluon.parameters(parent).items()) == list(parent.collect_params().items())
     assert _gluon.children(parent) == list(parent)
-
-
-def test_deferred_parameters():
-    layer = mx.gluon.nn.Dense(2)
-    assert not _gluon.is_deferred(layer.weight)
-    layer.initialize()
-    assert _gluon.is_deferred(layer.weight) and not _gluon.is_initialized(layer.weight)
-    _gluon.initialize_deferred(layer.weight, (2, 5))
-    assert layer.weight.data().shape == (2, 5) and not _gluon.is_deferred(layer.weight)
 
 
 # -- gradients that take no memory before they are needed
