@@ -402,6 +402,7 @@ class CallFamily:
         # None for a function whose operators run on other data than it is given: its output's shape does not follow
         # from the decisions.
         self._decisions = [None if _is_on_other_data(call) else call.decisions for call in self.first.calls]
+        self._by_size = [[each for each in some or () if each.depends_on_size] for some in self._decisions]
 
     def signature(self, call: tracing.Call) -> Hashable:
         """Returns the signature of a call. It has the shapes themselves if they are wrong: then building the graph
@@ -416,7 +417,7 @@ class CallFamily:
         until the graph runs; None for shapes that an operator does not take."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
-        for placeholder, decisions in zip(self.trace.placeholders, self._decisions):
+        for placeholder, decisions, by_size in zip(self.trace.placeholders, self._decisions, self._by_size):
             inferred = tensors.infer_shapes(placeholder.symbols[0], known)
             if inferred is None:
                 return None
@@ -426,7 +427,7 @@ class CallFamily:
             if not shape or min(shape) <= 0:
                 plans.append(shape)
             elif decisions:
-                plans += [decision.plan_for(shape) for decision in decisions if decision.depends_on_size]
+                plans += [decision.plan_for(shape) for decision in by_size]
                 for decision in decisions:
                     shape = decision.output_shape(shape)
                 known[placeholder.variable.name] = shape

@@ -17,6 +17,7 @@ from mxsame.installation.requirements import (
     NEWEST_NUMPY,
     NEWEST_PYTHON,
     TESTED,
+    install,
     pins,
 )
 
@@ -83,21 +84,17 @@ def installed() -> str:
 # The commands.
 
 
-def pip(arguments: str) -> str:
-    """The command that runs pip for this Python."""
-    return f"{sys.executable} -m pip {arguments}"
-
-
 def pip_again(wheels: Iterable[str]) -> str:
     """The command that installs wheels whose files are missing or damaged, even if pip has them as installed."""
-    return pip(f"install --force-reinstall --no-deps {' '.join(wheels)}")
+    return install("--force-reinstall", "--no-deps", *wheels)
 
 
 def reinstall(wheel: str) -> str:
     """The command that removes what is installed of MXNet and installs one wheel."""
     wheels = mxnet_wheels()
-    install = pip(f"install --no-deps {wheel}=={MXNET_VERSION}")  # its requirements would replace NumPy 2 by NumPy 1
-    return f"{pip('uninstall -y ' + ' '.join(wheels))} && {install}" if wheels else install
+    command = install("--no-deps", f"{wheel}=={MXNET_VERSION}")  # its requirements would replace NumPy 2 by NumPy 1
+    uninstall = shlex.join([sys.executable, "-m", "pip", "uninstall", "-y", *wheels])
+    return f"{uninstall} && {command}" if wheels else command
 
 
 # Problems that are found before MXNet's own code runs.
@@ -108,7 +105,7 @@ def check() -> None:
     try:
         import numpy  # MXNet would find the problem later, and explain it less clearly
     except ImportError as error:
-        raise InstallationError(f"NumPy cannot be imported: {error}.", pip("install numpy")) from error
+        raise InstallationError(f"NumPy cannot be imported: {error}.", install("numpy")) from error
     if not hasattr(numpy, "__version__"):
         raise another(numpy)
     wheels = mxnet_wheels()
@@ -165,7 +162,7 @@ def explain(error: Exception) -> InstallationError:
         return InstallationError("MXNet is not installed.", reinstall("mxnet"), FOR_A_GPU)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("mxnet."):
         problem = f"MXNet needs the package {error.name}, which is not installed."
-        return InstallationError(problem, pip(f"install {error.name}"))
+        return InstallationError(problem, install(str(error.name)))
     library_problem = explain_library(error, wheel) if isinstance(error, OSError) else None
     if library_problem:
         return library_problem
@@ -174,7 +171,7 @@ def explain(error: Exception) -> InstallationError:
         return InstallationError(f"{TESTED}; it fails on a newer Python: {what}.", ANOTHER_PYTHON, IN_THE_FOLDER)
     numpy = sys.modules.get("numpy")
     if numpy and tuple(map(int, numpy.__version__.split(".")[:2])) > NEWEST_NUMPY:
-        return InstallationError(f"{TESTED}; it fails with a newer NumPy: {what}.", pip("install 'numpy<2.6'"))
+        return InstallationError(f"{TESTED}; it fails with a newer NumPy: {what}.", install("numpy<2.6"))
     return InstallationError(f"The installed MXNet is broken: {what}.", reinstall(wheel))
 
 
