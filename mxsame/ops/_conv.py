@@ -302,5 +302,5 @@ class Convolution(Recipe):
     def weight(self, F: Any, weight: Any, data: Any) -> Any:
         """Returns the weight that MXNet's operator is given."""
         if self.plan.dilates:
-            return arrays.flip_weight(F, weight, self.work.groups, self.rank)
+            return arrays.flip_weight(F, weight, self.work.groups, len(self.windows))
         return super().weight(F, arrays.copy_weight(F, weight) if self.copies_weight else weight, data)

@@ -30,11 +30,6 @@ class _InUse(NamedTuple):
 
 _IN_USE: contextvars.ContextVar[_InUse] = contextvars.ContextVar("mxsame_strategy", default=_InUse())  # noqa: B039
 
-_SERVING = {
-    operator: tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
-    for operator in OPERATORS
-}
-
 
 @validation.check_arguments
 def strategies_for(operator: str) -> Tuple[str, ...]:
@@ -45,7 +40,7 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
     """
     if operator not in OPERATORS:
         raise ValueError(f"operator must be one of {', '.join(OPERATORS)}; {validation.received(operator=operator)}")
-    return _SERVING[operator]
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
 
 
 @validation.check_arguments

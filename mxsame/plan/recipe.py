@@ -116,11 +116,6 @@ class Recipe:
         """The spatial axes, with channels first."""
         return range(SPATIAL, SPATIAL + len(self.windows))
 
-    @property
-    def rank(self) -> int:
-        """The number of spatial axes."""
-        return len(self.windows)
-
     def window(self, axis: int) -> Any:
         """Returns the window along one of `axes`."""
         return self.windows[axis - SPATIAL]
@@ -199,7 +194,7 @@ class Concat(Step[Pair]):
     def concatenate(self, F: Any, recipe: Recipe, data: Any, likes: Mapping[int, Any]) -> Any:
         """Returns the data with the elements. `likes` has arrays that are as long as what is concatenated before the
         data, by axis. The data get four axes first: only then oneDNN concatenates, ten times as fast as MXNet."""
-        rank, first = recipe.rank, recipe.spatial_axis
+        rank, first = len(recipe.windows), recipe.spatial_axis
         back: Tuple[int, ...] = ()
         if rank == 1:
             data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
@@ -273,7 +268,7 @@ class Shift(Step[SelectorKernel]):
     """The shift of the data within its padding to where its low is the same for every size."""
 
     def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
-        return _move_channels(F, recipe, data, data, self.values, (1,) * recipe.rank)
+        return _move_channels(F, recipe, data, data, self.values, (1,) * len(recipe.windows))
 
 
 class Zeros(Step[Pair]):
@@ -282,7 +277,7 @@ class Zeros(Step[Pair]):
     def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
         """Returns the kernel with the zeros. On the CPU, its last axes go to the front first: then whole blocks are
         copied, not a few elements at a time. MXNet transposes five axes too slowly for that."""
-        rank, first = recipe.rank, recipe.spatial_axis
+        rank, first = len(recipe.windows), recipe.spatial_axis
         moves = first == SPATIAL and rank < 3 and recipe.work.device == "cpu"
         if moves:
             weight = F.transpose(arrays.copy_weight(F, weight), axes=(*range(first, first + rank), 0, 1))

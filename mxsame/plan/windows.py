@@ -41,15 +41,6 @@ class _Axis:
         """The effective kernel size ke = (k-1)d + 1."""
         return arithmetic.extent(self.kernel_size, self.dilation)
 
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The sizes for which a plan is checked: one that is exact for them is exact for every size of the window."""
-        raise NotImplementedError
-
-    def representative(self) -> Any:
-        """Returns the window of the shortest axis that has the same plans."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class Window(_Axis):
@@ -84,7 +75,8 @@ class Window(_Axis):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The size; if it is dynamic, one size for each remainder modulo the stride."""
+        """The sizes for which a plan is checked, to be exact for every size of the window: the size, or if it is
+        dynamic, one for each remainder modulo the stride."""
         return range(self._periodic_from, self._periodic_from + self.stride) if self.size is None else (self.size,)
 
     def representative(self) -> Window:
@@ -163,7 +155,7 @@ class TransposedWindow(_Axis):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The size; if it is dynamic, one that leaves an output."""
+        """The sizes for which a plan is checked: the size, or if it is dynamic, one that leaves an output."""
         return (2 + max(sum(self.crop), 0) // self.stride if self.size is None else self.size,)
 
     def representative(self) -> TransposedWindow:
@@ -304,9 +296,8 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
     for window in windows:
         if window.size is not None:
             continue
-        can = not window.extra_at_start or window.stride <= window.effective_kernel_size + 1
-        rule = "keras-mxnet cannot run every size with a stride so much longer than the kernel"
-        if not can:
+        if window.extra_at_start and window.stride > window.effective_kernel_size + 1:
+            rule = "keras-mxnet cannot run every size with a stride so much longer than the kernel"
             raise validation.DynamicShapeError(f"{rule}; received {describe_windows(windows)}")
         check_residues(windows)
         if pool:
