@@ -107,6 +107,7 @@ class Builder:
                 refused[layer.name, number] = [reason(layer, full_path, error) for error in call.refusals]
             if number == 0 and isinstance(outputs[0], Tensor) and not state.outputs:
                 state.training = asked
+                state.inputs = [values[tensor] for tensor in layer_call.tensors()]
             state.calls.setdefault(number, outputs)
             own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == call.name)
             state.blocks.update(dict.fromkeys(own))

@@ -29,6 +29,7 @@ class LayerState:
     converter: Any = None  # of a block that replaces the layer
     first_call: Dict[str, Any] = field(default_factory=dict)  # options that all calls must share
     training: Optional[bool] = None  # `training` of the first call
+    inputs: Sequence[Tensor] = ()  # of the first call
     calls: Dict[int, List[Any]] = field(default_factory=dict)  # the outputs of each call
     blocks: Dict[Any, None] = field(default_factory=dict)  # of all steps of the layer, in order
     trainable: Optional[bool] = None  # as the user has set it

@@ -109,11 +109,11 @@ def from_keras(
     >>> import json, os, tempfile
     >>> import mxsame
     >>> from mxnet import nd
-    >>> picture = {"class_name": "InputLayer", "config": {"name": "picture", "batch_input_shape": [None, 7, 7, 3]}}
+    >>> image = {"class_name": "InputLayer", "config": {"name": "image", "batch_input_shape": [None, 7, 7, 3]}}
     >>> pool = {"class_name": "MaxPooling2D", "config": {"name": "pool", "pool_size": [2, 2], "padding": "same"}}
     >>> path = os.path.join(tempfile.mkdtemp(), "model.json")
     >>> with open(path, "w") as file:
-    ...     json.dump({"class_name": "Sequential", "config": {"layers": [picture, pool]}}, file)
+    ...     json.dump({"class_name": "Sequential", "config": {"layers": [image, pool]}}, file)
     >>> mxsame.from_keras(path)(nd.zeros((1, 7, 7, 3))).shape
     (1, 4, 4, 3)
     >>> mxsame.from_keras(path, layout="NCHW")(nd.zeros((1, 3, 7, 7))).shape
@@ -247,5 +247,5 @@ def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> 
     check(function is not None, f"{rule}; received {layer.name!r}")
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
     given = [array.shape for array in arrays]
-    check(given == shapes, f"custom of {layer.name!r} must give arrays of the shapes {shapes}", shapes=given)
+    check(given == shapes, f"custom of {layer.name!r} must return arrays of the shapes {shapes}", shapes=given)
     return arrays

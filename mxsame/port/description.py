@@ -72,7 +72,7 @@ class Config(Dict[str, Any]):
         """Raises a `ValueError` for keys that were read but are missing, unless Keras may leave them out."""
         missing = sorted(name for name in self.read - self.keys() if not re.fullmatch(OPTIONAL_KEYS, name))
         rule = "a class that is named as one of Keras's must have all keys of its configuration"
-        check(not missing, f"{rule}; else give a function of (config) -> layers of Keras", missing=missing)
+        check(not missing, f"{rule}; otherwise pass a function of (config) -> Keras layers", missing=missing)
 
     def refuse_type(self, ignored: str = "") -> None:
         """Raises `NotReplaceable` for another dtype than float32, unless `ignored` matches "dtype"."""

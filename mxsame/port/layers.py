@@ -26,6 +26,15 @@ from mxsame.validation import InvalidValue, check, check_type, flag, most_alike
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
 MOST_SHOWN = 12  # names in a message
+INSTEAD = {  # of names that models and layers have in Keras
+    **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
+    **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
+    **dict.fromkeys(("weights", "get_weights", "set_weights", "trainable_weights"), "collect_params()"),
+    **dict.fromkeys(("kernel", "bias", "count_params"), "collect_params()"),
+    **dict.fromkeys(("input", "output"), "mxsame.from_keras(source, outputs=name) for a part of a model"),
+    "load_weights": "mxsame.from_keras(source, weights)",
+    "save_weights": "mxsame.to_keras_weights(net, path)",
+}
 
 
 class InvalidPosition(InvalidValue, IndexError, shown=IndexError):
@@ -48,8 +57,10 @@ class NetworkLayer:
     blocks : list of HybridBlock
         The blocks that compute it, in their order: that of the weights, an activation after it. A layer that is called
         several times has them once, a layer that does nothing here has none.
+    input_shape : tuple
+        That of its first call, in the network's order of axes; None for dynamic lengths. A list for several inputs.
     output_shape : tuple
-        That of its first call, in the network's order of axes; None for dynamic lengths. Empty if it is no tensor.
+        As `input_shape`; empty if it is no tensor.
     parameters : list
         Its weights, of Gluon's class `Parameter`, and those of all layers of a nested model.
     trainable : bool
@@ -85,7 +96,15 @@ class NetworkLayer:
     @property
     def output_shape(self) -> Tuple[Any, ...]:
         out = self._states[0].output
-        return () if out is None else tuple(out._replace(transposed=out.rank == self._net.rank).ordered(out.shape))
+        return () if out is None else self._shape(out)
+
+    @property
+    def input_shape(self) -> Any:
+        shapes = [self._shape(value) for value in self._states[0].inputs]
+        return shapes[0] if len(shapes) == 1 else shapes
+
+    def _shape(self, value: Tensor) -> Tuple[Any, ...]:
+        return tuple(value._replace(transposed=value.rank == self._net.rank).ordered(value.shape))
 
     @property
     def parameters(self) -> List[Any]:
@@ -107,8 +126,30 @@ class NetworkLayer:
     def trainable(self, value: bool) -> None:
         train(self._net, self._states, value)
 
+    def __getattr__(self, name: str) -> Any:
+        """Raises an `AttributeError` with what to write instead of a name of Keras's."""
+        config = {} if name.startswith("_") else self.config
+        raise no_attribute(self, name, f"use config[{name!r}]" if name in config else "")
+
     def __repr__(self) -> str:
         return f"<layer {self.name!r} ({self.class_name}): {', '.join(map(repr, self.blocks)) or 'no block'}>"
+
+
+class Layers(List[NetworkLayer]):
+    """The layers of a network, as Keras's `model.layers`; called with arrays, their outputs one after the other."""
+
+    def __init__(self, net: Any):
+        super().__init__(net)
+        self._net = net
+
+    def __call__(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
+        return self._net.layer_outputs(*arrays)
+
+
+def no_attribute(owner: Any, name: str, hint: str = "") -> AttributeError:
+    """Returns the error for a name that a network or a layer does not have, with what to write instead."""
+    hint = f"use {INSTEAD[name]}" if name in INSTEAD else hint
+    return AttributeError(f"{type(owner).__name__!r} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 
 
 def is_trained(layers: Sequence[LayerState]) -> bool:
@@ -246,7 +287,7 @@ def _initialize(block: Any, arrays: Sequence[Tensor], contexts: Sequence[Any]) -
 
 def summary(net: Any, *inputs: Any) -> Iterator[str]:
     """Yields the lines of `Network.summary`."""
-    shapes = {path: out.shape for path, _, _, out in net.layers(*inputs)} if inputs else {}
+    shapes = {path: out.shape for path, _, _, out in net.layer_outputs(*inputs)} if inputs else {}
     rows = [("layer", "class", "output", "parameters", "trainable")]
     for path, state in net._states.items():
         layer = NetworkLayer(net, path)

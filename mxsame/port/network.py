@@ -15,7 +15,18 @@ from mxsame.port.builder import Builder, Refused
 from mxsame.port.call_context import LayerState
 from mxsame.port.cutting import LayerName, Path
 from mxsame.port.description import Layer, Model
-from mxsame.port.layers import NetworkLayer, is_trained, owner_of, path_of, place_weights, replaced, summary, train
+from mxsame.port.layers import (
+    Layers,
+    NetworkLayer,
+    is_trained,
+    no_attribute,
+    owner_of,
+    path_of,
+    place_weights,
+    replaced,
+    summary,
+    train,
+)
 from mxsame.port.steps import Step
 from mxsame.port.tensors import Tensor
 from mxsame.scope import deferred_in_trace, record_call, scope
@@ -134,6 +145,17 @@ class Network(HybridBlock):
         return [tensor.layer for tensor in self.description.outputs]
 
     @property
+    def output_shape(self) -> Any:
+        """The shape of the output, as `input_shape`."""
+        shapes = [tuple(value.ordered(value.shape)) for value in self.outputs]
+        return shapes if len(shapes) > 1 else shapes[0]
+
+    @property
+    def layers(self) -> Layers:
+        """A list of the layers of the model, not of those of nested models; called with arrays, `layer_outputs`."""
+        return Layers(self)
+
+    @property
     def trainable(self) -> bool:
         return is_trained([*self._states.values()])
 
@@ -158,11 +180,11 @@ class Network(HybridBlock):
     def __getattr__(self, name: str) -> Any:
         """Returns the layer of a name that is no attribute."""
         if name.startswith("_"):  # which copies and tools ask for
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            raise no_attribute(self, name)
         try:
             return NetworkLayer(self, path_of(name, list(self.__dict__.get("_states", ()))))
         except ValueError as error:
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}; {error}") from None
+            raise no_attribute(self, name, str(error)) from None
 
     def __iter__(self) -> Iterator[NetworkLayer]:
         return (NetworkLayer(self, path) for path in self._states if len(path) == 1)
@@ -231,17 +253,17 @@ class Network(HybridBlock):
         """Print the layers by Keras's names, their shapes and parameters; for given arrays, the shapes for these."""
         print("\n".join(summary(self, *inputs)))
 
-    def layers(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
+    def layer_outputs(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
         """Yields (path, layer, blocks, output) for each layer with these inputs, the output in the network's order of
         axes. Layers without steps (dropout at inference, pads that the next convolution applies) are left out."""
         return self._layers(arrays, self.rank)
 
     def layers_in_keras_order(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what :meth:`layers` does, with outputs in Keras's order of axes."""
+        """Yields what :meth:`layer_outputs` does, with outputs in Keras's order of axes."""
         return self._layers(arrays, rank=0)
 
     def _layers(self, arrays: Sequence[Any], rank: int) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what :meth:`layers` does, with channels first in outputs of `rank` axes."""
+        """Yields what :meth:`layer_outputs` does, with channels first in outputs of `rank` axes."""
         wanted: Dict[int, List[Any]] = {}
         for path, state in self._states.items():
             if state.output is not None and state.output.pads is None:

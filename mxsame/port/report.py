@@ -91,15 +91,15 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
 
     >>> import mxsame, numpy as np
     >>> net = mxsame.from_keras(mxsame.sample("digits"))
-    >>> picture = np.zeros((1, 8, 8, 1))
-    >>> print(mxsame.compare(net, {"flatten": np.zeros((1, 64))}, picture))  # another shape
+    >>> image = np.zeros((1, 8, 8, 1))
+    >>> print(mxsame.compare(net, {"flatten": np.zeros((1, 64))}, image))  # another shape
     layer    class    difference
     flatten  Flatten  inf
     the largest difference is inf, of flatten
     """
     check_network(net)
     recorded: Any = reference if isinstance(reference, Mapping) else None
-    rule = "reference must be a model of Keras, as keras.models.load_model(file), or a mapping of names to arrays"
+    rule = "reference must be a Keras model, as keras.models.load_model(file) returns, or a mapping of names to arrays"
     check_type(recorded is not None or hasattr(reference, "layers"), rule, reference=reference)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
     check_type(recorded is None or inputs is not None, rule, inputs=inputs)

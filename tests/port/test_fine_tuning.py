@@ -52,6 +52,10 @@ def test_layers_have_names():
     assert len(net) == 4 and net.input_shape == (None, 1, 8, 8) and net.get_layer(index=-1).name == "dense"
     assert net["dense"].config["units"] == net[-1].config["units"] == net.dense.config["units"] == 10
     assert net.conv2d.output_shape == (None, 16, 4, 4) and net.flatten.blocks and not net.flatten.parameters
+    assert [layer.input_shape for layer in net.layers][:3] == [(None, 1, 8, 8), (None, 16, 4, 4), (None, 32, 2, 2)]
+    net["dense"] = nn.Dense(3)
+    assert net["dense"].input_shape == (None, 128) and net.output_shape == net.layers[-1].output_shape == (None, 3)
+    net = mxsame.from_keras(DIGITS, layout="NCHW")
     assert sorted(net["conv2d"].collect_params()) == ["conv2d_bias", "conv2d_weight"]
     outputs = {path: out for path, _, _, out in net.layers(nd.array(PICTURES.transpose(0, 3, 1, 2)))}
     assert outputs[("conv2d",)].shape == (6, 16, 4, 4)
@@ -64,6 +68,9 @@ def test_layers_have_names():
     [
         (lambda net: net["dens"], ValueError, "no layer 'dens'; did you mean 'dense'"),
         (lambda net: net.nothing, AttributeError, "no layer 'nothing'; it has conv2d, conv2d_1, flatten, dense"),
+        (lambda net: net.predict(PICTURES), AttributeError, r"no attribute 'predict'; use net\(mx.nd.array\(x\)\)"),
+        (lambda net: net.dense.units, AttributeError, r"no attribute 'units'; use config\['units'\]"),
+        (lambda net: net.dense.get_weights(), AttributeError, r"no attribute 'get_weights'; use collect_params\(\)"),
         (lambda net: setattr(net, "nothing", head()), ValueError, "no layer 'nothing'"),
         (lambda net: setattr(net, "dense", 3), TypeError, "block must be a gluon.HybridBlock; received block=3"),
         (lambda net: net[:2], TypeError, r"from_keras\(.., outputs=name\) is a part of a model"),

@@ -116,7 +116,7 @@ def test_layers_are_compared_with_recorded_outputs(recorded):
         (({last: want},), "inputs must be given with recorded outputs"),
         (({last: want}, [*given, *given]), "inputs must be 1 arrays; received 2"),
         (({last: want}, want), "inputs must have 4 axes; received shape="),
-        (("outputs.npz", given), r"reference must be a model of Keras, as keras.models.load_model\(file\)"),
+        (("outputs.npz", given), r"reference must be a Keras model, as keras.models.load_model\(file\) returns"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             mxsame.compare(net, *arguments)
