@@ -57,15 +57,14 @@ class Result:
 
     def print(self) -> None:
         """The table of layers and their sums, how they compare with Keras's, and what was written."""
-        lines = [("layer", "class", "operators", "output", "parameters", "padding")]
+        lines = [("layer", "class", "output", "parameters", "padding")]
         for row in self.rows:
-            shape = "x".join(map(str, row.output_shape[1:]))
-            numbers = shape, f"{row.parameters:,}", row.padding or ""
-            lines.append((row.layer, row.class_name, ", ".join(row.operators), *numbers))
+            shape = str((None, *row.output_shape[1:]))
+            lines.append((row.layer, row.class_name, shape, f"{row.parameters:,}", row.padding or ""))
         print_table(lines)
         total, count = sum(row.parameters for row in self.rows), self.net.transpositions
         times = f"{count} transposition{'' if count == 1 else 's'}"
-        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} of data (channels first or last)")
+        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} between channels last and first")
         if len(self.net.inputs) > 1:
             click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in self.inputs().items())}")
         if self.differing:

@@ -127,7 +127,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
     given = ",".join(map(str, (2, shape[-1], *shape[1:-1])))
     arguments = ("--weights", folder / "unet.weights.h5", "--layout", "NCHW", "--shape", given, "-o", tmp_path / "net")
     result = run(folder / "unet.json", *arguments)
-    assert result.exit_code == 0 and "transpositions of data" in result.output, result.output
+    assert result.exit_code == 0 and "transpositions between channels last and first" in result.output, result.output
 
 
 @pytest.mark.parametrize(
