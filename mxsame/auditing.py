@@ -7,6 +7,7 @@ values: MXNet's convolutions pad both ends alike, and SAME puts the extra paddin
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -64,11 +65,11 @@ class Axis:
 class Layer:
     """A convolution or a pooling operator.
 
-    `status` is "same" (what SAME gives), "shifted" (the shape that SAME gives, from other elements), "counts padding"
-    (an average over padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the
-    shape of SAME nor of VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling)
-    or "not compared" (in the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is
-    the sum of the shifts of all layers up to this one, in pixels of the network's input.
+    `status` is "same" (SAME's values), "shifted" (SAME's shape, from other elements), "counts padding" (an average over
+    padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the shape of SAME nor of
+    VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling) or "not compared" (in
+    the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is the sum of the shifts
+    of all layers up to this one, in pixels of the network's input.
     """
 
     name: str
@@ -78,9 +79,9 @@ class Layer:
     accumulated: Tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
-    """The result of `audit`; `print` shows it as a table."""
+    """The result of `audit`, which is shown as a table."""
 
     symbol: Symbol
     shapes: Dict[str, Tuple[int, ...]]
@@ -119,7 +120,9 @@ class Audit:
         validation.check(not missing, "net must be the block that was audited", missing=missing)
         used = {name: parameters[name] for name in symbol.list_inputs() if name in parameters}
         tracing.initialize_deferred(self.symbol, used, self.shapes)
-        return FixedBlock(tracing.in_mode(symbol), inputs, params=parameters)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Cannot decide type")  # of the data, which may be any
+            return FixedBlock(tracing.in_mode(symbol), inputs, params=parameters)
 
     def fixed_symbol(self) -> Symbol:
         """Returns the network of :meth:`fix` as a Symbol, for an audited Symbol or file.
@@ -145,7 +148,7 @@ class Audit:
                 _splice(graph, node, tensors.fix_lengths(mx.sym.var("data"), lengths), {"data": Output(node)})
         return tracing.in_mode(graph.symbol())
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(_table(self))
 
 
@@ -163,7 +166,7 @@ def audit(
 ) -> Audit:
     """Find the layers whose symmetric padding is not Keras's SAME for this input size.
 
-    A layer is wrong if its output has the shape that SAME gives but its windows start elsewhere, or if it is an average
+    A layer is wrong if its output has SAME's shape but its windows start elsewhere, or if it is an average
     that counts padding. Layers of `mxsame.nn` with "same" are never wrong. The audit cannot see whether the layer has
     `padding="same"` in Keras: after `ZeroPadding2D` and with "valid", symmetric padding is right. Layers in loops and
     branches, and quantized and deformable layers, are not compared; the report counts them.
@@ -479,8 +482,8 @@ def _table(audit: Audit) -> Iterable[str]:
     """Yields a line for every wrong layer, the sum of all shifts, and what to do."""
     shapes = ", ".join(f"{name} {shape}" for name, shape in audit.shapes.items())
     others = audit.not_compared
-    counted = f"{len(audit.wrong)} not as Keras's SAME" + (f", {len(others)} not compared" if others else "")
-    yield f"{len(audit.layers)} convolutions and pooling operators on {shapes}: {counted}"
+    counted = f"{len(audit.wrong)} of {len(audit.layers)} convolutions and pooling operators on {shapes}"
+    yield f"not Keras's SAME: {counted}" + (f", {len(others)} not compared" if others else "")
     if others:
         yield f"not compared: {', '.join(f'{layer.name} ({layer.operator})' for layer in others)}"
     if not audit.wrong:

@@ -115,7 +115,7 @@ def threads(count: int, processors: int, cores: int, quota: Optional[float], sle
         return Check("threads", "problem", f"{text}: too few", f"unset {variable}")
     if count < limits.threads:
         return Check("threads", "note", f"{text}: {variable} is set", f"unset {variable}")
-    return Check("threads", "ok", f"{text}. Import mxsame before MXNet, which by itself takes half")
+    return Check("threads", "ok", f"{text}. Import mxsame before MXNet, which by itself uses half")
 
 
 # -- the child process
@@ -206,5 +206,5 @@ def smoke(device: Any) -> bool:
     ):
         got = array.asnumpy().ravel().tolist()
         if got != right:
-            raise ArithmeticError(f"it must give {right}; received {got}")
+            raise ArithmeticError(f"it must return {right}; received {got}")
     return True

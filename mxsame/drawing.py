@@ -205,14 +205,13 @@ def plot_padding(
         try:
             panels.append(PaddedAxis.of(geometry, compare_with, transposed, output_padding))
         except (TypeError, ValueError) as error:
-            received = validation.received(compare_with=compare_with)
-            raise type(error)(f'compare_with must be "symmetric" or a padding; {received}: {error}') from None
+            raise type(error)(f'compare_with must be "symmetric" or a padding: {error}') from None
     picture = _Picture(panels)
     try:
         from matplotlib import pyplot
     except ImportError:
         raise ImportError(
-            "a picture needs matplotlib, which is not installed; fix it with: "
+            "plot_padding needs matplotlib, which is not installed; fix it with: "
             f"{sys.executable} -m pip install matplotlib"
         ) from None
     validation.check_type(isinstance(ax, (pyplot.Axes, type(None))), "ax must be a matplotlib.axes.Axes", ax=ax)

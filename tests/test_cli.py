@@ -51,7 +51,7 @@ def test_python_dash_m():
     [
         ("nothing", "No such command 'nothing'"),
         ("pads --size eight --kernel 3", "'eight' must be an integer, or integers with commas"),
-        ("convert sample:letters", "'sample:letters' must be one of sample:digits"),
+        ("convert sample:letters", "'sample:letters' must be sample:digits"),
         ("pads --size 0 --kernel 3", "size must be an integer >= 1; received size=0"),
         ("pads --size 8 --kernel 0", "kernel[0] must be an integer >= 1"),
         ("pads --size 8,9,7 --kernel 3 --stride 1,2", "stride must be an integer or a sequence of 3"),

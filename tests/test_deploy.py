@@ -729,7 +729,7 @@ def test_a_network_of_few_products_stays_float32():
 @pytest.mark.parametrize(
     ("net", "dtype", "received"),
     [
-        (small_net, "float16", r"dtype='float16', net='float32', devices=\[cpu\(0\)\], lacks=\[\]"),
+        (small_net, "float16", r"dtype='float16', net='float32', devices=\[cpu\(0\)\]$"),
         (lambda: dense("float64"), "bfloat16", "net='float64'"),
         (small_net, "bfloat16", r"lacks=\['AVX512_BF16'\]"),
         (small_net, "bfloat16", r"lacks=\['oneDNN'\]"),
@@ -857,7 +857,7 @@ def test_graphs_around_it_refuse_other_sizes(layer, tmp_path):
     callers = {**parents(deployed), "loaded": running.from_files(deployed, tmp_path)}
     for name, caller in callers.items():
         assert running.difference(caller(right).asnumpy(), want) < 1e-5, name
-        refused = r"data_must_be_N_3_9_9|takes data of the shape \(None, 3, 9, 9\) only|deployed for"
+        refused = r"data_must_be_N_3_9_9|accepts only data of the shape \(None, 3, 9, 9\)|deployed for"
         with pytest.raises((ValueError, mx.base.MXNetError), match=refused):
             caller(wrong).wait_to_read()
     parent = parents(deployed)["hybridized"]

@@ -30,7 +30,7 @@ def test_a_wrong_result_is_an_error(monkeypatch):
     right = mxsame.ops.conv
     assert doctor.smoke(mx.cpu())
     monkeypatch.setattr(mxsame.ops, "conv", lambda data, weight, **more: right(mx.nd.flip(data, 3), weight, **more))
-    with pytest.raises(ArithmeticError, match=r"must give \[258, 186, 187, 113\]; received"):
+    with pytest.raises(ArithmeticError, match=r"must return \[258, 186, 187, 113\]; received"):
         doctor.smoke(mx.cpu())
 
 

@@ -88,7 +88,7 @@ def up(output_shape, x=X, kernel=TRANSPOSED):
 MORE = [
     (lambda: backend.conv2d(X, KERNEL, dilation_rate=(4, 1)), "as long as the kernel.* received size=8, .*ke=9"),
     (lambda: ops.conv(X, ones((3, 2, 3, 5))), "channels of inputs must be a multiple of the kernel's input channels"),
-    (lambda: backend.conv2d(ones((2, 9, 7, 3)), KERNEL, 1, "valid", FIRST), f"groups; received x.shape=.*'{FIRST}'"),
+    (lambda: backend.conv2d(ones((2, 9, 7, 3)), KERNEL, 1, "valid", FIRST), f"channels; received x.shape=.*'{FIRST}'"),
     (lambda: backend.conv2d(X.asnumpy(), KERNEL), r"received x of type numpy.ndarray; nd.array\(x\) is an NDArray"),
     (lambda: backend.conv2d(*HALVES), r"^x must be float32 or float64 on the CPU.* received x.dtype='float16'"),
     (lambda: ops.max_pool(UNKNOWN, (2, 2), 5000), r"strides must be <= 4096 .* strides=\(5000, 5000\)"),

@@ -189,14 +189,14 @@ def test_a_layer_that_cannot_be_dynamic_is_named(path):
         net = sequential(mxsame.nn.Conv2D(4, 3, layout="NHWC"), gluon.Dense(3, prefix="dense0_"), shape=(2, 8, 9, 3))
         mxsame.export_onnx(net, path, (2, 8, 9, 3), dynamic_size=True)
     net = sequential(mxsame.nn.Conv2D(4, 3), gluon.Dense(3, prefix="classes_"))
-    with pytest.raises(ValueError, match=r"fix one: .*classes_fwd.*: give dynamic_batch=False or dynamic_size=False"):
+    with pytest.raises(ValueError, match=r"fix one: .*classes_fwd.*: use dynamic_batch=False or dynamic_size=False"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
 
 
 def test_a_batch_that_is_part_of_the_graph(path):
     net = Own(lambda F, x: F.reshape(x, shape=(2, 12)) * 2)
-    with pytest.raises(ValueError, match=r"net must take any batch, but .*reshape.*: give dynamic_batch=False"):
+    with pytest.raises(ValueError, match=r"net must take any batch, but .*reshape.*: use dynamic_batch=False"):
         mxsame.export_onnx(net, path, (2, 3, 4))
     check(net, path, random(2, 3, 4), dynamic_batch=False)
 
@@ -390,7 +390,7 @@ def test_a_graph_of_one_size_is_not_exported_for_every_size(kind, tmp_path, path
     else:
         net = mxsame.deploy(net, SHAPE)
         net = chain(net, gluon.Activation("tanh")) if kind == "in another net" else net
-    with pytest.raises(ValueError, match=r"every size, .* received dynamic_size=True.* takes data of the shape"):
+    with pytest.raises(ValueError, match=r"every size, .* received dynamic_size=True.* accepts only data of the shape"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
 

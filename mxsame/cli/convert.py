@@ -27,7 +27,7 @@ class ModelFile(click.Path):
         if value.startswith("sample:"):
             names = {f"sample:{name}": name for name in SAMPLES}
             if value not in names:
-                self.fail(f"{value!r} must be one of {', '.join(names)}.", param, ctx)
+                self.fail(f"{value!r} must be {' or '.join(names)}.", param, ctx)
             value = sample(names[value])
         return super().convert(value, param, ctx)
 
@@ -93,7 +93,7 @@ def command(context: click.Context, **options: Any) -> None:
     asked.onnx = onnx_arguments(asked.output, asked.opset, asked.dynamic_size)
     if asked.file.endswith("-symbol.json"):
         if asked.weights or asked.padding or asked.custom or asked.check or asked.custom_objects:
-            raise click.UsageError("a -symbol.json file takes -o, --shape, --layout, --json and ONNX's options only.")
+            raise click.UsageError("a -symbol.json file accepts -o, --shape, --layout, --json and ONNX's options only.")
         write_network(asked)
     else:
         if asked.check and asked.padding is not None:
@@ -121,7 +121,7 @@ def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict 
             raise click.UsageError(f"--opset must be at most {newest}, which the installed onnx has; received {opset}.")
         return {"opset": opset, "dynamic_size": dynamic_size}
     if opset != 13 or dynamic_size:
-        raise click.UsageError("--opset and --dynamic-size are for an ONNX file: give -o NAME.onnx.")
+        raise click.UsageError("--opset and --dynamic-size are for an ONNX file: use -o NAME.onnx.")
     return None
 
 

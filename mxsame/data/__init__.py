@@ -20,5 +20,5 @@ def sample(name: str) -> str:
     (None, 8, 8, 1)
     """
     if name not in SAMPLES:
-        raise ValueError(f"name must be one of {', '.join(map(repr, SAMPLES))}; received name={name!r}")
+        raise ValueError(f"name must be {' or '.join(map(repr, SAMPLES))}; received name={name!r}")
     return str(FOLDER / SAMPLES[name])

@@ -169,7 +169,7 @@ class Writer(Walk):
     ) -> KerasTensor:
         """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
         `class_name` has its module before it, if that is not numpy's."""
-        check(not self.is_h5, "an .h5 file has layers only: give a path that ends in .keras")
+        check(not self.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
         name = self.builder.unique(clean(self.node.name))
         module, _, class_name = class_name.rpartition(".")
         operator = f"{module or 'numpy'}.{class_name}"

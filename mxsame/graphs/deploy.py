@@ -369,8 +369,9 @@ def _check_bfloat16(dtype: Any, net_dtype: Any, devices: Sequence[Any]) -> None:
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
     is_single = (net_dtype is None or net_dtype == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
     fits = dtype == bfloat16.NAME and is_single and not lacks
+    shown = {"lacks": lacks} if lacks else {}
     rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"
-    validation.check(fits, rule, dtype=dtype, net=str(net_dtype), devices=list(devices), lacks=lacks)
+    validation.check(fits, rule, dtype=dtype, net=str(net_dtype), devices=list(devices), **shown)
 
 
 def _is_cpu(context: Any) -> bool:

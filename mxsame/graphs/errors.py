@@ -25,7 +25,7 @@ SHAPE_MESSAGES = (  # what an operator needs, what it gets, and a sentence of th
         r"Provided = ([\[(].*?[\])])",
         "{0} has parameters of the shape {2}, and this data needs {1}",
     ),
-    (r"expected (\[.*?\])", r"got (\[.*?\])", "{} takes an array of the shape {} there, and gets {}"),
+    (r"expected (\[.*?\])", r"got (\[.*?\])", "{} expects an array of the shape {} there, and gets {}"),
 )
 SHAPE_RULE = "net must run on data of this shape"
 RESHAPES = ("Reshape", "reshape")
@@ -41,10 +41,10 @@ def reason(error: Exception) -> str:
     fixed = re.search(rf"{tensors.FIXED}(\w+)", text)
     if fixed:
         shape = ", ".join(re.sub("N|any", "None", fixed[1]).split("_"))
-        return f"a part of it takes data of the shape ({shape}) only"
+        return f"a part of it accepts only data of the shape ({shape})"
     axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", text)
     if axes:
-        return f"{axes[1]} takes data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
+        return f"{axes[1]} expects data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
     if not isinstance(error, mx.base.MXNetError):
         return (text.strip().splitlines() or ["nothing"])[-1].strip()[:200]
     names = re.findall(r"Error in operator ([^\s:]+):", text)
@@ -169,12 +169,12 @@ def explain_symbols(structure: Any) -> Iterator[None]:
         if refused and isinstance(error, mx.base.MXNetError):
             blocks = [block for frame, _ in frames if isinstance(block := frame.f_locals.get("self"), mx.gluon.Block)]
             layer = f" in layer {blocks[-1].name}" if blocks else ""
-            rule = f"net must give its operators arguments that they take; received {refused[1][:200]}{layer}"
+            rule = f"net must call its operators with arguments that they accept; received {refused[1][:200]}{layer}"
             raise validation.InvalidValue(rule) from error
         if not _is_due_to_symbols(error, modules[-1]):
             raise
         if isinstance(error, AssertionError) and any(isinstance(entry, (list, tuple)) for entry in structure):
-            rule = "net must be given its inputs nested as it takes them, a list for each list of arrays"
+            rule = "net must be called with its inputs in lists as it expects them"
             nested = regroup(structure, map("data{}".format, itertools.count()))
             raise validation.InvalidType(f"{rule}; {validation.received(inputs=nested)}") from error
         rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"

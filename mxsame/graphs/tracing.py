@@ -209,7 +209,7 @@ def _signature(net: Any) -> inspect.Signature:
 
 def check_inputs(net: Any, args: Any) -> None:
     """Raises unless a net accepts this number of inputs, in addition to the parameters that Gluon passes."""
-    names = list(_signature(net).parameters)
+    names = [name for name, each in _signature(net).parameters.items() if each.kind is not each.VAR_KEYWORD]
     with contextlib.suppress(TypeError):
         _signature(net).bind(*args)
         if not isinstance(net, mx.gluon.SymbolBlock):
@@ -504,7 +504,7 @@ class Runner:
         if tensors.FIXED in str(error):
             shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
             raise validation.InvalidValue(
-                f"net must be given data that it takes; {validation.received(**shapes)}; {reason(error)}"
+                f"net must be called with data that fits it; {validation.received(**shapes)}; {reason(error)}"
             )
 
 
@@ -553,7 +553,7 @@ def initialize_deferred(symbol: Any, parameters: Mapping[str, Any], shapes: Mapp
         arguments, _, auxiliary = symbol.infer_shape_partial(**given)
     all_shapes = dict(zip([*names, *states], [*arguments, *auxiliary]))
     unknown = [name for name in deferred if not all_shapes.get(name) or min(all_shapes[name]) <= 0]
-    rule = "the shapes of all parameters must follow from those of the data: give in_channels or in_units"
+    rule = "the shapes of all parameters must follow from those of the data: set in_channels or in_units"
     validation.check(not unknown, rule, unknown=unknown, **given)
     for name, parameter in deferred.items():
         _gluon.initialize_deferred(parameter, all_shapes[name])

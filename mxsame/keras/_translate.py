@@ -109,7 +109,7 @@ class KerasCall:
         if share and in_channels:
             groups = in_channels // share
             fits = in_channels % share == 0 and channels % groups == 0
-            rule = "must be a multiple of the kernel's input channels, and its output channels of the quotient, groups"
+            rule = "must be a multiple of the kernel's input channels, and the quotient divide its output channels"
             shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.inputs.shapes) if shape}
             given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
             validation.check(fits, f"channels of {self.names[0]} {rule}", **given)

@@ -136,7 +136,7 @@ def export_onnx(
     validation.check(path.endswith(".onnx"), "path must end in .onnx", path=path)
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     serves = _serves(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
-    way_out = ": give " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, serves))
+    way_out = ": use " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, serves))
     fold = validation.flag("fold", fold)
     own = getattr(net, "input_names", ()), getattr(net, "output_names", ())
     names = _checked_names("input_names", input_names, _names("data", own[0], len(inputs.shapes)))

@@ -38,7 +38,7 @@ _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _RECIPES: OrderedDict[Any, Any] = OrderedDict()  # by `_key`, the oldest first
 MOST_RECIPES = 4096
 WITH_INPUT_SHAPE = ("file", "format", "deployment")  # purposes of graphs that are made with one
-GIVE_SHAPE = "give data of static shape, or the net to mxsame.hybridize"
+NEEDS_SHAPE = "use data of static shape, or mxsame.hybridize(net)"
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
 FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # strategies that leave the kernel as it is
 
@@ -55,7 +55,7 @@ def apply(spec: Spec, **named: Any) -> Any:
         try:
             recipe = spec.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
-            advice = "give an input_shape" if inputs.target.purpose in WITH_INPUT_SHAPE else GIVE_SHAPE
+            advice = "pass an input_shape" if inputs.target.purpose in WITH_INPUT_SHAPE else NEEDS_SHAPE
             raise validation.InvalidValue(f"{error}; {advice}") from None
         if key is not None:
             if len(_RECIPES) >= MOST_RECIPES:

@@ -172,4 +172,5 @@ def received(name: str, array: Any) -> str:
     """Returns the second half of a message, with the type of an array, and with a hint for one of NumPy."""
     kind = type(array)
     hint = f"; nd.array({name}) is an NDArray" if isinstance(array, np.ndarray) else ""
-    return f"received {name} of type {kind.__module__}.{kind.__name__}{hint}"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"received {name} of type {module}{kind.__name__}{hint}"

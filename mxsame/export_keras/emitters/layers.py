@@ -99,7 +99,7 @@ def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> L
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), in the file (N, layers*D, H)."""
     given = [w.arranged(state, (1, 0, 2)) for state in states if state is not None]
     check(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
-    rule = "an .h5 file has layers only, and no initial states: give a path that ends in .keras"
+    rule = "an .h5 file has layers only, and no initial states: use a path that ends in .keras"
     check(not (given and w.is_h5), rule)
     returns = len(w.outputs_of(node)) > 1
     mode, size, rate = str(node.attr("mode")), node.attr("state_size"), node.attr("p")

@@ -76,7 +76,7 @@ def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
         return windows, {}
     attrs = pads(windows, node.op == "Pooling")
     rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
-    check(attrs is not None, f"{rule}: give dynamic_size=False; received {describe_windows(windows)}")
+    check(attrs is not None, f"{rule}: use dynamic_size=False; received {describe_windows(windows)}")
     kernel_shape, strides, _ = kernels_of(windows)
     return windows, {"kernel_shape": kernel_shape, "strides": strides, **(attrs or {})}
 
