@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 # Ray reads these when it is imported or starts.
@@ -16,7 +17,12 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report its use
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # `lines` raises the first; it would print the others
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a warning about GPUs, which nothing here uses
 
-import ray
+try:
+    import pyarrow  # noqa: F401 - score.py needs it
+    import ray
+except ModuleNotFoundError as error:
+    command = "python -m pip install -r examples/distributed/requirements.txt"
+    sys.exit(f"{Path(sys.argv[0]).stem}: {error.name} must be installed: {command}")
 
 import server
 

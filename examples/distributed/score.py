@@ -21,12 +21,13 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+import checkpoints
+import cluster  # which says what must be installed, before pyarrow is imported
+from images import in_channels_first
+
+# isort: split
 import numpy as np
 import pyarrow.parquet
-
-import checkpoints
-import cluster
-from images import in_channels_first
 
 KEY, LABEL, SCORES, ERROR = "key", "label", "scores", "error"
 ENDINGS = ["png", "jpg", "jpeg", "bmp"]

@@ -66,10 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def train_workers(options: argparse.Namespace) -> None:
     """Trains in processes of Ray, which start again after a failure as often as the options allow."""
-    try:
-        import cluster
-    except ModuleNotFoundError:
-        sys.exit("train: --workers needs Ray: python -m pip install -r examples/distributed/requirements.txt")
+    import cluster
 
     for attempt in range(options.restarts + 1):
         try:

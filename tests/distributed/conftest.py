@@ -1,4 +1,4 @@
-"""Tests of examples/distributed, in an environment of their own: requirements.txt.
+"""Tests of examples/distributed, in the environment that its README makes, with pytest and pytest-xdist.
 
     python -m nox -s distributed
     python -m pytest tests/distributed     # where the environment is active
