@@ -1,10 +1,11 @@
 """Runs the notebooks, or those that are named: `python notebooks/run.py 05-speed.ipynb`. No file is changed.
 
-With `--write` their outputs are written into them; what is written says nothing of the machine or the time. This needs
-the extra `notebooks`.
+Their outputs must have the words, if not the numbers, of those in the files. With `--write` they are written into them;
+what is written says nothing of the machine or the time. This needs the extra `notebooks`.
 """
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,12 @@ def executed(path):
     return notebook
 
 
+def words(notebook):
+    """The words that its cells have printed."""
+    outputs = (output for cell in notebook.cells for output in cell.get("outputs", ()))
+    return {word for output in outputs for word in re.findall(r"[A-Za-z_]{2,}", output.get("text", ""))}
+
+
 def cleaned(notebook):
     """With outputs, and without what depends on who ran it: versions, times, identifiers."""
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
@@ -58,8 +65,11 @@ def main():
     for path in [FOLDER / name for name in options.names] or sorted(FOLDER.glob("*.ipynb")):
         began = time.perf_counter()
         notebook = executed(path)
+        others = words(notebook) ^ words(nbformat.read(path, as_version=4))
         if options.write:
             nbformat.write(cleaned(notebook), path)
+        elif others:
+            sys.exit(f"{path.name} must print the words that it holds, as --write writes them; {sorted(others)} differ")
         print(f"{path.name}: {time.perf_counter() - began:.0f} s")
 
 
