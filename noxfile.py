@@ -106,7 +106,10 @@ def gluon(session):
 @nox.session(python="3.11")
 def distributed(session):
     """The examples of training and scoring on several machines, with Ray: clusters of processes on this one."""
-    session.install("-r", "tests/distributed/requirements.txt")
+    readme = Path("examples", "distributed", "README.md").read_text(encoding="utf-8")
+    _, commands = readme.split("```bash\n", 1)
+    session.run("bash", "-ec", commands.split("```")[0], external=True)
+    session.install("pytest>=8", "pytest-xdist>=3.6")
     session.run("python", "-m", "pytest", "-q", "-n", "auto", "tests/distributed", *session.posargs)
 
 
@@ -130,7 +133,7 @@ def cuda(session):
 @nox.session(python="3.11")
 def docs(session):
     """The site, in docs/_build/html; a warning, a broken link among them, is an error."""
-    install(session, ".[test,docs,notebooks]")
+    install(session, ".[docs,notebooks]")
     session.run("sphinx-build", "-W", "--keep-going", "-n", "docs", "docs/_build/html", *session.posargs)
 
 

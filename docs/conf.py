@@ -1,4 +1,4 @@
-"""The site: `sphinx-build -W --keep-going -n docs docs/_build/html`, with mxsame and its extras [test,docs] installed.
+"""The site: `sphinx-build -W --keep-going -n docs docs/_build/html`, with mxsame[docs,notebooks] installed.
 
 Nothing here needs the network, nor do the pages that come of it: mathematics is MathML, and fonts are the reader's own.
 """

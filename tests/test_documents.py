@@ -26,14 +26,18 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
+def said(block: str) -> list[str]:
+    """What a block prints, by the comment after each print."""
+    comments = re.findall(r"^print\(.*\)  # (.*?)(?:: .*)?$", block, re.MULTILINE)
+    assert len(comments) == block.count("print("), f"a print without a comment that says what it prints:\n{block}"
+    return comments
+
+
 def run(path: Path, block: str, namespace: dict) -> None:
-    """Whatever is printed has to be in the comment after the print."""
-    said = re.findall(r"^print\(.*\)  # (.*?)(?:: .*)?$", block, re.MULTILINE)
-    assert len(said) == block.count("print("), f"a print without a comment that says what it prints:\n{block}"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, str(path), "exec"), namespace)
-    assert printed.getvalue().splitlines() == said
+    assert printed.getvalue().splitlines() == said(block)
 
 
 def test_mxsame_is_imported_first():
