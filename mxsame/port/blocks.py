@@ -95,6 +95,12 @@ def rounded(F: Any, x: Any) -> Any:
     return F.where((x - below == 0.5) * (F.abs(below) % 2 == 1), below + 1, below)
 
 
+def indices_from_end(F: Any, x: Any, length: int, truncates: bool) -> Any:
+    """Adds the length to negative indices, which may be floats to be truncated."""
+    x = F.trunc(x) if truncates else x
+    return x + (x < 0) * length
+
+
 def rolled(F: Any, x: Any, axis: int, shift: int) -> Any:
     """Moves the last `shift` elements of an axis to its start."""
     parts = (F.slice_axis(x, axis=axis, begin=-shift, end=None), F.slice_axis(x, axis=axis, begin=0, end=-shift))

@@ -50,6 +50,7 @@ MODELS = {
     "GroupQueryAttention(3, 4, 2, use_gate=True)(x, x, return_attention_scores=True)": [LONG],
     "[AdaptiveMaxPooling1D(4)(x), AdaptiveAveragePooling1D(4)(x)]": [LONG],
     "Dot(1, normalize=True)([x, y])": [TINY, THIRDS],
+    "Embedding(5, 3)(4 * x)": [LONG[..., 0]],  # negative indices count from the end
     "[GRU(2)(Masking()(x), initial_state=y, **its) for its in ({}, {'mask': x[..., 0] > 0})]": [FIVE, THIRDS[:, :2]],
     "SpectralNormalization(Dense(2))(x)": [THIRDS],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch

@@ -12,15 +12,18 @@ from mxsame.port import blocks
 from mxsame.port.converters._shared import LORA
 from mxsame.port.description import WeightSpec
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer, operator
-from mxsame.port.types import CAST, SETS_DTYPE, STORED, standardize_dtype
+from mxsame.port.types import CAST, FLOATS, SETS_DTYPE, STORED, standardize_dtype
 from mxsame.validation import check, integer
 
 
 @layer("Embedding", order=KERAS_ORDER, weights=[WeightSpec("embeddings", "weight")], masks=HANDLES_MASK,
        types=SETS_DTYPE, ignored=f"input_length|{LORA}")  # fmt: skip
 def _embedding(call: CallContext, x: Tensor) -> Tensor:
+    """Looks up rows by index. In Keras 3, negative indices count from the end; MXNet clips others, as in Keras 2."""
     config = call.config
     mask = call.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
+    if call.version == 3 and not x.dtype.startswith(("uint", "bool")):
+        x = call.function(blocks.indices_from_end, x, length=config["input_dim"], truncates=x.dtype in FLOATS)
     (out,) = call.block(partial(mx.gluon.nn.Embedding, config["input_dim"], config["output_dim"]), x)
     return out._replace(mask=mask)
 
