@@ -12,7 +12,7 @@ from mxsame.export_keras.writer import Writer
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.exporting.walk import Composite
 from mxsame.port import tensors, weights
-from mxsame.port.builder import sorted_calls
+from mxsame.port.cutting import sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
 from mxsame.port.network import Network, Part
 from mxsame.port.parameters import LoadedWeight

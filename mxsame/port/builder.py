@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port.call_context import CallContext, LayerState
-from mxsame.port.cutting import Call, Path, calls_in_order
-from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, mapped
-from mxsame.port.steps import Steps
+from mxsame.port.cutting import Call, Path, sorted_calls
+from mxsame.port.description import Layer, Model, NotReplaceable, TensorId, leaves, mapped
+from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
 from mxsame.validation import InvalidValue, Refusal, check, received
 
@@ -121,10 +121,8 @@ class Builder:
     def leave_out_after(self, outputs: Sequence[Tensor]) -> None:
         """Removes the steps that these outputs do not need, and layers without any step."""
         needed = {value.key for value in outputs}
-        for step in reversed(self.steps):
-            if needed.intersection(step.outputs):
-                needed.update(step.inputs)
-        self.steps[:] = (step for step in self.steps if needed.intersection(step.outputs))
+        self.steps[:] = needed_steps(self.steps, needed)
+        needed.update(key for step in self.steps for key in (*step.inputs, *step.outputs))
         kept = {path for path, state in self.states.items() if any(x.key in needed for x in state.outputs)}
         kept.update(path[:end] for path in list(kept) for end in range(1, len(path)))
         self.states = {path: state for path, state in self.states.items() if path in kept}
@@ -165,13 +163,9 @@ class Builder:
 
     def _custom_before(self, values: List[Tensor]) -> str:
         """Returns, for an error, the output shapes of the user's blocks on which these tensors depend."""
-        wanted, found = {value.key for value in values}, []
+        needed = needed_steps(self.steps, [x.key for x in values])
         users = {state.block: (path, state.output) for path, state in self.states.items() if state.is_custom}
-        for step in reversed(self.steps):
-            if wanted.intersection(step.outputs):
-                wanted.update(step.inputs)
-                if step.block in users and users[step.block] not in found:
-                    found.append(users[step.block])
+        found = [users[block] for block in dict.fromkeys(step.block for step in reversed(needed)) if block in users]
         shapes = (("_".join(path), None if output is None else output.shape) for path, output in found)
         return "".join(f"; the block given for {layer!r} returns {shape}" for layer, shape in shapes)
 
@@ -205,30 +199,3 @@ def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence
         replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
         text += f"; {replacing} replaces the layer"
     return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"
-
-
-def sorted_calls(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
-    """Returns the calls of all layers, each after those that it needs. Those of Keras 3 are in its order of execution,
-    since a layer may remove the mask of its input."""
-    pairs = ((layer, number, call) for layer in model.layers for number, call in enumerate(layer.calls))
-    calls = {(layer.name, number): (layer, number, call) for layer, number, call in pairs}
-    done: Dict[Call, Tuple[Layer, int, LayerCall]] = {}
-    begun, waiting = set(), list(reversed(calls))
-    while waiting:
-        key = waiting[-1]
-        layer, _, call = calls[key]
-        needed = {(tensor.layer, tensor.call): None for tensor in call.tensors()}
-        for source in needed.keys() - calls.keys():
-            raise InvalidValue(f"layer {layer.name!r} must be called on tensors of the model; received {source}")
-        missing = [source for source in needed if source not in done]
-        rule = f"layers must not be called on their own outputs; layer {layer.name!r} is in a cycle"
-        check(not missing or key not in begun, rule)
-        begun.add(key)
-        waiting += missing
-        if not missing:
-            done[waiting.pop()] = calls[key]
-    if model.version == 3:
-        outputs = [tensor for tensor in model.outputs if tensor[:2] in calls]
-        order = {call: number for number, call in enumerate(calls_in_order(model.layers, outputs))}
-        return sorted(done.values(), key=lambda each: order.get((each[0].name, each[1]), len(order)))
-    return list(done.values())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from mxsame.port import types
+from mxsame.port.cutting import searched
 from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, TensorId, class_and_config, leaves, mapped
 from mxsame.validation import InvalidValue, check, received
 
@@ -108,18 +109,11 @@ def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: in
 
 def _leave_out_losses(layers: List[Layer], outputs: List[TensorId]) -> None:
     """Removes the calls of `add_loss` and `add_metric`, and of layers whose outputs only these use."""
-    left_out = {layer.name for layer in layers if layer.class_name in ("AddLoss", "AddMetric")}
-    takers: Dict[str, Set[str]] = {layer.name: set() for layer in layers}
-    for layer in layers if left_out else ():
-        for tensor in (tensor for call in layer.calls for tensor in call.tensors()):
-            takers.setdefault(tensor.layer, set()).add(layer.name)
-    for output in outputs:
-        takers.setdefault(output.layer, set()).add("")
-    for layer in [*reversed(layers)] * bool(left_out):
-        if layer.class_name != "InputLayer" and takers[layer.name] and takers[layer.name] <= left_out:
-            left_out.add(layer.name)
-    for layer in layers:
-        layer.calls = [] if layer.name in left_out else layer.calls
+    if any(layer.class_name in ("AddLoss", "AddMetric") for layer in layers):
+        needed, _ = searched({layer.name: layer for layer in layers}, outputs)
+        for layer in layers:
+            if layer.name not in needed and layer.class_name != "InputLayer":
+                layer.calls = []
 
 
 def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:

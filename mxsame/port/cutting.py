@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
+from mxsame.validation import check
 
 Call = Tuple[str, int]  # a layer and the number of one of its calls
 Path = Tuple[str, ...]  # the name of a layer, after those of the models that contain it
@@ -25,19 +26,15 @@ def cut(model: Model, names: Sequence[str]) -> Model:
     it: without layers, calls and inputs that they do not need."""
     layers = {layer.name: layer for layer in model.layers}
     outputs = [TensorId(name) for name in names]
-    needed: Dict[str, Set[int]] = {}
-    waiting = [tensor[:2] for tensor in outputs]
-    while waiting:
-        name, call = waiting.pop()
-        if call not in needed.setdefault(name, set()):
-            needed[name].add(call)
-            waiting += [tensor[:2] for tensor in _sources(layers[name], call)]
+    needed: Dict[str, List[int]] = {}
+    for name, number in sorted(searched(layers, outputs)[1]):
+        needed.setdefault(name, []).append(number)
 
     def renumbered(tensor: TensorId) -> TensorId:
-        return tensor._replace(call=sorted(needed[tensor.layer]).index(tensor.call))
+        return tensor._replace(call=needed[tensor.layer].index(tensor.call))
 
-    for name, calls in needed.items():
-        kept = [layers[name].calls[call] for call in sorted(calls)] if layers[name].calls else []
+    for name, numbers in needed.items():
+        kept = [layers[name].calls[number] for number in numbers] if layers[name].calls else []
         layers[name].calls = [LayerCall(*mapped([[*call.args], call.kwargs], TensorId, renumbered)) for call in kept]
     inputs = [tensor for tensor in model.inputs if tensor.layer in needed]
     order = keras_order({name: layers[name] for name in needed}, outputs)
@@ -47,18 +44,25 @@ def cut(model: Model, names: Sequence[str]) -> Model:
 def keras_order(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> List[Layer]:
     """Returns the layers that the outputs need in Keras's order: by depth, then as a depth-first search from the
     outputs finds them."""
-    found, calls = _searched(layers, outputs)
+    found, calls = searched(layers, outputs)
     deepest: Dict[str, int] = {}
     for (name, _), depth in _depths(layers, calls).items():
         deepest[name] = max(depth, deepest.get(name, 0))
     return [layers[name] for name in sorted(found, key=lambda name: (-deepest[name], found[name]))]
 
 
-def calls_in_order(layers: Sequence[Layer], outputs: Sequence[TensorId]) -> List[Call]:
-    """Returns the calls that the outputs need in Keras 3's order of execution."""
-    by_name = {layer.name: layer for layer in layers}
-    depths = _depths(by_name, _searched(by_name, outputs)[1])
-    return sorted(depths, key=lambda call: -depths[call])
+def sorted_calls(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
+    """Returns the calls of all layers, each after those that it needs. Those of Keras 3 are in its order of execution,
+    since a layer may remove the mask of its input."""
+    layers = {layer.name: layer for layer in model.layers}
+    starts = [TensorId(layer.name, number) for layer in model.layers for number in range(len(layer.calls))]
+    calls = [(name, number) for name, number in searched(layers, starts)[1] if layers[name].calls]
+    if model.version == 3:
+        outputs = [tensor for tensor in model.outputs if tensor[:2] in calls]
+        depths = _depths(layers, searched(layers, outputs)[1])
+        order = {call: number for number, call in enumerate(sorted(depths, key=lambda call: -depths[call]))}
+        calls.sort(key=lambda call: order.get(call, len(order)))
+    return [(layers[name], number, layers[name].calls[number]) for name, number in calls]
 
 
 def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, int]:
@@ -72,23 +76,38 @@ def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, in
     return depths
 
 
-def _searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[Dict[str, int], List[Call]]:
-    """Returns the layers in the order in which a depth-first search from the outputs finds them, and their calls in the
-    order in which it leaves them."""
+def searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[Dict[str, int], List[Call]]:
+    """Returns the layers that the outputs need, numbered as a depth-first search finds them, and their calls, each
+    after those that it needs.
+
+    Raises `ValueError` for calls in a cycle, and on tensors that are not in the model."""
     found: Dict[str, int] = {}
-    left: Dict[Call, None] = {}
+    done: Dict[Call, None] = {}
+    begun: Set[Call] = set()
     stack = [(tensor[:2], False) for tensor in reversed(outputs)]
     while stack:
         call, is_done = stack.pop()
         if is_done:
-            left[call] = None
-        elif call not in left:
-            found.setdefault(call[0], len(found))
-            stack.append((call, True))
-            stack += [(tensor[:2], False) for tensor in reversed(_sources(layers[call[0]], call[1]))]
-    return found, list(left)
+            done[call] = None
+        elif call not in done:
+            name, number = call
+            rule = "layers must not be called on their own outputs"
+            check(call not in begun, f"{rule}; layer {name!r} is in a cycle")
+            begun.add(call)
+            found.setdefault(name, len(found))
+            sources = [tensor[:2] for tensor in _sources(layers[name], number)]
+            missing = [source for source in sources if not _is_call(layers, *source)]
+            rule = f"layer {name!r} must be called on tensors of the model"
+            check(not missing, f"{rule}; received {next(iter(missing), None)}")
+            stack += [(call, True), *((source, False) for source in reversed(sources))]
+    return found, list(done)
+
+
+def _is_call(layers: Mapping[str, Layer], name: str, number: int) -> bool:
+    is_input = name in layers and layers[name].class_name == "InputLayer"  # which need not have a call
+    return name in layers and number < max(len(layers[name].calls), int(is_input))
 
 
 def _sources(layer: Layer, call: int) -> List[TensorId]:
-    """Returns the tensors of a call; input layers may have none."""
+    """Returns the tensors of a call."""
     return layer.calls[call].tensors() if layer.calls else []

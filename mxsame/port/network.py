@@ -27,7 +27,7 @@ from mxsame.port.layers import (
     summary,
     train,
 )
-from mxsame.port.steps import Step
+from mxsame.port.steps import Step, needed_steps
 from mxsame.port.tensors import Tensor
 from mxsame.scope import deferred_in_trace, record_call, scope
 from mxsame.tensors import operands
@@ -113,13 +113,9 @@ class Network(HybridBlock):
 
     def part(self, given: Collection[int], outputs: Sequence[int]) -> Part:
         """Returns the block of the steps that compute `outputs` from `given`, both of them keys of tensors."""
-        needed, steps, inputs = set(outputs).difference(given), [], {}
-        for step in reversed(self._steps):
-            if needed.intersection(step.outputs):
-                steps.append(step)
-                needed.update(set(step.inputs).difference(given))
-                inputs.update(dict.fromkeys(key for key in step.inputs if key in given))
-        return Part(steps[::-1], list(inputs), outputs)
+        steps = needed_steps(self._steps, outputs, given)
+        inputs = dict.fromkeys(key for step in reversed(steps) for key in step.inputs if key in given)
+        return Part(steps, list(inputs), outputs)
 
     @property
     def transpositions(self) -> int:

@@ -34,6 +34,16 @@ class Step(NamedTuple):
         arrays.update(zip(self.outputs, out if len(self.outputs) > 1 else [out]))
 
 
+def needed_steps(steps: Sequence[Step], outputs: Iterable[int], given: Iterable[int] = ()) -> List[Step]:
+    """Returns the steps that compute some tensors, by their keys, from given ones and the inputs of the network."""
+    needed, found = set(outputs).difference(given), []
+    for step in reversed(steps):
+        if needed.intersection(step.outputs):
+            needed.update(set(step.inputs).difference(given))
+            found.append(step)
+    return found[::-1]
+
+
 class Steps(List[Step]):
     """A list of steps, with methods that add one."""
 
