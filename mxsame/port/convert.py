@@ -177,20 +177,14 @@ def _declared_shape(layer: Layer) -> Any:
     return layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
 
 
-def _data_format(model: Model, layout: Optional[str]) -> str:
-    """Returns the data format of a model's layers: channels_last if they have none, or both."""
-    declared = [layer.config.get("data_format") for layer in model.walk()]
-    formats = {each for each in ("channels_last", "channels_first") if each in declared}
-    check(layout is None or len(formats) < 2, "layout must be None for a model of both data formats", layout=layout)
-    return formats.pop() if len(formats) == 1 else "channels_last"
-
-
 def _transposed_rank(model: Model, layout: Optional[str]) -> int:
     """Returns the rank of the arrays that the net has with channels first, and Keras with channels last; 0 for none."""
-    is_last = _data_format(model, layout) == "channels_last"
-    is_first = layout is not None and layout.startswith("NC")
+    declared = [layer.config.get("data_format") for layer in model.walk()]
+    formats = [each for each in ("channels_last", "channels_first") if each in declared]
+    check(layout is None or len(formats) < 2, "layout must be None for a model of both data formats", layout=layout)
+    is_first, is_last = layout is not None and layout.startswith("NC"), formats != ["channels_first"]
     check(layout is None or is_first or is_last, "layout must have channels first, as the model does", layout=layout)
-    return len(layout) if layout is not None and is_first and is_last else 0
+    return len(layout) if is_first and is_last else 0
 
 
 @check_arguments

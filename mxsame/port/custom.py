@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -66,11 +66,9 @@ class CustomConverters:
         if missing:
             keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             given = _several(f"{names_of(layer)[1]} ({layer.name!r})" for layer in missing)
-            rule = (
-                f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> layers"
-            )
-            rule += " of Keras that compute the same, or of (config, weights) -> HybridBlock (on the command line the "
-            self.unsupported.append(f"{rule}dict of a module, --custom MODULE:NAME); received {given}")
+            rule = f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> "
+            rule += "layers of Keras that compute the same, or of (config, weights) -> HybridBlock (on the command"
+            self.unsupported.append(f"{rule} line the dict of a module, --custom MODULE:NAME); received {given}")
         for layer in model.walk():
             converter, given = converter_of(layer), self._given(layer)
             try:
@@ -91,11 +89,11 @@ class CustomConverters:
         else:
             with users_code():
                 entries = as_list(replacement(dict(layer.config)))
-        first, *after = entries
-        layer.stored_as, (layer.class_name, layer.config) = layer.class_name, class_and_config(first)
-        layer.after = [_after(layer, *class_and_config(entry)) for entry in after]
+        first, *after = map(class_and_config, entries)
+        layer.stored_as, (layer.class_name, layer.config) = layer.class_name, first
+        layer.after = [Layer(name, layer.name, config, [], None if name in LAYERS else name) for name, config in after]
         known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(converter_of, layer.after))
-        names = [class_and_config(entry)[0] for entry in entries]
+        names = [name for name, _ in (first, *after)]
         validation.check(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
 
 
@@ -128,10 +126,6 @@ def _is_configuration(given: Any) -> bool:
         return isinstance(given, str) or not inspect.signature(given).bind(None, None)
     except TypeError:
         return True
-
-
-def _after(layer: Layer, class_name: str, config: Dict[str, Any]) -> Layer:
-    return Layer(class_name, layer.name, config, operator=None if class_name in LAYERS else class_name)
 
 
 def _in_turn(converter: Converter, after: Sequence[Layer], call: CallContext, args: Any, kwargs: Any) -> Any:

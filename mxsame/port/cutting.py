@@ -58,7 +58,7 @@ def sorted_calls(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
     starts = [TensorId(layer.name, number) for layer in model.layers for number in range(len(layer.calls))]
     calls = [(name, number) for name, number in searched(layers, starts)[1] if layers[name].calls]
     if model.version == 3:
-        outputs = [tensor for tensor in model.outputs if tensor[:2] in calls]
+        outputs = [tensor for tensor in model.outputs if _is_call(layers, *tensor[:2])]
         depths = _depths(layers, searched(layers, outputs)[1])
         order = {call: number for number, call in enumerate(sorted(depths, key=lambda call: -depths[call]))}
         calls.sort(key=lambda call: order.get(call, len(order)))

@@ -20,10 +20,9 @@ def mark_weights(model: Model) -> None:
     weights: Any = LAYERS["BatchNormalization"].weights
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":
-            trained = {
-                spec.name: spec.trained and (spec.name == "gamma" or spec.is_in(layer.config)) for spec in weights
-            }
-            layer.weight_specs = [spec._replace(trained=trained[spec.name]) for spec in weights]
+            gamma, *others = weights
+            others = [spec._replace(trained=spec.trained and spec.is_in(layer.config)) for spec in others]
+            layer.weight_specs = [gamma, *others]
         elif layer.config.get("data_format") == "channels_first":
             specs = layer.weight_specs or ()
             layer.weight_specs = [spec._replace(native=spec.name.endswith("kernel")) for spec in specs]

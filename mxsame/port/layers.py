@@ -167,8 +167,9 @@ def train(net: Any, layers: Iterable[LayerState], value: bool) -> None:
         state.trainable = value
         for parameter in _trained(state):
             parameter.grad_req = "write" if value else "null"
-        for block in _batch_norms(state.block):
-            _gluon.use_global_stats(block, not value or state.training is False)
+        for block in [] if state.block is None else _gluon.tree(state.block):
+            if isinstance(block, mx.gluon.nn.BatchNorm):
+                _gluon.use_global_stats(block, not value or state.training is False)
     _gluon.drop_graph(net)
 
 
@@ -179,14 +180,6 @@ def _trained(state: LayerState) -> List[Any]:
     pairs = zip(state.layer.weight_specs or (), state.layer.weights)
     loaded = (stored for spec, stored in pairs if isinstance(stored, LoadedWeight) and spec.trained)
     return [stored.parameter for stored in loaded if stored.parameter is not None]
-
-
-def _batch_norms(block: Any) -> List[Any]:
-    """Returns the batch norms in a block."""
-    if block is None:
-        return []
-    own = [block] if isinstance(block, mx.gluon.nn.BatchNorm) else []
-    return own + [norm for child in _gluon.children(block) for norm in _batch_norms(child)]
 
 
 # -- names

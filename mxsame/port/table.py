@@ -198,32 +198,18 @@ def delegate(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:
 
 PACKAGES = ("", "math", "nn", "__operators__", "keras.activations", "compat.v1", "compat.v1.math", "compat.v1.nn")
 SYNONYMS = {
-    "getitem": "get_item",
+    **{"getitem": "get_item", "sub": "subtract", "mul": "multiply", "neg": "negative", "pow": "power"},
+    **{"abs": "absolute", "is_nan": "isnan", "less": "lesser", "less_equal": "lesser_equal", "reverse": "flip"},
     **dict.fromkeys(("truediv", "true_divide", "realdiv"), "divide"),
-    "sub": "subtract",
-    "mul": "multiply",
-    "neg": "negative",
-    "pow": "power",
     **dict.fromkeys(("floor_div", "floordiv"), "floor_divide"),
-    "concat": "concatenate",
-    "abs": "absolute",
+    **dict.fromkeys(("pad_v2", "mirror_pad"), "pad"),
     **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any", "all", "std", "logsumexp")},
     **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "reduce_variance": "var",
-    "is_nan": "isnan",
-    "gather": "take",
-    "clip_by_value": "clip",
-    "pad_v2": "pad",
-    "permute_dimensions": "transpose",
-    "batch_matmul": "matmul",
-    "convert_to_tensor": "identity",
+    **{"reduce_variance": "var", "concat": "concatenate", "gather": "take", "clip_by_value": "clip"},
+    **{"permute_dimensions": "transpose", "batch_matmul": "matmul", "convert_to_tensor": "identity"},
     **{f"{name}_v2": name for name in ("where", "max_pool", "avg_pool", "repeat", "shape", "einsum", "cumsum")},
     **{f"{kind}_pool{rank}d": f"{kind}_pool" for kind in ("max", "avg") for rank in (1, 2, 3)},
     "average_pool": "avg_pool",
-    "mirror_pad": "pad",
-    "reverse": "flip",
-    "less": "lesser",
-    "less_equal": "lesser_equal",
 }
 
 

@@ -124,11 +124,8 @@ def ignores_axis_order(function: Callable) -> bool:
 
 
 def is_layer(serialized: Any) -> bool:
-    return (
-        isinstance(serialized, dict)
-        and {"class_name", "config"} <= serialized.keys()
-        and class_and_config(serialized)[0] in LAYERS
-    )
+    is_object = isinstance(serialized, dict) and {"class_name", "config"} <= serialized.keys()
+    return is_object and class_and_config(serialized)[0] in LAYERS
 
 
 def _after_layer(call: CallContext, serialized: Dict[str, Any], x: Tensor) -> Tensor:
@@ -157,13 +154,13 @@ def axes_after_batch(axis: Any, rank: int) -> List[int]:
     return axes
 
 
-def permute(call: CallContext, x: Tensor, order: Sequence[int]) -> Tensor:
+def permute(call: CallContext, x: Tensor, axes: Sequence[int]) -> Tensor:
     """Permutes Keras's axes, the first of which must stay the batch."""
-    fits = sorted(order) == list(range(x.rank)) and order[0] == 0
-    check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=order)
-    here = x.axes(order)
+    fits = sorted(axes) == list(range(x.rank)) and axes[0] == 0
+    check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=axes)
+    here = x.axes(axes)
     if here == tuple(range(x.rank)):
-        return call.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in order))
+        return call.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in axes))
     return call.function("transpose", x, transposed=False, axes=here)
 
 
@@ -207,12 +204,9 @@ def padding_of(call: CallContext) -> str:
 def window_arguments(call: CallContext) -> Dict[str, Any]:
     """Returns the windows of a convolution, as arguments of layers of `mxsame.nn`, and in the order of
     `mxsame.padding`."""
-    return {
-        "kernel_size": call.per_spatial_axis("kernel_size"),
-        "strides": call.per_spatial_axis("strides", 1),
-        "dilation": call.per_spatial_axis("dilation_rate", 1),
-        "padding": padding_of(call),
-    }
+    kernel_size, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
+    dilation = call.per_spatial_axis("dilation_rate", 1)
+    return {"kernel_size": kernel_size, "strides": strides, "dilation": dilation, "padding": padding_of(call)}
 
 
 # -- several arrays

@@ -123,19 +123,14 @@ def multi_head_attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any,
 def _projections(config: Dict[str, Any]) -> List[WeightSpec]:
     """Returns the weights of all projections. Files of Keras 3 keep the underscores of private attributes, as those of
     GroupQueryAttention and of the gate."""
-    names = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"]
+    names, weights = ["query", "key", *["gate"] * bool(config.get("use_gate")), "value", "output"], []
     private = names if "num_query_heads" in config else ["gate"]
-    return [
-        WeightSpec(
-            f"{name}_{kind}",
-            f"{name}_{parameter}",
-            option,
-            group=f"{'_' * (name in private)}{name}_dense",
-            path=f"{'attention_' * (name == 'output')}{name}/{kind}",
-        )
-        for name in names
-        for kind, parameter, option in (("kernel", "weight", ""), ("bias", "bias", "use_bias"))
-    ]
+    for name in names:
+        group, path = f"{'_' * (name in private)}{name}_dense", f"{'attention_' * (name == 'output')}{name}"
+        spec = partial(WeightSpec, group=group)
+        weights.append(spec(f"{name}_kernel", f"{name}_weight", path=f"{path}/kernel"))
+        weights.append(spec(f"{name}_bias", f"{name}_bias", "use_bias", path=f"{path}/bias"))
+    return weights
 
 
 def _check_sequences(*inputs: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Converters of functions along axes: shapes, orders of axes, slices, sums."""
+"""Converters of functions along axes: shapes, permutations, slices, reductions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.port.types import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
 from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
 
-# -- the same elements in other axes
+# -- shapes and permutations
 
 
 @layer("Flatten", order=KERAS_ORDER, types=ANY_DTYPE)
@@ -33,9 +33,8 @@ def _reshape_layer(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("reshape", types=ANY_DTYPE, order=KERAS_ORDER, names={"shape": "newshape"})
 def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
-    """Reshape to lengths; -1 may stand for the batch, if all others are static, or for one of the others, as a dynamic
-    length does: what Keras computes has as many elements. The batch is merged with other axes, or split, unless it has
-    the elements of the data."""
+    """Reshapes to lengths. -1 may be the batch, if all others are static, or one of the others, as may be a dynamic
+    length. The batch is merged with other axes, or split, if the other lengths have another number of elements."""
     batch, *rest = as_list(newshape)
     rest = [-1 if isinstance(n, OpenLength) and not n.is_batch else n for n in rest]
     refuse_lengths("shape", rest)
@@ -45,9 +44,8 @@ def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
     is_static = None not in (x.batch_factor, *x.shape[1:])
     elements = math.prod(x.shape[1:]) * x.batch_factor if is_static else None  # for each entry of the inputs' batch
     factor = batch.of_value.batch_factor if is_length else x.batch_factor
-    if factor is not None and (
-        factor == x.batch_factor if is_length else -1 not in rest and elements == factor * math.prod(rest)
-    ):
+    keeps_elements = -1 not in rest and elements == (factor or 0) * math.prod(rest)
+    if factor is not None and (factor == x.batch_factor if is_length else keeps_elements):
         return _to_shape(call, x, rest)
     if is_length and factor and elements and rest.count(-1) == 1:
         left = elements / factor / -math.prod(rest)
@@ -58,7 +56,7 @@ def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
 
 
 def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
-    """Reshape as Keras's layer: all axes after the batch; -1 is what is left."""
+    """Reshapes the axes after the batch, as Keras's layer does; -1 is the length that remains."""
     target = [integer("target_shape", length, -1) for length in target]
     fits = target.count(-1) <= 1 and 0 not in target
     check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
@@ -68,7 +66,7 @@ def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
 
 @operator("shape", types=SETS_DTYPE)
 def _shape(call: CallContext, x: Tensor, out_type: Any = None) -> tuple:
-    """Returns what `tf.shape` does: lengths, which are no tensors here."""
+    """Returns lengths, which are not tensors here: integers, or `OpenLength`."""
     return tuple(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
 
 
@@ -77,16 +75,14 @@ def _permute(call: CallContext, x: Tensor) -> Tensor:
     return permute(call, x, [0, *call.config["dims"]])
 
 
-@operator("transpose", types=ANY_DTYPE, names={"perm": "axes"})
-def _transpose(call: CallContext, x: Tensor, axes: Sequence[int]) -> Tensor:
-    return permute(call, x, axes)
+operator("transpose", types=ANY_DTYPE, names={"perm": "axes"})(permute)
 
 
 @operator("swapaxes", masks=HANDLES_MASK, types=ANY_DTYPE, names={"axis1": "source", "axis2": "destination"})
 @operator("moveaxis", masks=HANDLES_MASK, types=ANY_DTYPE)
 def _move_axes(call: CallContext, x: Tensor, source: Any, destination: Any) -> Tensor:
-    """Put the axes in the order that NumPy's function gives an array whose shape is the order of its axes. If that is
-    the one that they have, Keras gives the same array back, with its mask."""
+    """Permutes the axes as NumPy does an array whose lengths are the numbers of its axes. If the order does not change,
+    Keras returns the same tensor, with its mask."""
     order = getattr(np, call.converter.name)(np.empty(range(x.rank)), source, destination).shape
     return x if order == tuple(range(x.rank)) else permute(call, x, order)
 
@@ -99,7 +95,7 @@ def _expand_dims(call: CallContext, x: Tensor, axis: Any) -> Tensor:
 
 @operator("squeeze", types=ANY_DTYPE, order=KERAS_ORDER, names={"squeeze_dims": "axis"})
 def _squeeze(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
-    """Take axes of length 1 away; without an axis all, but no batch: see `blocks.squeeze_all`."""
+    """Removes axes of length 1; all of them without `axis`, except the batch: see `blocks.squeeze_all`."""
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         check(not call.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
@@ -108,7 +104,7 @@ def _squeeze(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
     return call.function("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
 
 
-# -- more elements
+# -- repeating and padding
 
 
 @layer("RepeatVector", types=ANY_DTYPE)
@@ -124,7 +120,7 @@ def _repeat(call: CallContext, x: Tensor, repeats: int, axis: int) -> Tensor:
 
 @operator("tile", types=ANY_DTYPE, names={"multiples": "repeats"})
 def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
-    """Repeat the tensor along each axis; Keras 3 takes fewer numbers, those of the last axes."""
+    """Repeats the tensor along each axis. In Keras 3, `repeats` may have entries for the last axes only."""
     repeats = as_list(repeats)
     repeats = [1] * (x.rank - len(repeats) if call.version == 3 else 0) + repeats
     fits = len(repeats) == x.rank and repeats[0] == 1
@@ -160,7 +156,7 @@ def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", c
     return call.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
-# -- some of them
+# -- slices
 
 
 @operator("flip", types=ANY_DTYPE)
@@ -198,7 +194,7 @@ MOST_PARTS = 10_000
 @operator("split", types=ANY_DTYPE)
 def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
            num: Optional[int] = None) -> List[Tensor]:  # fmt: skip
-    """Split an axis: TensorFlow's function takes sizes, Keras's takes positions; both take a number of equal parts."""
+    """Splits an axis into equal parts, into parts of sizes (TensorFlow), or at positions (Keras)."""
     parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
@@ -339,9 +335,13 @@ def _length(n: Optional[int], entry: slice) -> Optional[int]:
     return 1 if isinstance(entry.start, int) and (entry.stop or 0) == entry.start + 1 else None
 
 
-# -- sums of them
+# -- reductions
 
-REDUCTIONS: Dict[str, Any] = {**blocks.REDUCTIONS, "any": "max", "all": "min"}  # others have MXNet's names
+REDUCTIONS: Dict[str, Any] = {
+    **blocks.REDUCTIONS,
+    "any": "max",
+    "all": "min",
+}  # others have the name of MXNet's operator
 
 
 @operator("norm")
@@ -388,7 +388,7 @@ def _position(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = F
 
 @operator("top_k", order=KERAS_ORDER, types=SETS_DTYPE)
 def _top_k(call: CallContext, x: Tensor, k: int = 1, sorted: bool = True) -> List[Tensor]:
-    """Returns the largest elements and their positions along the last axis; of equal elements the first."""
+    """Returns the largest elements along the last axis and their positions, the first ones of equal elements."""
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])

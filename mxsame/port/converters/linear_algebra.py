@@ -1,4 +1,4 @@
-"""Converters of products of matrices, and Einstein sums as such products."""
+"""Converters of matrix products, and of Einstein sums as such products."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mxsame.validation import check
 
 
 class Einsum(NamedTuple):
-    """The letters of the axes of two arrays and of the output."""
+    """An equation of two arrays and the output: a letter for each of their axes."""
 
     first: str
     second: str
@@ -31,7 +31,7 @@ class Einsum(NamedTuple):
 
     @property
     def shared(self) -> str:
-        """The axes that both arrays and the output have."""
+        """The axes of both arrays and the output."""
         return "".join(letter for letter in self.first if letter in self.second and letter in self.output)
 
     @property
@@ -39,14 +39,14 @@ class Einsum(NamedTuple):
         return "".join(letter for letter in self.first if letter not in self.output)
 
     def free(self, operand: int) -> str:
-        """Returns the axes that the output has from one of the arrays only."""
+        """Returns the axes of one array that the other does not have."""
         return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
 
 
 def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
-    """Returns the equation for arrays of so many axes.
+    """Returns an equation for arrays of these ranks.
 
-    Raises `ValueError` for what is no matrix product, for each entry of the axes that are shared.
+    Raises `ValueError` if it is not a matrix product for each entry of the shared axes.
 
     >>> einsum_of("...x,xhy->...hy", 3, 3)
     Einsum(first='01x', second='xhy', output='01hy')
@@ -63,7 +63,7 @@ def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
 
 
 def einsum_order(equation: str, rank: int) -> List[int]:
-    """Returns the axes of one array in the order of the equation's output.
+    """Returns the permutation of axes that an equation of one array describes.
 
     >>> einsum_order("b...x->bx...", 4)
     [0, 3, 1, 2]
@@ -75,8 +75,8 @@ def einsum_order(equation: str, rank: int) -> List[int]:
 
 
 def _letters(equation: str, rank: int, count: int) -> List[str]:
-    """Returns the axes of so many arrays and of the output, where those of an ellipsis are digits; the first array has
-    `rank`."""
+    """Returns the letters of `count` arrays and of the output, with digits for the axes of an ellipsis; `rank` is that
+    of the first array."""
     given, _, output = equation.replace(" ", "").partition("->")
     first, *others = given.split(",")
     check(output and len(others) == count - 1, f"equation must be of an output and {count} arrays", equation=equation)
@@ -85,8 +85,8 @@ def _letters(equation: str, rank: int, count: int) -> List[str]:
 
 
 def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
-    """Returns data times a weight (made, contracted), plus a bias that broadcasts to the output; `made` are the lengths
-    of the axes that the output has from the weight."""
+    """Returns data times a weight (made, contracted), plus a bias that broadcasts; `made` are the lengths of the axes
+    that the weight adds to the output."""
     kept = (0,) * len(einsum.free(0))
     x = _transposed(F, x, einsum.first, einsum.free(0) + einsum.contracted)
     if len(einsum.contracted) != 1:
@@ -99,8 +99,8 @@ def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsu
 
 
 def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, int]) -> Any:
-    """Compute the sum as `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the
-    shared axes, of which the first is the batch; `lengths` are those of all others."""
+    """Computes the sum as `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the
+    shared axes. The first of these is the batch; `lengths` are those of all other axes."""
 
     def matrix(array: Any, given: str, rows: str, columns: str) -> Any:
         sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
@@ -119,7 +119,7 @@ def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
 
 
 def weight_to_mxnet(kernel: np.ndarray, einsum: Einsum) -> np.ndarray:
-    """Returns a kernel with the axes of the equation as (made, contracted)."""
+    """Returns Keras's kernel as a matrix (made, contracted)."""
     made = einsum.free(1)
     order = [einsum.second.index(letter) for letter in made + einsum.contracted]
     return kernel.transpose(order).reshape(math.prod(kernel.shape[axis] for axis in order[: len(made)]), -1)
@@ -133,8 +133,7 @@ def weight_to_keras(weight: np.ndarray, einsum: Einsum, lengths: Dict[str, int])
 
 
 def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
-    """Returns the shape of a bias with these axes, for an output of these lengths: 1 along the others, none before the
-    first.
+    """Returns the shape of a bias with these axes for an output of these lengths: 1 along other axes after the first.
 
     >>> bias_axes_shape(einsum_of("abc,cde->abde", 3, 3), "d", (2, 3, 4, 5))
     (4, 1)
@@ -188,7 +187,7 @@ def _dot(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
 
 @operator("matmul", order=KERAS_ORDER, names={"b": "y", "x2": "y"})
 def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
-    """Multiply matrices for each entry of the batch, and of axes after it; by one constant matrix for all."""
+    """Multiplies matrices for each entry of the batch and of further axes, or all by a constant matrix."""
     if not isinstance(y, Tensor):
         matrix = np.asarray(y, "float32")
         fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
@@ -204,7 +203,7 @@ def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False,
 
 @operator("tensordot", order=KERAS_ORDER, names={"b": "y", "x2": "y"})
 def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tensor:
-    """Multiply by a constant array, with a sum over axes of both, none of which is the batch."""
+    """Multiplies by a constant array, and sums along axes of both, which must not be the batch."""
     array = np.asarray(y, "float32")
     check(not isinstance(y, Tensor) and array.ndim, "the second tensor must be a constant array")
     if isinstance(axes, int):
@@ -229,8 +228,7 @@ def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tenso
 
 @operator("einsum", order=KERAS_ORDER)
 def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tensor:
-    """Compute a sum of two tensors, as a product of matrices for each entry of the axes that both and the output have;
-    of one, in another order of axes."""
+    """Computes the sum of two tensors by matrix products, and permutes one tensor."""
     arrays = leaves(list(operands), Tensor)
     is_stored = arrays or call.version == 3
     check(is_stored, "tf.einsum must be another layer (Dot, EinsumDense, tf.matmul): Keras 2 stores no tensors of it")

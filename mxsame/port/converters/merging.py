@@ -1,4 +1,4 @@
-"""Converters of layers of several inputs of one kind."""
+"""Converters of layers that merge several inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _merge(call: CallContext, *inputs: Tensor) -> Tensor:
 
 
 def _merged_mask(call: CallContext, masks: Sequence[Any]) -> Any:
-    """Merge masks: Keras 2 keeps a step that no input masks; Keras 3 one that any input keeps, if all have a mask."""
+    """Merges masks: Keras 2 masks a step that any input masks; Keras 3 one that all inputs mask, if all have a mask."""
     given = [mask for mask in masks if mask is not None]
     check(len({mask.rank for mask in given}) <= 1, "masks must agree", shapes=[mask.shape for mask in given])
     if call.version == 2:
@@ -35,13 +35,13 @@ def _merged_mask(call: CallContext, masks: Sequence[Any]) -> Any:
 
 
 def _combined(call: CallContext, name: str, masks: Sequence[Tensor]) -> Any:
-    """Returns one mask of those that are different, by a function of two; None of none."""
+    """Returns distinct masks combined by an elementwise function; None for no mask."""
     distinct = list({mask.key: mask for mask in masks}.values())
     return call.function(blocks.ELEMENTWISE[name], *distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
 def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
-    """Merge as Keras 3, whose products and extremes leave out what is masked; a product is 0 where all inputs are."""
+    """Merges as Keras 3, whose products and extremes skip masked steps; a product is 0 where all inputs are masked."""
     fits = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
     fits = fits and all(x.mask is None or x.mask.rank == x.rank - 1 for x in inputs)
     check(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
@@ -67,8 +67,7 @@ def _custom_scale(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
 
 @layer("Concatenate", order=SAME_ORDER, masks=HANDLES_MASK, types=ANY_DTYPE)
 def _concatenate(call: CallContext, *inputs: Tensor) -> Tensor:
-    """Concatenate inputs and masks. Along the last axis, Keras 2 keeps a step that no input masks, and Keras 3 one that
-    any input keeps."""
+    """Concatenates inputs and masks. Along the last axis, masks are merged as those of an addition."""
     axis, masks = call.config.get("axis", -1), [x.mask for x in inputs]
     out = _concatenated(call, inputs, axis)
     if not any(masks):
@@ -91,7 +90,7 @@ def _concatenate_operator(call: CallContext, xs: List[Tensor], axis: int) -> Ten
 
 
 def _concatenated(call: CallContext, inputs: Sequence[Tensor], axis: int) -> Tensor:
-    """Concatenate along one of Keras's axes."""
+    """Concatenates along one of Keras's axes."""
     check(len({x.rank for x in inputs}) == 1, "shapes must agree", shapes=[x.shape for x in inputs])
     at = inputs[0].axis(axis)
     if len(inputs) == 1:

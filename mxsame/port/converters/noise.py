@@ -1,4 +1,4 @@
-"""Converters of dropout, noise, and other layers that do nothing at inference."""
+"""Converters of dropout, noise, and other layers that are the identity at inference."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _spatial_dropout(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("StochasticDepth", masks=PASSES_MASK)
 def _stochastic_depth(call: CallContext, x: Tensor) -> Tensor:
-    """Drop as `keras.applications.convnext` does: the whole branch of an image is dropped, or not."""
+    """Drops the whole branch of an image, or nothing, as `keras.applications.convnext`."""
     return _dropped(call, x, dropout_rate(call, "drop_path_rate"), range(1, x.rank))
 
 
@@ -53,9 +53,6 @@ def _identity(call: CallContext, x: Tensor) -> Tensor:
     return x
 
 
-RANDOM = {
-    "masks": PASSES_MASK_IN_KERAS[2],
-    "ignored": RANDOM_OPTIONS,
-}  # Keras 2 gives back what it was given, with its mask
+RANDOM = {"masks": PASSES_MASK_IN_KERAS[2], "ignored": RANDOM_OPTIONS}  # Keras 2 returns the same tensor, with its mask
 layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, **RANDOM)(random_layer)
 layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", **RANDOM)(random_layer)

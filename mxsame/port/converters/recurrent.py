@@ -157,14 +157,12 @@ def _cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
 
 
 def _weights_of_cells(config: Dict[str, Any]) -> List[WeightSpec]:
-    counts: Dict[str, int] = {}
-    return [
-        weight._replace(name=f"{number}_{weight.name}", group=f"cell/cells/{group}")
-        for number, (kind, inner) in enumerate(_cells(config))
-        for group in [counted(snake_case(f"{kind}Cell"), counts)]
-        for weight in WEIGHTS
-        if weight.is_in(inner)
-    ]
+    weights, counts = [], {}  # type: ignore[var-annotated]
+    for number, (kind, inner) in enumerate(_cells(config)):
+        group = f"cell/cells/{counted(snake_case(f'{kind}Cell'), counts)}"
+        specs = (weight for weight in WEIGHTS if weight.is_in(inner))
+        weights += [weight._replace(name=f"{number}_{weight.name}", group=group) for weight in specs]
+    return weights
 
 
 @layer("RNN", order=KERAS_ORDER, weights=_weights_of_cells, masks=HANDLES_MASK, types=CAST, ignored=".*")
@@ -209,17 +207,13 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
 
 
 def _weights_of_both(config: Dict[str, Any]) -> List[WeightSpec]:
-    return [
-        weight._replace(
-            name=f"{child}_{weight.name}",
-            parameter=f"{child}.{weight.parameter}",
-            group=group,
-            path=f"{child[:-1]}_[^/]+/(.*/)?{weight.name}",
-        )
-        for (child, group), (_, inner) in zip(GROUPS.items(), _directions(config))
-        for weight in WEIGHTS
-        if weight.is_in(inner)
-    ]
+    weights = []
+    for (child, group), (_, inner) in zip(GROUPS.items(), _directions(config)):
+        for weight in (weight for weight in WEIGHTS if weight.is_in(inner)):
+            name, parameter = f"{child}_{weight.name}", f"{child}.{weight.parameter}"
+            path = f"{child[:-1]}_[^/]+/(.*/)?{weight.name}"
+            weights.append(weight._replace(name=name, parameter=parameter, group=group, path=path))
+    return weights
 
 
 @layer("Bidirectional", order=KERAS_ORDER, weights=_weights_of_both, masks=HANDLES_MASK, types=CAST)
