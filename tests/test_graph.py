@@ -501,6 +501,14 @@ def test_mxnet_alone_infers_shapes_for_a_new_size(monkeypatch):
     assert net(images(11, 14)).shape == (2, 4 * 4 * 6)
 
 
+def test_channels_that_follow_from_the_size_are_compared_at_each_size():
+    layers = nn.Conv1D(4, 1), nn.BatchNorm(in_channels=4)
+    net = mxsame.hybridize(initialized(Own(lambda F, x, conv, norm: norm(F.transpose(conv(x), (0, 2, 1))), *layers)))
+    net(normal(2, 3, 4))
+    with pytest.raises(ValueError, match=r"_gamma is \(4,\), and this data needs \(5,\)"):
+        net(normal(2, 3, 5))
+
+
 def test_arguments_of_operators_by_keyword():
     """The weight, which is a Symbol as well, before the data; the rank follows from the data's shape."""
 

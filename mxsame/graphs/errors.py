@@ -30,7 +30,8 @@ SHAPE_MESSAGES = (  # what an operator needs, what it gets, and a sentence of th
 SHAPE_RULE = "net must run on data of this shape"
 RESHAPES = ("Reshape", "reshape")
 LAYERS = ("Convolution", "Deconvolution", "FullyConnected")  # with parameters whose shapes MXNet compares itself
-KEEP_CHANNELS = ELEMENTWISE | {"batch_norm", "Concat", "Dropout", "LeakyReLU", "Pad", "Pooling", "slice", "slice_axis"}
+NORMS = ("batch_norm", "_contrib_BatchNormWithReLU")
+KEEP_CHANNELS = {*ELEMENTWISE, *NORMS, "Concat", "Dropout", "LeakyReLU", "Pad", "Pooling", "slice", "slice_axis"}
 TYPE_MESSAGES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
 
 
@@ -139,18 +140,16 @@ def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> b
     computed: set[Node] = set()  # from parameters only
     fixed: set[Node] = set()  # whose second axis has one length for all data
     for node in nodes:
-        sources = {source for source, _ in node.inputs} - computed
-        has_fixed = bool(sources) and sources <= fixed
-        if not sources and (node.inputs or node.name in parameters):
+        sources = {source for source, _ in node.inputs}
+        data = sources - computed
+        keeps = bool(data) and data <= fixed and node.kind in KEEP_CHANNELS
+        if not data and (sources or node.name in parameters):
             computed.add(node)
         elif node.op in LAYERS:
-            if is_channels_first(node) and node.attr("flatten", True):
-                fixed.add(node)
-        elif len(sources) < len({source for source, _ in node.inputs}) and not (
-            has_fixed and node.kind == "batch_norm" and node.attr("axis", 1) == 1
-        ):
+            keeps = node.attr("flatten", True)
+        elif data < sources and not (keeps and node.kind in NORMS and node.attr("axis", 1) == 1):
             return False
-        elif has_fixed and (node.kind in KEEP_CHANNELS) and is_channels_first(node):
+        if keeps and is_channels_first(node):
             fixed.add(node)
     return True
 
