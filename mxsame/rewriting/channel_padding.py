@@ -40,7 +40,7 @@ def pad_channels(graph: Graph) -> None:
         more = -channels % (onednn_blocks.LARGEST if processor.has("AVX512_CORE") else onednn_blocks.SMALLEST)
         region = _region_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
         read = graph.values[start.inputs[1].node.name].shape[1]
-        has_blocks = read >= onednn_blocks.SMALLEST and math.prod(shapes[start][2:]) > 1  # and not one element only
+        has_blocks = read >= onednn_blocks.SMALLEST and math.prod(shapes.get(start, ())[2:]) > 1
         if region is None and channels % onednn_blocks.SMALLEST and has_blocks:
             region = _convolution_only(start, users)
         if region is not None:
