@@ -207,16 +207,11 @@ def audit(
     validation.check(not unknown, rule, input_shape=input_shape, unknown=unknown)
     compared = {layer.last: layer for layer in _compare_layers(graph, node_shapes)}
     accumulated = _accumulate(graph, compared, node_shapes)
-    layers = (compared[node] for node in accumulated if node in compared)
-    return Audit(
-        symbol,
-        shapes,
-        (
-            *(Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in layers),
-            *(Layer(name, op, NOT_COMPARED, (), ()) for name, op in _not_comparable(graph)),
-        ),
-        {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)},
-    )
+    found = (compared[node] for node in accumulated if node in compared)
+    layers = [Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in found]
+    layers += [Layer(name, op, NOT_COMPARED, (), ()) for name, op in _not_comparable(graph)]
+    ends = {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)}
+    return Audit(symbol, shapes, tuple(layers), ends)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -272,13 +267,10 @@ def _shapes(symbol: Any, input_shape: Any) -> Dict[str, Tuple[int, ...]]:
     for name, value in given.items():
         validation.check(name in names, "input_shape must be of an input of the network", name=name)
         is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
-        rule = (
-            "input_shape must be a sequence of integers, or a mapping from names to such for a Symbol of several inputs"
-        )
+        rule = "input_shape must be a sequence of integers, or a mapping from names to such for several inputs"
         validation.check_type(is_shape, rule, input_shape=value)
-    return {
-        name: validation.per_axis("input_shape", _with_batch(value), len(value), 1) for name, value in given.items()
-    }
+    lengths = {name: _with_batch(value) for name, value in given.items()}
+    return {name: validation.per_axis("input_shape", each, len(each), 1) for name, each in lengths.items()}
 
 
 def _with_batch(shape: Sequence[Any]) -> List[Any]:
@@ -291,9 +283,8 @@ def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
     and today's instead of MXNet's old ones."""
     graph = Graph.of(symbol, {}, shapes, casts=False)
     for node in graph.nodes():
-        if node.op in LEGACY_OPERATORS and not (
-            node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
-        ):
+        averages_by_full = node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
+        if node.op in LEGACY_OPERATORS and not averages_by_full:
             node.op = node.op[: -len("_v1")]
         elif node.op.startswith(FUSED_PREFIX) and not node.attr("quantized", False):
             inner = node.bodies[0].symbol()

@@ -134,10 +134,8 @@ def variables_for_mxnet() -> Iterator[None]:
     """
     global set_variables
     count = threads_for_mxnet()
-    set_variables = {
-        **({} if count is None else {MAX_THREADS: str(count)}),
-        **({WAIT_POLICY: "passive"} if should_sleep() else {}),
-    }
+    set_variables = {} if count is None else {MAX_THREADS: str(count)}
+    set_variables.update({WAIT_POLICY: "passive"} if should_sleep() else {})
     os.environ.update(set_variables)
     try:
         yield

@@ -104,11 +104,10 @@ def deploy(
     with errors.explain_errors(input_shape=input_shape):
         types = inputs.types_in(net_dtype)
         graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
-        candidates: list[np.dtype[Any]] = sorted(
-            map(np.dtype, DTYPES), key=lambda each: net_dtype is not None and each != net_dtype
-        )
-        dtypes = {name: graph.accepted_dtypes(name, candidates) if each is net_dtype else (each,)
-                  for name, each in types.items()}  # fmt: skip
+        first = [] if net_dtype is None else [net_dtype]
+        candidates = list(dict.fromkeys(map(np.dtype, (*first, *DTYPES))))
+        own = {name: graph.accepted_dtypes(name, candidates) for name, each in types.items() if each is net_dtype}
+        dtypes = {name: own.get(name, (each,)) for name, each in types.items()}
         fuses = net_dtype == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         optimize_for_inference(graph, fuses)
         if on_cpu:
@@ -178,10 +177,8 @@ class Deployed(mx.gluon.SymbolBlock):
         self.graph, self.signature, self.fused_dtype = graph.symbol(), signature, fused_dtype
         used = set(self.graph.list_inputs())
         self._used = [name in used for name in signature.shapes]
-        if not any(self._used):
-            raise validation.InvalidValue(
-                "net must have an output that depends on its input; received one of constants"
-            )
+        rule = "net must have an output that depends on its input"
+        validation.check(any(self._used), rule, inputs=[*signature.shapes])
         variables = [tracing.variable(name, signature.dtypes[name][0]) for name in self.used(signature.shapes)]
         parameters = mx.gluon.ParameterDict()
         parameters.update({name: _FrozenParameter(name, value, contexts) for name, value in graph.values.items()})

@@ -94,29 +94,14 @@ class ShapeCheck:
         self._names = (*self._symbol.list_arguments(), *self._symbol.list_auxiliary_states())
         self._checks_once = not pairs and _has_fixed_channels(nodes, parameters)
         self._is_checked = False
-        self._last: Any = None  # the shapes of the last inference, and what it gave
-
-    def accepts(self, shapes: Mapping[str, tuple]) -> bool:
-        """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        try:
-            self._infer(shapes)
-        except mx.base.MXNetError:
-            return False
-        return True
-
-    def _infer(self, shapes: Mapping[str, tuple]) -> Any:
-        """Returns the shapes of arguments, outputs and auxiliary states, as MXNet infers them."""
-        if self._last is None or self._last[0] != shapes:
-            known = {name: shape for name, shape in shapes.items() if name in self._names}
-            self._last = shapes, self._symbol.infer_shape_partial(**known)
-        return self._last[1]
 
     def run(self, shapes: Mapping[str, tuple], /, **given: Any) -> None:
         """Raises a `ValueError`, with what was given, for shapes of inputs, by name, that the net does not take."""
         if self._is_checked:
             return
         with explain_errors(**given):
-            arguments, outputs, states = self._infer(shapes)
+            known = {name: shape for name, shape in shapes.items() if name in self._names}
+            arguments, outputs, states = self._symbol.infer_shape_partial(**known)
         rule = f"{SHAPE_RULE}; {validation.received(**given)}"
         for name, needed in zip(self._names, (*arguments, *states)):
             actual = self._parameters[name].shape if name in self._parameters else None
@@ -177,15 +162,14 @@ def explain_symbols(structure: Any) -> Iterator[None]:
             nested = regroup(structure, map("data{}".format, itertools.count()))
             raise validation.InvalidType(f"{rule}; {validation.received(inputs=nested)}") from error
         rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
-        of_user = [
-            each for each, name in zip(frames, modules) if not name.startswith(("mxnet.", "mxsame.", "contextlib"))
-        ]
-        places = (
-            f", in {each.f_code.co_name} of {os.path.basename(each.f_code.co_filename)}, line {line}"
-            for each, line in of_user[-1:]
+        text, libraries = (
+            " ".join(str(error).split())[:200] or type(error).__name__,
+            ("mxnet.", "mxsame.", "contextlib"),
         )
-        text = " ".join(str(error).split())[:200] or type(error).__name__
-        raise validation.InvalidType(f"{rule}; received {text}{''.join(places)}") from error
+        of_user = [each for each, name in zip(frames, modules) if not name.startswith(libraries)]
+        for each, line in of_user[-1:]:
+            text += f", in {each.f_code.co_name} of {os.path.basename(each.f_code.co_filename)}, line {line}"
+        raise validation.InvalidType(f"{rule}; received {text}") from error
 
 
 def _is_due_to_symbols(error: Exception, module: str) -> bool:

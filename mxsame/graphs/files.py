@@ -128,12 +128,11 @@ def read_symbol(path: str) -> Any:
     """Returns the Symbol of a `-symbol.json` file, which is checked before MXNet reads it, since MXNet does not.
 
     Raises `ValueError` for anything else."""
+    rule = "net must be a -symbol.json file of MXNet"
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise validation.InvalidValue(
-            f"net must be a -symbol.json file of MXNet; received {path!r}: it is not JSON"
-        ) from None
+        raise validation.InvalidValue(f"{rule}; received {path!r}: it is not JSON") from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         reason = getattr(error, "strerror", None) or error
         raise validation.InvalidValue(f"net must be a file that can be read; received {path!r}: {reason}") from None
@@ -155,9 +154,7 @@ def read_symbol(path: str) -> Any:
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, mx.base.MXNetError) as error:
         reason = (str(error).strip().splitlines() or ["nothing"])[0][:200]
         reason = "it is not JSON" if isinstance(error, json.JSONDecodeError) else reason
-        raise validation.InvalidValue(
-            f"net must be a -symbol.json file of MXNet; received {path!r}: {reason}"
-        ) from None
+        raise validation.InvalidValue(f"{rule}; received {path!r}: {reason}") from None
 
 
 def _counts_of_outputs(read: dict) -> list:
@@ -185,9 +182,8 @@ def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
     targets = [os.path.split(os.path.realpath(path)) for path in paths]
     try:
         with contextlib.ExitStack() as stack:
-            folders = [
-                stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-")) for folder, _ in targets
-            ]
+            made = (tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-") for folder, _ in targets)
+            folders = list(map(stack.enter_context, made))
             drafts = [os.path.join(temporary, name) for temporary, (_, name) in zip(folders, targets)]
             for draft in drafts:  # a name that the system refuses is refused before MXNet sees it
                 open(draft, "wb").close()

@@ -503,9 +503,8 @@ class Runner:
             operands.check_fits(name, array, "the parameters", [expected], devices)
         if tensors.FIXED in str(error):
             shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
-            raise validation.InvalidValue(
-                f"net must be called with data that fits it; {validation.received(**shapes)}; {reason(error)}"
-            )
+            rule = "net must be called with data that fits it"
+            raise validation.InvalidValue(f"{rule}; {validation.received(**shapes)}; {reason(error)}")
 
 
 class NetGraph(Runner):
@@ -536,7 +535,7 @@ class NetGraph(Runner):
 
     def accepts(self, shapes: Sequence[tuple]) -> bool:
         """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
-        return self._check.accepts(dict(zip(self._names, shapes)))
+        return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
 
 def initialize_deferred(symbol: Any, parameters: Mapping[str, Any], shapes: Mapping[str, tuple]) -> None:

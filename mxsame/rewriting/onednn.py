@@ -6,7 +6,7 @@ it fuses a chain of operators, such as a convolution, an addition and a ReLU, in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -66,10 +66,10 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
     """
     barriers, one_dimensional = {}, set()  # 1-D convolutions and their sums are not fused
     for node, users in graph.users().items():
+        if node.op == "Convolution" and len(node.attr("kernel")) == 1:
+            one_dimensional.add(node)
         sources = [source.node for source in node.inputs] if node.kind == "add" else [node]
-        if all(
-            each in one_dimensional or (each.op == "Convolution" and len(each.attr("kernel")) == 1) for each in sources
-        ):
+        if one_dimensional.issuperset(sources):
             one_dimensional.add(node)
             continue
         users = [user for user in users if not graph.used_by(user.node)[user.position].index]
@@ -120,11 +120,8 @@ def fuse_gates(graph: Graph) -> None:
             logits = gate.node.inputs[0]
             source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # from the end of another product
             fits = shapes.get(gate.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
-            if (
-                fits
-                and _is_from_means_of(source, logits)
-                and all(_is_convolution_of_images(user.node) for user in users[node])
-            ):
+            fits = fits and _is_from_means_of(source, logits)
+            if fits and all(_is_convolution_of_images(user.node) for user in users[node]):
                 broadcasts_data = _is_pointwise(logits.node, shapes) and len(users[logits.node]) == 1
                 data, logits = source, _broadcast(logits, shape, broadcasts_data)
             elif node.op != "elemwise_mul" and data != logits:
@@ -264,10 +261,9 @@ def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
             rule = "gradients of batch norms in loops and branches must be computed without a graph"
             rule = f"{rule}: call net.hybridize(False)"
             check(not (norms and has_gradients), rule, operators=[each.name for each in norms])
-            body.outputs = [
-                copy_to_plain(output, f"{output.node.name}_copy") if output.node in norms else output
-                for output in body.outputs
-            ]
+            for number, output in enumerate(body.outputs):
+                if output.node in norms:
+                    body.outputs[number] = copy_to_plain(output, f"{output.node.name}_copy")
         if bodies:
             node.bodies = bodies
 
@@ -306,8 +302,7 @@ def _one_after(count: Output) -> Output:
     with mx.util.np_array(False):
         F = mx.sym
         data = F.reshape(F.cast(F.var("count"), dtype="float32"), shape=(1, 1))
-        waited, _ = F.contrib.foreach(
-            lambda x, _: (F.contrib.cond(x, lambda: F.identity(x), lambda: F.identity(x)), []), data, []
-        )
+        wait: Any = lambda x, _: (F.contrib.cond(x, lambda: F.identity(x), lambda: F.identity(x)), [])  # noqa: E731
+        waited, _ = F.contrib.foreach(wait, data, [])
         one = F._internal._zeros_without_dtype(shape=(1,)) + 1
         return subgraph(F.BlockGrad(F.take(one, F.elemwise_add(data, waited))), count=count)
