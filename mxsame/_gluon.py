@@ -65,7 +65,7 @@ def initialize_deferred(parameter: Any, shape: tuple) -> None:
 
 
 class LateGradient(mx.gluon.Parameter):
-    """A parameter that allocates its gradient when it is first asked for, or when an operator that takes the parameter
+    """A parameter that allocates its gradient when it is first asked for, or when an operator on the parameter
     is recorded. Otherwise it behaves like any other."""
 
     _late_grad: Optional[list[Any]] = None
@@ -131,7 +131,7 @@ def graph_inputs(block: Any) -> Sequence[Any]:
 
 
 def override_forward(block: Any, call: Any) -> None:
-    """Makes a block call this with its arguments, instead of its class's `forward`; None takes that back."""
+    """Makes a block call this with its arguments, instead of its class's `forward`; None undoes that."""
     if call is None:
         vars(block).pop("forward", None)
     else:

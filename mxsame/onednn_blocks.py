@@ -1,6 +1,6 @@
 """What oneDNN does on the CPU with the channels of data: every fact about its blocks is here, once.
 
-oneDNN's convolutions keep data in blocks of 8 or 16 channels, forward and backward. If an operator does not take the
+oneDNN's convolutions keep data in blocks of 8 or 16 channels, forward and backward. If an operator does not support the
 blocks, MXNet copies the data to the plain layout before it, and the next convolution copies it back.
 """
 

@@ -55,7 +55,7 @@ class Target(NamedTuple):
 
     @property
     def has_saliency(self) -> bool:
-        """Whether gradients may be asked for on the CPU although nothing is trained: for a saliency map, say."""
+        """Whether gradients may be computed on the CPU although nothing is trained: for a saliency map, say."""
         return self.gradients and self.purpose == "inference" and self.device != "gpu"
 
     @property
@@ -100,7 +100,7 @@ class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
     each that is lowered later, and a `BlockCall` for each block that a writer may write as a whole; else a
     :class:`mxsame.planner.PlannedOperator`, if there is a list for them. A graph for every size that `is_only_graph`
-    has no other one next to it for sizes that it does not take. `facts` has those of variables, by name."""
+    has no other one next to it for sizes that it refuses. `facts` has those of variables, by name."""
 
     target: Target = ANY
     placeholders: Optional[List[Any]] = None

@@ -190,7 +190,7 @@ def _find_and_end_team(kind: int) -> Any:
     """Finds the function that `keep_awake` calls from then on.
 
     A child that was forked while the thread had a team would wait for that team for good, so a team is ended before a
-    fork. MXNet gives such a child one thread.
+    fork. MXNet uses one thread in such a child.
     """
     global _end_team
     if _library() is None:
@@ -211,7 +211,7 @@ def _do_nothing(kind: int) -> None:
 
 
 def _use_one_thread() -> None:
-    """Gives the only thread of a child process one OpenMP thread, as MXNet gives that of its engine there."""
+    """Sets one OpenMP thread for the only thread of a child process, as MXNet does for that of its engine."""
     global _end_team
     _end_team = _do_nothing
     _library().MXSetNumOMPThreads(1)

@@ -182,7 +182,7 @@ class Deployed(mx.gluon.SymbolBlock):
         variables = [tracing.variable(name, signature.dtypes[name][0]) for name in self.used(signature.shapes)]
         parameters = mx.gluon.ParameterDict()
         parameters.update({name: _FrozenParameter(name, value, contexts) for name, value in graph.values.items()})
-        with warnings.catch_warnings():  # a graph without parameters takes data of any type, and MXNet warns of that
+        with warnings.catch_warnings():  # a graph without parameters accepts any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(tracing.in_mode(self.graph), variables, parameters)
         self._makes_floats = any(node.op == tensors.TO_FLOATS for node in graph.nodes())
@@ -251,7 +251,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def self_check(self, context: Any) -> None:
         """Runs once, so that MXNet refuses now what it would refuse later. Drops the fused graph unless it runs and
-        gives the same as the plain one up to rounding."""
+        computes the same as the plain one up to rounding."""
         data = self.used(self.signature.random(context))
 
         def outputs(runner: tracing.Runner) -> list:

@@ -96,7 +96,7 @@ class ShapeCheck:
         self._is_checked = False
 
     def run(self, shapes: Mapping[str, tuple], /, **given: Any) -> None:
-        """Raises a `ValueError`, with what was given, for shapes of inputs, by name, that the net does not take."""
+        """Raises a `ValueError`, with what was given, for shapes of inputs, by name, that do not fit the net."""
         if self._is_checked:
             return
         with explain_errors(**given):
@@ -120,8 +120,8 @@ def _takes_all_elements(node: Node) -> bool:
 
 
 def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> bool:
-    """Returns whether parameters that fit data of one shape fit any other that MXNet takes: those of convolutions and
-    dense layers MXNet compares itself, and a batch norm has the channels of such a layer."""
+    """Returns whether parameters that fit data of one shape fit all other data: MXNet compares those of convolutions
+    and dense layers itself, and each batch norm has the channels of such a layer."""
     computed: set[Node] = set()  # from parameters only
     fixed: set[Node] = set()  # whose second axis has one length for all data
     for node in nodes:

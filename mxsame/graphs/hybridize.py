@@ -218,7 +218,7 @@ class GraphCache:
             call = tracing.Call.of(args, arrays, self._net)
             family = self._families.get(call.family)
             is_new = family is None or call.shapes not in family.signatures
-            if is_new and not mx.util.is_np_shape():  # where MXNet takes 0 for an unknown length
+            if is_new and not mx.util.is_np_shape():  # where 0 is an unknown length for MXNet
                 for shape in call.shapes:
                     validation.check_not_empty("data", shape)
             graph = self._graph_for(call, family)
@@ -343,7 +343,9 @@ class HybridBlock(mx.gluon.HybridBlock):
             _restore_forward(self)
             return
         flags.update(zip(_FLAGS, flags_in_order))
-        given = {name: value for name, value in flags.items() if value is not None}  # a parent gives None for a default
+        given = {
+            name: value for name, value in flags.items() if value is not None
+        }  # a parent passes None for a default
         hybridize(self, bool(active), max_graphs, **given)
 
     def export(self, path: FilePath, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
@@ -414,7 +416,7 @@ class CallFamily:
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
         """Returns the plan of each operator for these shapes, or the shape that is known if the whole shape is unknown
-        until the graph runs; None for shapes that an operator does not take."""
+        until the graph runs; None for shapes that an operator refuses."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, decisions, by_size in zip(self.trace.placeholders, self._decisions, self._by_size):
@@ -442,7 +444,7 @@ class CallFamily:
 
 
 def _is_on_other_data(call: tracing.LoweredCall) -> bool:
-    """Returns whether operators have not run on the data of the call, one after the other, to give its output."""
+    """Returns whether the output of a call is not that of its operators on its data, one after the other."""
     shape = call.data_shape
     if not call.decisions or not shape or None in shape:
         return False

@@ -57,7 +57,7 @@ def check_ready(net: Any, may_be_deferred: bool = False) -> None:
 
 
 def check_initialized(net: Any) -> None:
-    """Raises an error for a net that is called before `initialize`: a trace would give its parameters shapes."""
+    """Raises an error for a net that is called before `initialize`: a trace would set the shapes of its parameters."""
     parameters = _gluon.parameters(net).values()
     if not any(_gluon.is_initialized(each) or _gluon.is_deferred(each) for each in parameters):
         for parameter in parameters:
@@ -149,7 +149,7 @@ class Trace(NamedTuple):
 
 
 def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
-    """Lets operators take these Symbols instead of variables of the same names. A graph without operators stays as it
+    """Replaces variables of operators by the Symbols of the same names. A graph without operators stays as it
     is, since MXNet would make an operator of its variable."""
     if whole.get_children() is not None:
         names = set(whole.list_inputs())
@@ -329,7 +329,7 @@ def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
 
 
 def _count_of_inputs(net: Any) -> int:
-    """Returns how many arrays `hybrid_forward` must be given, in addition to the parameters; some nets know it."""
+    """Returns how many arrays `hybrid_forward` needs, in addition to the parameters; some nets have the number."""
     if hasattr(net, "declared_shapes"):
         return len(net.declared_shapes)
     arguments = _signature(net).parameters.values()
@@ -484,7 +484,7 @@ class Runner:
 
     def _follow_new_arrays(self, context: Any, own: list[Any]) -> None:
         """Makes the operator anew if parameters have other arrays than in the last recorded call on this device, or
-        have left another one: with static_shape MXNet 1.9.1 gives some of these no gradient."""
+        have left another one: with static_shape MXNet 1.9.1 computes no gradient for some of these."""
         devices = self._recorded_arrays if context in self._recorded_arrays else contexts(self.parameters)
         has_left = any(device not in devices for device in self._recorded_arrays)
         if has_left or any(array is not kept for array, kept in zip(own, self._recorded_arrays.get(context, own))):
@@ -511,7 +511,7 @@ class NetGraph(Runner):
     """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
 
     `outputs` are a lowered graph's for this call. With the flag `static_alloc` it keeps the memory of its arrays,
-    `memory` bytes or about so many; if that were more than `most`, it takes memory when it runs, as without the flag.
+    `memory` bytes or about so many; if that were more than `most`, it allocates memory at each call, as without it.
     """
 
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
@@ -530,7 +530,7 @@ class NetGraph(Runner):
         self._check = ShapeCheck(symbol, parameters)
 
     def check(self, shapes: Sequence[tuple]) -> None:
-        """Raises a `ValueError` for inputs of shapes that the net does not take."""
+        """Raises a `ValueError` for inputs of shapes that do not fit the net."""
         self._check.run(dict(zip(self._names, shapes)), shapes=[*shapes])
 
     def accepts(self, shapes: Sequence[tuple]) -> bool:

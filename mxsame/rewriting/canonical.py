@@ -61,7 +61,7 @@ def drop_copies(graph: Graph, dropout: bool) -> None:
 
 
 def canonicalize(graph: Graph) -> None:
-    """Write activations of floats as `Activation`, which takes no integers, and a batch norm with a ReLU as two
+    """Write activations of floats as `Activation`, which accepts no integers, and a batch norm with a ReLU as two
     operators."""
     dtypes, replacements = graph.dtypes(), {}
     for node in graph.nodes():

@@ -167,7 +167,7 @@ def unused(name: str, taken: Collection[str]) -> str:
 
 
 def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
-    """Returns the positions that a slice takes along each axis of data of this shape; None for any other operator."""
+    """Returns the positions that a slice selects along each axis of data of this shape; None for any other operator."""
     whole = [range(length) for length in shape]
     if node.op == "slice_axis":
         axis = node.attr("axis") % len(shape)
@@ -181,7 +181,7 @@ def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
 
 
 def keeps_batch(node: Node) -> bool:
-    """Returns whether a slice takes the first axis as it is, of any length."""
+    """Returns whether a slice keeps the whole first axis, of any length."""
     if node.op == "slice_axis":
         return node.attr("axis") != 0 or (node.attr("begin") == 0 and node.attr("end") is None)
     ends = [next(iter(entries(node.attr(name))), None) for name in ("begin", "end", "step")]
@@ -331,7 +331,7 @@ class Graph:
 
     def have_one_shape(self, outputs: Sequence[Output]) -> bool:
         """Returns whether some outputs have one shape, whatever the batches are: a batch of 1 does not show whether an
-        array is broadcast to another one. Each input may have a batch of its own, if MXNet takes that."""
+        array is broadcast to another one. Each input may have another batch, if MXNet accepts that."""
         symbol = self.symbol(outputs)
         for single in (None, *self.inputs):
             given = {name: (1 if name == single else 2, *shape[1:]) for name, shape in self.inputs.items()}

@@ -103,7 +103,7 @@ def fuse_gates(graph: Graph) -> None:
     out of oneDNN's blocks and the product back.
 
     The operator is the backward pass of the softplus log(1 + exp(b)), whose derivative is the sigmoid: it multiplies a
-    gradient by sigmoid(b), in any layout, and here the gradient is a. MXNet gives it three arrays: the gradient, the
+    gradient by sigmoid(b), in any layout, and here the gradient is a. Its inputs are three arrays: the gradient, the
     output of the softplus, which oneDNN does not read, and b. The output is a, too, so that MXNet does not write the
     product over a: oneDNN would need a copy for that. It runs in single precision, for up to five axes.
 
@@ -226,7 +226,7 @@ def divides_blocks(node: Node) -> bool:
 
 
 def _channels_of(node: Node) -> Tuple[Optional[int], Optional[int]]:
-    """Returns the first channel that a slice takes, and the one after the last, as they are given."""
+    """Returns the first channel of a slice, and the one after the last, as its attributes have them."""
     begin, end = ((*node.attr(name), None, None)[1] for name in ("begin", "end"))
     return begin, end
 
@@ -298,7 +298,7 @@ def synchronize_before_loops(graph: Graph) -> None:
 
 def _one_after(count: Output) -> Output:
     """Returns a 1 for which the thread waits for `count`. It has the type of what it is multiplied by. The condition is
-    in a loop and a sum, which give it a shape: MXNet infers none for a condition."""
+    in a loop and a sum, whose shape MXNet can infer: it infers none for a condition."""
     with mx.util.np_array(False):
         F = mx.sym
         data = F.reshape(F.cast(F.var("count"), dtype="float32"), shape=(1, 1))

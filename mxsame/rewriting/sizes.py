@@ -3,7 +3,7 @@
 Layers of a dynamic size compute positions from the shape of their data, and gather the elements of their windows there;
 or they run on flipped data, so that the extra padding element is at the end. With the size static, the positions are
 constants, gathering that repeats the edges of an axis is what a pad operator does, and pads of flipped data are other
-pads of the data as it is. Writers of other formats know those. Such a graph does not run: see
+pads of the data as it is. Other formats have these. Such a graph does not run: see
 :mod:`mxsame.rewriting.windows`.
 """
 
@@ -70,7 +70,7 @@ def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
     while data.node.op == "transpose" and len(data.node.attr("axes", ())) == len(shape):
         moves.append(data.node.attr("axes"))
         axis, data = moves[-1][axis] % len(shape), data.node.inputs[0]
-    if axis < 2:  # the pad operator takes spatial axes
+    if axis < 2:  # the pad operator pads spatial axes only
         return
     (begin, end), pads = ends
     widths = [0] * (2 * len(shape))
@@ -88,8 +88,8 @@ def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
 
 
 def _ends(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tuple[int, int], List[int]]]:
-    """Returns which elements of its axis a `take` takes, from one to before another, and how often it repeats the first
-    and the last of them after that; None if its positions are others."""
+    """Returns which elements of its axis a `take` selects, from one to before another, and how often it repeats the
+    first and the last of them after that; None if its positions are others."""
     if positions.ndim != 1 or node.attr("mode", "clip") != "clip":
         return None
     length = shape[node.attr("axis", 0) % len(shape)]
@@ -131,7 +131,7 @@ def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
 
 
 def _flipped(node: Node) -> Set[int]:
-    """Returns the axes along which a slice takes everything, from the last to the first; none if it does anything
+    """Returns the axes along which a slice selects everything, from the last to the first; none if it does anything
     else."""
     ends = [*entries(node.attr("begin")), *entries(node.attr("end"))]
     steps = entries(node.attr("step"))

@@ -1,7 +1,7 @@
 """Graphs for training: the same values and gradients, from operators that MXNet runs faster on the CPU.
 
 oneDNN keeps the images of convolutions in blocks of 8 or 16 channels, forward and backward. Where an operator does not
-take the blocks, MXNet copies to the plain layout and back.
+support the blocks, MXNet copies to the plain layout and back.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
     weights of -1 and biases of 6, subtracts, and the outer ReLU is the one of the graph.
 
     `NORM_RELU` fails if its gradient is in other blocks than its data, and it is wrong if only the gradient is in
-    blocks. So it is used only after convolutions to which oneDNN gives these blocks at any size.
+    blocks. So it is used only after convolutions whose outputs oneDNN keeps in these blocks at any size.
     """
     users = graph.users()
     for node in users:
