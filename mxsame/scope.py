@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, NamedTuple, Optional, Sequence, Union, cast
 
 from mxsame._mxnet import mx
 from mxsame.validation import Function
@@ -24,28 +24,31 @@ if TYPE_CHECKING:
 
 NOTE, RECURRENT_NOTE, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
 
+Purpose = Literal["inference", "training", "deployment", "file", "format"]
+Device = Literal["cpu", "gpu"]
+
 
 class Target(NamedTuple):
     """The purpose and the device of operators.
 
     Parameters
     ----------
-    purpose : "inference", "training", "deployment", "file" or "format", optional
+    purpose : Purpose, optional
         The first three as in :class:`mxsame.planner.Workload`. "file" is inference, without noise that is only there in
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
         and never run: each operator is one node. What its own attributes do not show is in an attribute of the Symbol,
         the only place for it there, and `Graph.of` makes it the `spec` of the node: the windows in `NOTE`, which the
         nodes around it have as well, formulas of a recurrent layer in `RECURRENT_NOTE`, and `NO_BIAS` if it has none.
         None if a graph may be used for anything.
-    device : "cpu" or "gpu", optional
+    device : Device, optional
         That of MXNet's current context if None.
     gradients : bool
         Whether gradients flow although the purpose is inference (saliency maps): oneDNN's max pooling keeps nothing
         for a backward pass then.
     """
 
-    purpose: Optional[str] = None
-    device: Optional[str] = None
+    purpose: Optional[Purpose] = None
+    device: Optional[Device] = None
     gradients: bool = False
 
     @property
@@ -64,14 +67,14 @@ class Target(NamedTuple):
         return self.purpose in (None, "file")
 
     @property
-    def planning_purpose(self) -> str:
+    def planning_purpose(self) -> Purpose:
         """The purpose that plans are chosen for: where gradients flow, training."""
         if self.gradients:
             return "training"
         return self.purpose if self.purpose in ("training", "deployment") else "inference"
 
     @property
-    def where(self) -> str:
+    def where(self) -> Device:
         """The device, MXNet's current one if it is not known."""
         return self.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
 
@@ -103,11 +106,11 @@ class Scope(NamedTuple):
     has no other one next to it for sizes that it refuses. `facts` has those of variables, by name."""
 
     target: Target = ANY
-    placeholders: Optional[List[Any]] = None
-    decisions: Optional[List[Any]] = None
+    placeholders: Optional[list[Any]] = None
+    decisions: Optional[list[Any]] = None
     is_only_graph: bool = False
-    calls: Optional[List[BlockCall]] = None
-    facts: Dict[str, VariableFacts] = {}  # noqa: RUF012 - `building` gives each scope its own
+    calls: Optional[list[BlockCall]] = None
+    facts: dict[str, VariableFacts] = {}  # noqa: RUF012 - `building` gives each scope its own
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -125,10 +128,10 @@ def scope() -> Scope:
 @contextlib.contextmanager
 def building(
     target: Target,
-    placeholders: Optional[List[Any]] = None,
-    decisions: Optional[List[Any]] = None,
+    placeholders: Optional[list[Any]] = None,
+    decisions: Optional[list[Any]] = None,
     is_only_graph: bool = False,
-    calls: Optional[List[BlockCall]] = None,
+    calls: Optional[list[BlockCall]] = None,
 ) -> Iterator[None]:
     """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
     lists.
@@ -149,7 +152,7 @@ def target_of(data: Union[NDArray, Symbol]) -> Target:
     """Returns the target of an array, as autograd is now, or of a Symbol."""
     if not isinstance(data, mx.nd.NDArray):
         return scope().target
-    purpose = "training" if mx.autograd.is_training() else "inference"
+    purpose: Purpose = "training" if mx.autograd.is_training() else "inference"
     return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
 
 
@@ -179,7 +182,7 @@ class Placeholder(NamedTuple):
     kwargs: dict[str, Any]
 
     @property
-    def symbols(self) -> List[Symbol]:
+    def symbols(self) -> list[Symbol]:
         """The Symbols among the arguments, the data first."""
         return [each for each in (*self.args, *self.kwargs.values()) if isinstance(each, mx.sym.Symbol)]
 

@@ -20,7 +20,7 @@ from mxsame._mxnet import mx
 from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
 from mxsame.ops._inputs import Inputs
-from mxsame.scope import Target, building
+from mxsame.scope import Purpose, Target, building
 from mxsame.tensors import probing
 from mxsame.types import KernelKind
 
@@ -203,7 +203,7 @@ def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -
     arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in given.items()}
     if validation.is_sequence(arguments.get("output_shape")):  # 0 leaves a length open; the batch is as in the data
         arguments["output_shape"] = (None, *(length or None for length in arguments["output_shape"][1:]))
-    purpose = "training" if backend.learning_phase() else "inference"
+    purpose: Purpose = "training" if backend.learning_phase() else "inference"
     device = backend._get_mxnet_context(None)[0].device_type
     with building(Target(purpose, "gpu" if device == "gpu" else "cpu"), is_only_graph=True):
         call = KerasMXNetCall(arrays, data_format or backend.image_data_format(), pool_size=arguments.get("pool_size"))
