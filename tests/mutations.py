@@ -30,7 +30,7 @@ TESTS_OF = {  # which tests a file is tested by, those first that are the likeli
     "mxsame/plan/": "plan ops ways",
     "mxsame/ops/": "nn gpu_graphs ops ways",
     "mxsame/scope.py": "graph nn ways",
-    "mxsame/graphs/": "graph blocks deploy ways",
+    "mxsame/graphs/": "graph deploy ways",
     "mxsame/rewriting/windows.py": "audit onnx",
     "mxsame/rewriting/": "rewrite gpu_graphs deploy",
     "mxsame/auditing.py": "audit",

@@ -92,6 +92,13 @@ def appended(choose, x, rank, data_format, transposed):
     return longer
 
 
+PER_AXIS = {  # layers that have no data format in 1-D, and what is drawn for each axis
+    "pad": ("ZeroPadding", lambda choose: choose.randint(0, 2)),
+    "crop": ("Cropping", lambda choose: (choose.randint(0, 1), choose.randint(0, 1))),
+    "upsample": ("UpSampling", lambda choose: choose.randint(1, 2)),
+}
+
+
 def _appended(choose, x, rank, data_format, transposed):
     last = data_format == "channels_last"
     window = lambda low, high: tuple(choose.randint(low, high) for _ in range(rank))  # noqa: E731
@@ -106,9 +113,8 @@ def _appended(choose, x, rank, data_format, transposed):
             more = {"dilation_rate": window(1, 2), "padding": padding}
             if rank == 1 and last:
                 more["padding"] = "causal"
-        return getattr(layers, f"Conv{rank}D")(
-            choose.randint(1, 3), window(1, 4), use_bias=choose.random() < 0.5, **more, **common
-        )(x)
+        filters, kernel_size, use_bias = choose.randint(1, 3), window(1, 4), choose.random() < 0.5
+        return getattr(layers, f"Conv{rank}D")(filters, kernel_size, use_bias=use_bias, **more, **common)(x)
     if kind == "pool":
         name = choose.choice(("MaxPooling", "AveragePooling"))
         strides = choose.choice((window(1, 1), window(1, 2)))
@@ -119,22 +125,14 @@ def _appended(choose, x, rank, data_format, transposed):
         return layers.SeparableConv2D(2, window(1, 4), strides=choose.randint(1, 2), padding=padding, **common)(x)
     if kind == "transposed":
         return layers.Conv2DTranspose(2, window(1, 4), strides=window(1, 2), padding=padding, **common)(x)
-    if kind == "pad":
-        pads = window(0, 2)
-        common = {} if rank == 1 else common
-        return getattr(layers, f"ZeroPadding{rank}D")(pads[0] if rank == 1 else pads, **common)(x)
-    if kind == "crop":
-        common = {} if rank == 1 else common
-        pairs = tuple((choose.randint(0, 1), choose.randint(0, 1)) for _ in range(rank))
-        return getattr(layers, f"Cropping{rank}D")(pairs[0] if rank == 1 else pairs, **common)(x)
-    if kind == "upsample":
-        common = {} if rank == 1 else common
-        factors = window(1, 2)
-        return getattr(layers, f"UpSampling{rank}D")(factors[0] if rank == 1 else factors, **common)(x)
+    if kind in PER_AXIS:
+        name, draw = PER_AXIS[kind]
+        values = tuple(draw(choose) for _ in range(rank))
+        layer = getattr(layers, f"{name}{rank}D")
+        return (layer(*values) if rank == 1 else layer(values, **common))(x)
     if kind == "normalize":
-        return layers.BatchNormalization(
-            axis=-1 if last else 1, scale=choose.random() < 0.8, center=choose.random() < 0.8
-        )(x)
+        more = {"scale": choose.random() < 0.8, "center": choose.random() < 0.8}
+        return layers.BatchNormalization(axis=-1 if last else 1, **more)(x)
     if kind == "activate":
         return layers.Activation(choose.choice(("relu", "tanh", "sigmoid", "elu", "softplus", "hard_sigmoid")))(x)
     ends = [x] + [appended(choose, x, rank, data_format, transposed) for _ in range(2)]
