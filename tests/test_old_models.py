@@ -95,18 +95,15 @@ LONGER = [  # a pooling layer or a convolution with one output too many, and wha
 
 @pytest.mark.parametrize(("operator", "size", "kernel", "out"), LONGER)
 def test_layers_with_one_output_too_many_are_refused_and_have_pads(operator, size, kernel, out):
-    rank = len(size)
+    rank, partial = len(size), functools.partial
     data, weight = nd.ones((1, 1, *size)), nd.ones((1, 1, *kernel))
     if operator == "conv":
         calls = [lambda word: mxsame.ops.conv(data, weight, padding=word)]
-        calls += [lambda word, name=name: getattr(mxsame.nn, name)(1, kernel, 1, word) for name in ("Conv3D",)]
-        calls += [lambda word: mxsame.nn.DepthwiseConv3D(kernel, 1, word)]
+        calls += [partial(mxsame.nn.Conv3D, 1, kernel, 1), partial(mxsame.nn.DepthwiseConv3D, kernel, 1)]
     else:
-        calls = [lambda word: mxsame.ops.max_pool(data, kernel, 1, word)]
-        calls += [lambda word: mxsame.ops.avg_pool(data, kernel, 1, word)]
-        calls += [lambda word: mxsame.ops.avg_pool(sym.var("data"), kernel, 1, word)]
-        calls += [lambda word: getattr(mxsame.nn, f"MaxPool{rank}D")(kernel, 1, word)]
-        calls += [lambda word: getattr(mxsame.nn, f"AvgPool{rank}D")(kernel, 1, word)]
+        calls = [partial(pool, data, kernel, 1) for pool in (mxsame.ops.max_pool, mxsame.ops.avg_pool)]
+        calls += [partial(mxsame.ops.avg_pool, sym.var("data"), kernel, 1)]
+        calls += [partial(getattr(mxsame.nn, f"{kind}Pool{rank}D"), kernel, 1) for kind in ("Max", "Avg")]
     for call in calls:
         with pytest.raises(ValueError, match=r"ceil\(n/s\) outputs, .*explicit pads, ke//2 .*received kernel_size"):
             call("Keras-MXNet")
