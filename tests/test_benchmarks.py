@@ -145,9 +145,6 @@ def test_every_constant_of_the_estimate_is_measured(tmp_path):
     assert any(row["measured"] > 0 for row in rows)  # on a busy machine some are lost in noise, and 0
 
 
-# -- memory, sizes, files of Keras models, ONNX
-
-
 # -- GPUs
 
 

@@ -117,9 +117,6 @@ def test_the_recorded_parity_is_of_the_cases_and_the_ways_that_there_are(tables,
     assert {row["way"] for row in recorded["rows"]} == set(parity.WAYS), again
 
 
-# -- links of the site
-
-
 # -- pictures
 
 
