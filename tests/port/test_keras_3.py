@@ -55,9 +55,7 @@ MODELS = {
     "SpectralNormalization(Dense(2))(x)": [THIRDS],
     "CategoryEncoding(4, output_mode='count')(x)": [STEPS],  # counted along the first axis after the batch
     "(lambda model: [model(x), Dense(2)(model(y))])(keras.Model(a := Input((3,)), Dense(2)(a)))": [THIRDS, ZEROS],
-    "(lambda model: [model(x), model(model(Dense(3)(model(x))))])(keras.Model(a := Input((3,)), Dense(3)(a)))": [
-        THIRDS
-    ],
+    "(lambda f: [f(x), f(f(Dense(3)(f(x))))])(keras.Model(a := Input((3,)), Dense(3)(a)))": [THIRDS],
     "(lambda model: [model(x), model(model(Dense(3)(model(x))))])(keras.Sequential([Dense(3)]))": [THIRDS],
     "(lambda model: [model(Input((3,))), model(model(x))][1])(keras.Model(a := Input((3,)), Dense(3)(a)))": [THIRDS],
     "frozen(Bidirectional(LSTM(3, return_sequences=True)), x, 'forward_layer')": [LONG],
@@ -117,9 +115,7 @@ def test_weights_of_lora_are_merged(tmp_path):
     older, path = saved(model, tmp_path)
     for source in (model, path):
         np.testing.assert_allclose(mxsame.from_keras(source)(nd.array(THIRDS)).asnumpy(), want, 1e-5, 1e-6)
-    with pytest.raises(
-        ValueError, match=r"must have 2 weights .*received 4, with lora_rank=2 .a .keras file has merged"
-    ):
+    with pytest.raises(ValueError, match=r"must have 2 weights .*received 4, with lora_rank=2 .a .keras file has m"):
         mxsame.from_keras(older)
 
 
