@@ -17,20 +17,7 @@ from mxsame._mxnet import mx
 
 pytest.importorskip("benchmarks", reason="the folder benchmarks is not part of a source distribution")
 
-from benchmarks import (
-    exporters,
-    gpu,
-    gpu_fit,
-    layers,
-    memory,
-    names,
-    networks,
-    onnx,
-    peers,
-    planner,
-    results,
-    targets,
-)
+from benchmarks import exporters, gpu, gpu_fit, layers, memory, names, networks, onnx, peers, planner, results, targets
 from benchmarks.__main__ import main
 from benchmarks.architectures import NETWORKS, named
 from benchmarks.variants import Layer
