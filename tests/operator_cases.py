@@ -1,7 +1,5 @@
 """A table of small blocks that need each row of the writers of other formats."""
 
-from __future__ import annotations
-
 import operator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """hypothesis: legal cases drawn from the whole space of operators, ranks, kernels, strides, dilation and paddings."""
 
-from __future__ import annotations
-
 import oracle
 from cases import OPS, Case
 from hypothesis import assume, strategies as st

@@ -4,8 +4,6 @@ MXNet has no float16 on the CPU. So the types in graphs are looked at, and the g
 everything runs.
 """
 
-from __future__ import annotations
-
 import pytest
 import running
 

@@ -5,8 +5,6 @@ never in an error of MXNet, an assertion, a hang or a dead process. Each validat
 argument, found by the signature, a few values that are wrong for all. What must be accepted is at the end.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The benchmarks measure what they claim: variants compute what is claimed of them, and files are whole."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -3,8 +3,6 @@
 Every layer is between convolutions, and gradients add up (`grad_req="add"`).
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line: help everywhere, wrong options answered with exit code 2, broken machines, and `mxsame pads`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

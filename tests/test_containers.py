@@ -1,7 +1,5 @@
 """`mxsame.nn.HybridSequential` and `HybridBlock`: Gluon's containers, whose own `hybridize` is mxsame's."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """`mxsame demo`: layers give TensorFlow's recorded outputs, symmetric padding does not, and a wrong one is reported."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from click.testing import CliRunner

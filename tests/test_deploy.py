@@ -1,7 +1,5 @@
 """mxsame.deploy: the same outputs from a graph for inference, whatever the net is made of."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from functools import partial

@@ -1,7 +1,5 @@
 """`mxsame.plot_padding`: what is on the picture is read back from it, and compared with the rule."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 

@@ -4,8 +4,6 @@ TF32, which cuDNN may use for float32 on GPUs of compute capability 8.0 and newe
 NVIDIA_TF32_OVERRIDE=0 to test without it. MXSAME_TEST_DEVICE=cpu runs as much as a CPU can, to try these tests out.
 """
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graphs that are built for GPUs, without a GPU: what they are made of, and, emulated on the CPU, what they compute."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

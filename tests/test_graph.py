@@ -1,7 +1,5 @@
 """mxsame.hybridize and mxsame.export: graphs of static shape are as exact as everything else, and stay few."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

@@ -1,7 +1,5 @@
 """What is special to `mxsame.keras.backend`, whose cases test_keras_ops.py runs."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bad input to `mxsame.keras`: every argument of every function, refused in Keras's words before MXNet sees it."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -1,7 +1,5 @@
 """`mxsame.keras.layouts`: each axis where it belongs, there and back, for every kind of array."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`mxsame.keras.ops` and `backend` against the NumPy oracle, and `ops` against recorded outputs of Keras 3."""
 
-from __future__ import annotations
-
 import dataclasses
 import textwrap
 

@@ -1,7 +1,5 @@
 """Layers on the table of cases, and all that Gluon does with a block: deferred shapes, files, contexts, training."""
 
-from __future__ import annotations
-
 import functools
 
 import cases

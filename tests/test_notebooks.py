@@ -1,7 +1,5 @@
 """The notebooks assert what they state, and are kept as they were run; the session `notebooks` of nox runs them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

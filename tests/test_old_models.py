@@ -3,8 +3,6 @@
 The rows of `cases.CASES` with this padding run in every other suite as well; tests/keras_mxnet runs the real thing.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

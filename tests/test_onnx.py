@@ -1,7 +1,5 @@
 """`mxsame.export_onnx`: files, names, dynamic lengths, types, what is refused, and whole networks."""
 
-from __future__ import annotations
-
 import functools
 import json
 import sys

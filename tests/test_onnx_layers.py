@@ -1,7 +1,5 @@
 """Every layer of the package in ONNX Runtime: against the NumPy oracle one by one, and in random nets against MXNet."""
 
-from __future__ import annotations
-
 import random
 
 import cases

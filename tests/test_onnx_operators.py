@@ -1,7 +1,5 @@
 """Every row of the table of ONNX operators: a small block in ONNX Runtime gives what it gives in MXNet."""
 
-from __future__ import annotations
-
 import pytest
 from running import Own, difference, outputs
 

@@ -1,7 +1,5 @@
 """Operators on the table of cases: every kind of array, type, layout and strategy, forward and gradients."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

@@ -3,8 +3,6 @@
 `python -m nox -s packaging` builds them.
 """
 
-from __future__ import annotations
-
 import email
 import os
 import re

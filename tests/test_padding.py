@@ -1,7 +1,5 @@
 """The arithmetic of padding: against the oracle's lists of indices, against brute force, and what it refuses."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

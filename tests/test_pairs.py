@@ -1,7 +1,5 @@
 """1-D pooling operators on pairs of channels: chosen if oneDNN is faster so, and the same values."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

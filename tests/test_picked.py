@@ -1,7 +1,5 @@
 """Pooling operators in graphs: windows at every position of which SAME's are picked, and which sizes share a graph."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

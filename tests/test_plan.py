@@ -3,8 +3,6 @@
 That a plan gives what its window gives is in test_ops.py, where every strategy runs the table of cases.
 """
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import itertools

@@ -1,7 +1,5 @@
 """The planner: every choice is exact, what was measured goes first, and the estimate ranks as the benchmarks do."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """What oneDNN uses of the processor, and that MXNet's own oneDNN agrees."""
 
-from __future__ import annotations
-
 import pytest
 import running
 

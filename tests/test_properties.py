@@ -4,8 +4,6 @@ and the oracle against TensorFlow.
 60 examples a test by default; `--hypothesis-profile=ci` draws 500 and `deep` 50,000.
 """
 
-from __future__ import annotations
-
 import cases
 import numpy as np
 import oracle

@@ -1,7 +1,5 @@
 """What is public is what DESIGN says, and every public docstring has an example, which the doctests run."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The rewriting of mxsame.deploy, step by step: small graphs, their values, and what remains of them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`mxsame.to_keras`: files that Keras loads, with the outputs, the training and the names of the net."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

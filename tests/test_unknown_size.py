@@ -1,7 +1,5 @@
 """One graph for every size: layers in an ordinary parent that is hybridized once, and a file that needs no mxsame."""
 
-from __future__ import annotations
-
 import pytest
 from running import Own, assert_equal, from_files, initialized, outputs_without_mxsame, sequential
 

@@ -1,8 +1,6 @@
 """Every case of the table in the ways that differ the most, and in some of the others, forward and gradients, compared
 with the oracle."""
 
-from __future__ import annotations
-
 import pytest
 import running
 from cases import CASES

@@ -1,7 +1,5 @@
 """Programs of workers, which tests start with `cluster.run` and Ray's processes import."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checkpoints are there whole or not at all, wherever their writer is killed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Two workers compute what one process computes on the joined batch."""
 
-from __future__ import annotations
-
 import cluster
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What fails ends the run with a message that names it; what is started again goes on from the last checkpoint."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

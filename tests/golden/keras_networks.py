@@ -4,8 +4,6 @@ Every layer class that `mxsame.from_keras` supports is in one of them. `NETWORKS
 data format) that returns a model. `arrays` gives any model its weights, and `inputs` its inputs, from a seed.
 """
 
-from __future__ import annotations
-
 import types
 import zlib
 

@@ -7,8 +7,6 @@ Python 3.11 with tensorflow-cpu 2.13.1, or the environment of make_keras3.py: Ke
 live with MXNet.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -7,8 +7,6 @@ Inputs are not stored: `cases.arrays` and `cases.output_gradient` make them agai
 An array of more than LIMIT elements is stored as a sample (see `sample`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

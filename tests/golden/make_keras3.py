@@ -6,8 +6,6 @@
 In an environment of its own: Keras 3 and the TensorFlow it needs do not live with MXNet.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

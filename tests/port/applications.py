@@ -15,8 +15,6 @@ Python 3.11 with tensorflow-cpu 2.13.1, onnx and onnxruntime; PYTHON is one of t
 `tests/golden/make_keras3.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib.metadata

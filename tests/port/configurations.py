@@ -1,7 +1,5 @@
 """Configurations of Keras 2 that are written by hand, for layers whose weights do not matter."""
 
-from __future__ import annotations
-
 
 def entry(class_name, name="one", config=(), **more):
     return {"class_name": class_name, "name": name, "config": {"name": name, **dict(config)}, **more}

@@ -7,8 +7,6 @@ zeros among others, or `large`, integers one of which is no float32. The names a
 class and function.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import warnings

@@ -5,8 +5,6 @@
 Prints one line of JSON for each: name, error type, message, seconds, and what the interpreter was seen to do.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

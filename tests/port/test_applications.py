@@ -1,7 +1,5 @@
 """Some models of tf.keras.applications; `applications.py` checks all of them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 

@@ -4,8 +4,6 @@ Every case is a function that writes files into a folder and returns the argumen
 in another process (`hostile.py`), which reports what was raised and whether anything was executed or written.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -3,8 +3,6 @@
 tests/keras_mxnet compares with keras-mxnet itself.
 """
 
-from __future__ import annotations
-
 import json
 
 import make_keras_mxnet as making

@@ -1,7 +1,5 @@
 """Large files take little more memory than their weights, and are closed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Layers that add noise in training: there is nothing left of them in a graph for inference."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

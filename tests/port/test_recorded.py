@@ -1,7 +1,5 @@
 """Networks from recorded model files of tf.keras 2.13 and Keras 3: what they give is what those Kerases gave."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

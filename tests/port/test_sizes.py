@@ -1,8 +1,6 @@
 """Networks take the lengths that the Keras model declares, and any where it declares none: arrays of others are refused
 by the net and by every graph made of it. MXNet's Reshape would read beyond them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The recorded networks of both Kerases as files of ONNX and of MXNet in runtimes of others: what Keras gave, or what
 the table of docs/results/parity.md says of the runtime."""
 
-from __future__ import annotations
-
 import collections
 import subprocess
 import sys
