@@ -1,7 +1,8 @@
 """Small Keras networks, written for tf.keras 2.13 and Keras 3 alike: what the recorded model files hold.
 
 Every layer class that `mxsame.from_keras` supports is in one of them. `NETWORKS` is the table: a function of (keras,
-data format) that returns a model. `arrays` gives any model its weights, and `inputs` its inputs, from a seed.
+whether channels are first) that returns a model. `weights` gives any model its weights, and `inputs` its inputs, from a
+seed.
 """
 
 import types
@@ -20,7 +21,7 @@ def network(trained=False, first=False):
     """Registers a function under its name; `trained` records its gradients, `first` the same with channels first."""
 
     def register(function):
-        NETWORKS[function.__name__] = function
+        NETWORKS[function.__name__] = lambda keras, first=False: function(keras, keras.layers, first)
         TRAINED.extend([function.__name__] * trained)
         FIRST.extend([function.__name__] * first)
         return function
@@ -42,9 +43,9 @@ def shaped(size, channels, first=False):
 
 
 @network(first=True)
-def sequential(keras, first=False):
+def sequential(keras, layers, first):
     """The classifier of every introduction, on a non-square picture."""
-    layers, axis = keras.layers, 1 if first else -1
+    axis = 1 if first else -1
     return keras.Sequential(
         [
             keras.Input(shaped((9, 12), 3, first)),
@@ -62,9 +63,9 @@ def sequential(keras, first=False):
 
 
 @network(trained=True, first=True)
-def unet(keras, first=False):
+def unet(keras, layers, first):
     """Two levels, transposed convolutions, skip connections."""
-    layers, axis = keras.layers, 1 if first else -1
+    axis = 1 if first else -1
 
     def block(data, channels):
         for _ in range(2):
@@ -85,12 +86,12 @@ def unet(keras, first=False):
 
 
 @network(trained=True, first=True)
-def video(keras, first=False):
+def video(keras, layers, first):
     """3-D convolutions and pooling layers, strided in space and not in time.
 
     No relu before the maximum: TensorFlow gives each of several equal elements in 3-D the whole gradient.
     """
-    layers, axis = keras.layers, 1 if first else -1
+    axis = 1 if first else -1
     data = keras.Input(shaped((5, 8, 7), 2, first))
     out = layers.Conv3D(3, 3, strides=(1, 2, 2), padding="same", activation="tanh")(data)
     out = layers.BatchNormalization(axis=axis)(out)
@@ -102,9 +103,8 @@ def video(keras, first=False):
 
 
 @network(trained=True, first=True)
-def siamese(keras, first=False):
+def siamese(keras, layers, first):
     """One tower for two pictures, and the distance of what it gives."""
-    layers = keras.layers
     tower = keras.Sequential(
         [
             keras.Input(shaped((8, 7), 2, first)),
@@ -123,9 +123,8 @@ def siamese(keras, first=False):
 
 
 @network(trained=True, first=True)
-def two_inputs_two_outputs(keras, first=False):
+def two_inputs_two_outputs(keras, layers, first):
     """A picture and a vector in, a class and a picture out."""
-    layers = keras.layers
     picture, facts = keras.Input(shaped((6, 9), 3, first), name="picture"), keras.Input((4,), name="facts")
     seen = layers.Conv2D(4, 3, strides=3, padding="same", activation="relu", name="see")(picture)
     known = layers.Dense(6, activation="relu", name="know")(facts)
@@ -136,9 +135,8 @@ def two_inputs_two_outputs(keras, first=False):
 
 
 @network()
-def nested_twice(keras, first=False):
+def nested_twice(keras, layers, first):
     """A functional model inside another, called on two tensors, with a Sequential inside it."""
-    layers = keras.layers
     inner = keras.Input((None, 3))
     stem = keras.Sequential([layers.Conv1D(4, 3, padding="same"), layers.ReLU()], name="stem")
     both = keras.Model(inner, [stem(inner), layers.Dense(4, name="side")(inner)], name="inner")
@@ -149,9 +147,9 @@ def nested_twice(keras, first=False):
 
 
 @network()
-def shared_layers(keras, first=False):
+def shared_layers(keras, layers, first):
     """One convolution and one batch norm on tensors of two sizes."""
-    layers, axis = keras.layers, 1 if first else -1
+    axis = 1 if first else -1
     conv = layers.Conv2D(2, 3, strides=2, padding="same", name="conv")
     norm = layers.BatchNormalization(axis=axis, name="norm")
     pool = layers.GlobalMaxPooling2D(name="pool")
@@ -165,9 +163,9 @@ def shared_layers(keras, first=False):
 
 
 @network()
-def convolutions_1d(keras, first=False):
+def convolutions_1d(keras, layers, first):
     """Every 1-D convolution; Keras 3 has no causal separable one."""
-    layers, new = keras.layers, is_keras_3(keras)
+    new = is_keras_3(keras)
     data = keras.Input((11, 4))
     out = [
         layers.Conv1D(4, 4, strides=3, padding="same")(data),
@@ -184,9 +182,8 @@ def convolutions_1d(keras, first=False):
 
 
 @network(first=True)
-def convolutions_2d(keras, first=False):
+def convolutions_2d(keras, layers, first):
     """Every 2-D convolution; Keras 3.11 writes no output_padding into its files."""
-    layers = keras.layers
     data = keras.Input(shaped((9, 12), 4, first))
     out = [
         layers.Conv2D(4, (4, 3), strides=(2, 3), padding="same")(data),
@@ -204,9 +201,8 @@ def convolutions_2d(keras, first=False):
 
 
 @network(first=True)
-def convolutions_3d(keras, first=False):
+def convolutions_3d(keras, layers, first):
     """Every 3-D convolution."""
-    layers = keras.layers
     data = keras.Input(shaped((5, 4, 6), 2, first))
     out = [
         layers.Conv3D(2, (2, 3, 4), strides=(2, 1, 3), padding="same")(data),
@@ -235,7 +231,7 @@ def pooled(keras, rank, data):
 
 
 @network()
-def pooling_layers_1d(keras, first=False):
+def pooling_layers_1d(keras, layers, first):
     """Pooling layers in 1-D, where Keras 2 has channels last by default, whatever the backend's data format is."""
     data = keras.Input((11, 3))
     out = [*pooled(keras, 1, data), keras.layers.MaxPooling1D(2, padding="same", data_format="channels_first")(data)]
@@ -243,16 +239,15 @@ def pooling_layers_1d(keras, first=False):
 
 
 @network(first=True)
-def pooling_layers(keras, first=False):
+def pooling_layers(keras, layers, first):
     """Pooling layers in 2-D and 3-D."""
     inputs = [keras.Input(shaped(size, 3, first), name=f"data{len(size)}") for size in ((9, 7), (5, 4, 6))]
     return keras.Model(inputs, pooled(keras, 2, inputs[0]) + pooled(keras, 3, inputs[1]), name="pooling_layers")
 
 
 @network()
-def padding_layers_1d(keras, first=False):
+def padding_layers_1d(keras, layers, first):
     """Zero padding, cropping and upsampling in 1-D, where Keras 2 has channels last only."""
-    layers = keras.layers
     data = keras.Input((7, 2))
     out = [
         layers.ZeroPadding1D(2)(data),
@@ -265,9 +260,9 @@ def padding_layers_1d(keras, first=False):
 
 
 @network(first=True)
-def padding_layers(keras, first=False):
+def padding_layers(keras, layers, first):
     """Zero padding, cropping and upsampling in 2-D and 3-D."""
-    layers, inputs, out = keras.layers, [], []
+    inputs, out = [], []
     for rank, size in ((2, (5, 6)), (3, (3, 4, 5))):
         data = keras.Input(shaped(size, 2, first), name=f"data{rank}")
         inputs.append(data)
@@ -287,9 +282,9 @@ def padding_layers(keras, first=False):
 
 
 @network()
-def activations(keras, first=False):
+def activations(keras, layers, first):
     """Every activation, as an argument and as a layer."""
-    layers, new = keras.layers, is_keras_3(keras)
+    new = is_keras_3(keras)
     names = ["elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu", "sigmoid", "softmax"]
     names += ["softplus", "softsign", "swish", "tanh"]
     names += ["hard_silu", "leaky_relu", "log_softmax", "relu6", "silu"] if new else []
@@ -313,9 +308,8 @@ def activations(keras, first=False):
 
 
 @network()
-def normalizations(keras, first=False):
+def normalizations(keras, layers, first):
     """Batch, layer, group and unit normalization, and the two preprocessing layers."""
-    layers = keras.layers
     data = keras.Input((5, 6, 4))
     out = [
         layers.BatchNormalization()(data),
@@ -339,9 +333,8 @@ def normalizations(keras, first=False):
 
 
 @network()
-def merging(keras, first=False):
+def merging(keras, layers, first):
     """Layers of several inputs, axes of length 1 repeated."""
-    layers = keras.layers
     one, other = keras.Input((4, 3), name="one"), keras.Input((4, 3), name="other")
     row = keras.Input((1, 3), name="row")
     out = [
@@ -361,9 +354,8 @@ def merging(keras, first=False):
 
 
 @network()
-def shapes(keras, first=False):
+def shapes(keras, layers, first):
     """Flatten, Reshape, Permute, RepeatVector, Dense on more than two axes, Embedding."""
-    layers = keras.layers
     data, words = keras.Input((4, 6, 3)), keras.Input((5,), dtype="int32", name="words")
     out = [
         layers.Flatten()(data),
@@ -380,18 +372,16 @@ def shapes(keras, first=False):
 
 
 @network()
-def both_formats(keras, first=False):
+def both_formats(keras, layers, first):
     """A layer of the other data format."""
-    layers = keras.layers
     data = keras.Input((4, 6, 3))
     out = [layers.Flatten(data_format="channels_first")(data), layers.Conv2D(2, 2, padding="same")(data)]
     return keras.Model(data, out, name="both_formats")
 
 
 @network()
-def noise(keras, first=False):
+def noise(keras, layers, first):
     """Layers that do something in training only."""
-    layers = keras.layers
     line, picture, film = keras.Input((5, 3)), keras.Input((4, 5, 3)), keras.Input((2, 3, 4, 3))
     out = [
         layers.SpatialDropout1D(0.3)(layers.GaussianNoise(0.1)(line)),
@@ -403,9 +393,8 @@ def noise(keras, first=False):
 
 
 @network()
-def operators(keras, first=False):
+def operators(keras, layers, first):
     """Operators between layers, as Keras's applications have them."""
-    layers = keras.layers
     data, ops = keras.Input((4, 6, 3)), keras.ops if is_keras_3(keras) else _tensorflow_by_names_of_keras_3()
     mean = ops.mean(data, axis=(1, 2), keepdims=True)
     out = [
@@ -435,7 +424,7 @@ def _tensorflow_by_names_of_keras_3():
 
 
 @network()
-def more_operators(keras, first=False):
+def more_operators(keras, layers, first):
     """Every other operator; those of Keras 3 that TensorFlow has no function for, too."""
     data, square = keras.Input((4, 6, 4)), keras.Input((3, 3), name="square")
     out = (_of_keras_3 if is_keras_3(keras) else _of_tensorflow)(keras, data, square)
@@ -507,9 +496,8 @@ def _of_keras_3(keras, data, square):
 
 
 @network()
-def edges(keras, first=False):
+def edges(keras, layers, first):
     """Where a rule meets its end: a threshold itself, one row, positions between two pixels, one part of one."""
-    layers = keras.layers
     data, ones = keras.Input((2, 7, 3)), keras.Input((1, 4), name="ones")
     flat = layers.Flatten()(data)
     out = [
@@ -529,9 +517,8 @@ def edges(keras, first=False):
 
 
 @network()
-def augmented(keras, first=False):
+def augmented(keras, layers, first):
     """Layers that change pictures in training, and leave them as they are at inference."""
-    layers = keras.layers
     data = keras.Input((6, 7, 3))
     out = layers.RandomFlip("horizontal")(layers.RandomCrop(6, 7)(data))
     out = layers.RandomZoom(0.2)(layers.RandomRotation(0.1)(out))
@@ -542,9 +529,8 @@ def augmented(keras, first=False):
 
 
 @network()
-def resizing(keras, first=False):
+def resizing(keras, layers, first):
     """Resizing in the ways it has, and crops."""
-    layers = keras.layers
     data = keras.Input(shaped((6, 8), 2, first))
     out = [
         layers.Resizing(12, 16, interpolation="nearest")(data),
@@ -563,9 +549,8 @@ def resizing(keras, first=False):
 
 
 @network()
-def counted(keras, first=False):
+def counted(keras, layers, first):
     """Numbers as the indices of their bins, and indices of bins as ones; layers that only Keras 2 has."""
-    layers = keras.layers
     data, words = keras.Input((5, 4)), keras.Input((4,), dtype="int32", name="words")
     out = [layers.Rescaling(0.5)(layers.Discretization([-1.0, 0.0, 0.5])(data))]
     out += [layers.CategoryEncoding(EMBEDDED, output_mode=mode)(words) for mode in ("multi_hot", "count")]
@@ -577,9 +562,8 @@ def counted(keras, first=False):
 
 
 @network()
-def recurrent(keras, first=False):
+def recurrent(keras, layers, first):
     """Recurrent layers, and masks on their way through layers that pass them, take them and lose them."""
-    layers = keras.layers
     data, words = keras.Input((6, 3)), keras.Input((6,), dtype="int32", name="words")
     pictures = keras.Input((3, 5, 6, 2), name="pictures")
     steps = layers.Masking(0.5)(layers.ReLU(threshold=0.5)(layers.Rescaling(1.0, offset=0.5)(data)))
@@ -602,9 +586,8 @@ def recurrent(keras, first=False):
 
 
 @network()
-def attention(keras, first=False):
+def attention(keras, layers, first):
     """Attention layers of one head and of several, and Einstein sums."""
-    layers = keras.layers
     data, other = keras.Input((5, 4)), keras.Input((3, 4), name="other")
     out = [
         layers.MultiHeadAttention(2, 3)(data, data),
