@@ -24,6 +24,7 @@ from mxsame.onnx.writer import OPERATORS  # noqa: E402
 
 gluon = mx.gluon.nn
 SHAPE = (2, 3, 30, 33)
+RUNTIMES = "com.microsoft"  # the domain of ONNX Runtime's own operators
 MOVING = {"Pad", "Slice", "Concat", "Gather", "Transpose"}
 
 
@@ -410,13 +411,66 @@ def test_parameters_are_read_when_nothing_runs_any_more(tmp_path):
 
 def test_unknown_operators_are_named_with_the_way_to_them(path):
     net = Own(lambda F, x: F.gamma(F.contrib.fft(F.relu(x))))
-    message = r"export_onnx has no conversion for 2 operators: _contrib_fft, gamma\n"
+    message = (
+        r"export_onnx has no conversion for 2 operators: _contrib_fft, gamma; custom={'_contrib_fft': function of "
+    )
+    message += r"\(write, attributes, \*inputs\)} writes one\n"
     message += r"received .* _contrib_fft, \w*fft0 \(path: data -> \w*relu0 -> \w*fft0\)\n.* gamma, .*"
     with pytest.raises(ValueError, match=f"{message}$"):
         mxsame.export_onnx(net, path, (2, 8))
     loop = Own(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
     with pytest.raises(ValueError, match=r"the operator _foreach, .*\); its steps must be operators of the graph"):
         mxsame.export_onnx(loop, path, (2, 8))
+
+
+def quadratic(write, attributes, x):
+    square = write("Mul", write("Mul", x, x), attributes["a"])
+    return write("Add", write("Add", square, write("Mul", x, attributes["b"])), attributes["c"])
+
+
+class Halves(gluon.HybridBlock):
+    """The two halves of a matrix, the second one swished, by an operator of its own."""
+
+    def hybrid_forward(self, F, x):
+        first, second = F.split(x, num_outputs=2, axis=1)
+        return F.contrib.quadratic(first, b=1, c=1) - 1, second * F.sigmoid(second)
+
+
+def halves(write, block, x):
+    first, second = write("Split", x, outputs=2, axis=1)
+    return [first, write("Mul", write("Sigmoid", second), second)]
+
+
+def test_custom(path):
+    """Functions of the user's for an operator, and for a class of blocks, and with an operator of ONNX Runtime's
+    own; each must be used, and its errors are raised as they are."""
+    dense = gluon.Dense(6, in_units=4)
+    net = Own(
+        lambda F, x, dense, block: F.concat(*block(F.contrib.quadratic(dense(x), a=2, b=3, c=4))), dense, Halves()
+    )
+    net.initialize(mx.init.Normal(1))
+    custom = {"_contrib_quadratic": quadratic, Halves: halves}
+    check(net, path, random(2, 4), custom=custom)
+    assert operators(path) == {"Gemm": 1, "Mul": 4, "Add": 2, "Split": 1, "Sigmoid": 1, "Concat": 1}
+    check(Halves(), path, random(2, 4), custom={Halves: halves})
+    alone = Own(lambda F, x: F.LeakyReLU(x, act_type="gelu"))
+    check(
+        alone, path, random(2, 4), custom={"LeakyReLU": lambda write, attributes, x: write("Gelu", x, domain=RUNTIMES)}
+    )
+    assert operators(path) == {"Gelu": 1}
+    for given, error, message in (
+        ({"_contrib_quadratic": lambda write, attributes, x: {}["config"]}, KeyError, "config"),
+        (
+            {"_contrib_quadratic": lambda write, attributes, x: 3},
+            ValueError,
+            "what write returns; received custom=3; in",
+        ),
+        ({"_contrib_quadratic": lambda write, attributes, x: write("Relu", x)}, ValueError, "computes another output"),
+        ({**custom, "gamma": quadratic}, ValueError, r"that are in the net; received custom=\['gamma'\]"),
+        ({"_contrib_quadratic": Halves}, TypeError, r"functions of \(write, attributes, \*inputs\), by"),
+    ):
+        with pytest.raises(error, match=message):
+            mxsame.export_onnx(net, path, (2, 4), custom={**custom, **given})
 
 
 def test_an_error_of_a_row_is_a_refusal_with_the_path(path, monkeypatch):

@@ -1,5 +1,7 @@
 """`mxsame.to_keras`: files that Keras loads, with the outputs, the training and the names of the net."""
 
+import contextlib
+import json
 import random
 import re
 from collections import Counter
@@ -550,6 +552,127 @@ def test_names_of_layers_may_be_paths(recorded, tmp_path):
     with h5py.File(tmp_path / "weights.h5") as file:
         counts = [len(file[layer.name].attrs["weight_names"]) for layer in (first, second)]
     assert counts == [len(first.weights), len(second.weights)]
+
+
+def of_steps(*layers):
+    """A network of Keras on sequences."""
+    entries = [{"class_name": "InputLayer", "config": {"name": "steps", "batch_input_shape": [None, 5, 3]}}]
+    entries += [{"class_name": name, "config": {"name": name.lower(), **config}} for name, config in layers]
+    return mxsame.from_keras(json.dumps({"class_name": "Sequential", "config": {"layers": entries}}))
+
+
+class Clipped(nn.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return F.clip(x, 0, 1)
+
+
+class MaskedClip(Clipped):
+    supports_masking = True
+
+
+MASKED, MEAN = [("Masking", {}), ("ReLU", {})], ("GlobalAveragePooling1D", {})
+
+
+@pytest.mark.parametrize("ends", ["nowhere", "at a block", "at operators"])
+def test_a_mask_ends_where_it_ends_in_the_net(ends, tmp_path):
+    """A comparison does not notice that Keras would pass it on: steps of random numbers are not masked."""
+    if ends == "at operators":
+        net = chain(of_steps(*MASKED), Own(lambda F, x: F.mean(x, axis=1)))
+    else:
+        net = of_steps(*MASKED, MEAN)
+        net["relu"] = Clipped() if ends == "at a block" else MaskedClip()
+    (x,) = arrays_of((3, 5, 3))
+    x[1:, 2:] = 0
+    with (
+        contextlib.nullcontext()
+        if ends == "nowhere"
+        else pytest.raises(ValueError, match="mask must end where it ends")
+    ):
+        mxsame.to_keras(net, tmp_path / "net.h5", x.shape)
+    mxsame.to_keras(net, tmp_path / "net.keras", x.shape)  # which has operators for a mask
+    assert ("Masking" in classes(tmp_path / "net.keras")) == (ends == "nowhere")
+    assert difference(*(outputs(each, x)[0] for each in (mxsame.from_keras(tmp_path / "net.keras"), net))) < 1e-6
+
+
+def called_twice(layer):
+    """A network of two inputs, in which a model of this layer is called on both."""
+    ends = {"input_layers": [["a", 0, 0], ["b", 0, 0]], "output_layers": [["add", 0, 0]]}
+    inputs = [
+        {"class_name": "InputLayer", "config": {"name": name, "batch_input_shape": [None, 5, 3]}} for name in "ab"
+    ]
+    first = {"class_name": "InputLayer", "config": {"name": "first", "batch_input_shape": [None, 5, 3]}}
+    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [first, layer]}}
+    add = {"class_name": "Add", "config": {"name": "add"}}
+    calls = [[], [], [[["a", 0, 0, {}]], [["b", 0, 0, {}]]], [[["inner", 1, 0, {}], ["inner", 2, 0, {}]]]]
+    layers = [{**each, "name": each["config"]["name"], "inbound_nodes": nodes}
+              for each, nodes in zip([*inputs, inner, add], calls)]  # fmt: skip
+    return mxsame.from_keras(
+        json.dumps({"class_name": "Functional", "config": {"name": "net", "layers": layers, **ends}})
+    )
+
+
+def test_one_of_several_networks_is_written_by_operators(tmp_path):
+    """That in which a layer is replaced of a model that is called twice; another one after it stays as it is."""
+    dropout = ("SpatialDropout1D", {"rate": 0.1})
+    first = called_twice({"class_name": "ReLU", "config": {"name": "relu"}})
+    net = Own(
+        lambda F, x, y, first, second, third: third(second(first(x, y))), first, of_steps(dropout), of_steps(dropout)
+    )
+    for replaced, want in ((False, ["Sequential"]), (True, ["Activation", "Activation"])):
+        if replaced:
+            first["inner/relu"] = nn.Activation("softrelu")
+        mxsame.to_keras(net, tmp_path / "net.h5", [(2, 5, 3)] * 2)
+        assert classes(tmp_path / "net.h5") == ["InputLayer"] * 2 + [*want, "Add"] + ["SpatialDropout1D"] * 2
+
+
+def quadratic(write, attributes, x):
+    square = write("Rescaling", write("Multiply", x, x), scale=attributes["a"])
+    return write("Add", square, write("Rescaling", x, scale=attributes["b"], offset=attributes["c"]))
+
+
+class Twice(nn.HybridBlock):
+    """A convolution with channels first, and an operator that no layer is."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(3, 2, use_bias=False, in_channels=3)
+
+    def hybrid_forward(self, F, x):
+        return F.contrib.quadratic(self.conv(x), b=1)
+
+
+def twice(write, block, x):
+    kernel = block.conv.weight.data().asnumpy().transpose(2, 3, 1, 0)
+    out = write(
+        "Conv2D", write("Permute", x, dims=[2, 3, 1]), filters=3, kernel_size=2, weights=[kernel], use_bias=False
+    )
+    return write("Permute", out, dims=[3, 1, 2])
+
+
+def test_custom(tmp_path):
+    """Functions of the user's for an operator, and for a class of blocks, whose layers are called again."""
+    net = ready(Own(lambda F, x, block: F.contrib.quadratic(block(block(x)), a=2, b=3, c=4), Twice()), IMAGE)
+    custom = {"_contrib_quadratic": quadratic, Twice: twice}
+    for file in (tmp_path / "net.h5", tmp_path / "net.keras"):
+        mxsame.to_keras(net, file, IMAGE, custom=custom, layout="NCHW")
+        assert Counter(classes(file))["Conv2D"] == 1
+    for given, error, message in (
+        ({"_contrib_quadratic": lambda write, attributes, x: {}["config"]}, KeyError, "config"),
+        (
+            {"_contrib_quadratic": lambda write, attributes, x: write("Exp", x)},
+            ValueError,
+            "layers only.* in the operator",
+        ),
+        (
+            {Twice: lambda write, block, x: write("Dense", x, units=3)},
+            ValueError,
+            "must be kernel, bias; .* in the block",
+        ),
+        ({Twice: lambda write, block, x: x}, ValueError, "outputs of the file must equal"),
+        ({**custom, "gamma": quadratic}, ValueError, r"that are in the net; received custom=\['gamma'\]"),
+    ):
+        with pytest.raises(error, match=message):
+            mxsame.to_keras(net, tmp_path / "other.h5", IMAGE, custom={**custom, **given})
 
 
 # ---- what is refused, and files --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mxsame.exporting.comparing import Arrays, Sampled
 from mxsame.exporting.walk import Source
 from mxsame.port import from_keras
 from mxsame.port.description import leaves
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
 CANNOT_LOAD = 3  # the exit code of `SCRIPT` where no Keras is installed that loads such files
 SCRIPT = """
@@ -82,6 +82,6 @@ def read_back(file: str, samples: List[Arrays]) -> List[Arrays]:
         read = from_keras(file)
     except ValueError as error:
         rule = "a Keras that loads the file must be installed, to compare it with the net: pip install keras"
-        raise ValueError(f"{rule}; mxsame.from_keras cannot read it: {error}") from None
+        raise InvalidValue(f"{rule}; mxsame.from_keras cannot read it: {error}") from None
     outputs = (read(*map(mx.nd.array, arrays)) for arrays in samples)
     return [[each.asnumpy() for each in (out if isinstance(out, (list, tuple)) else [out])] for out in outputs]

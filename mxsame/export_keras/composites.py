@@ -9,60 +9,26 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from mxsame.export_keras.model_builder import KerasTensor, ModelBuilder, lengths_of
 from mxsame.export_keras.versions import call_of, entry_of, with_trainable
 from mxsame.export_keras.writer import Writer
-from mxsame.exporting.shapes import Shape, Shapes
-from mxsame.exporting.walk import Composite
+from mxsame.exporting.shapes import Shape
+from mxsame.exporting.walk import Refused
 from mxsame.port import tensors, weights
 from mxsame.port.cutting import sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
 from mxsame.port.network import Network, Part
 from mxsame.port.parameters import LoadedWeight
-from mxsame.rewriting.graph import Graph, Node, Output, unused
-from mxsame.tensors import dtype_attribute
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
 Path = Tuple[str, ...]
+MASKS = "the mask of a layer that is written by its operators must be that of its input, which they pass on"
 WriteBlock = Callable[[ModelBuilder, Part, Sequence[KerasTensor]], List[KerasTensor]]
 
 
-def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite], write: WriteBlock) -> None:
-    """Let what follows a composite take variables that the writer writes by the composite; `write` writes a block into
-    a builder by its operators."""
-    dtypes, new = graph.dtypes(), {}
-    for composite in composites:
-        spliced = _Spliced(composite.block, [shapes[output] for output in composite.outputs], write)
-        for number, output in enumerate(composite.outputs):
-            if output in composite.inputs:
-                continue
-            name = unused(f"{composite.block.name}_output", {*graph.inputs, *graph.values})
-            attrs = {"__dtype__": dtype_attribute(dtypes[output])} if dtypes.get(output) is not None else {}
-            node = Node("null", name, list(composite.inputs), attrs, spec=spliced.output(number))
-            graph.inputs[name], shapes.others[name] = zip(*shapes[output])
-            shapes.share(Output(node), output)
-            new[output] = Output(node)
-    graph.replace(new)
-
-
-class _Spliced:
-    """A call of a network, whose layers are written when its first output is asked for."""
-
-    def __init__(self, network: Network, shapes: Sequence[Shape], write: WriteBlock):
-        self._network, self._shapes, self._write = network, shapes, write
-        self._written: Tuple[Optional[Writer], List[KerasTensor]] = (None, [])
-
-    def output(self, number: int) -> Callable[..., KerasTensor]:
-        def value(w: Writer, *inputs: Any) -> KerasTensor:
-            if self._written[0] is not w:
-                self._written = w, Splicer(w, self._network, self._write).outputs(inputs, self._shapes)
-            return self._written[1][number]
-
-        return value
-
-
 class Splicer:
-    """Writes the layers of a network into the builder of a writer."""
+    """Writes the layers of a network into the builder of a writer; `write` writes a block by its operators."""
 
     def __init__(self, w: Writer, network: Network, write: WriteBlock):
         self._w, self._network, self._write = w, network, write
+        self._masks: Dict[TensorId, int] = {}  # the keys of masks, by tensors of the file
         self._values: Dict[int, KerasTensor] = {}  # what was written first for the values of the network, by their keys
         self._keys: Dict[TensorId, Tuple[int, KerasTensor]] = {}  # the values that tensors of the file are
         self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}
@@ -75,8 +41,10 @@ class Splicer:
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
             self._note((), tensor, value, self._w.arranged(x, value.keras_order).tensor)
         self._model(model, ())
-        check(not self._reasons, "; ".join(self._reasons))
+        if self._reasons:
+            raise Refused("; ".join(self._reasons), self._reasons)
         tensors = [self._tensors[(), tensor] for tensor in model.outputs]
+        self._w.builder.ignored_masks.update(self._masks.keys() & set(tensors))  # operators of MXNet have no masks
         ends = zip(tensors, network.outputs, shapes)
         return [KerasTensor(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
 
@@ -84,6 +52,8 @@ class Splicer:
         """Note what was written for a tensor of a model."""
         self._tensors[path, tensor] = written
         if isinstance(value, tensors.Tensor):
+            if value.mask is not None:
+                self._masks[written] = value.mask.key
             self._w.builder.shapes.setdefault(written, value.shape)
             if value.pads is None:
                 self._keys[written] = value.key, KerasTensor(written, value.shape, value.keras_order)
@@ -99,7 +69,7 @@ class Splicer:
             found = self._network._states[full].calls[number]
             try:
                 written = self._call(layer, full, call, found)
-            except ValueError as error:
+            except InvalidValue as error:
                 self._reasons.append(f"layer {'/'.join(full)!r} ({layer.operator or layer.class_name}): {error}")
                 written = [TensorId(layer.name, number, index) for index in range(len(found))]
             for index, (value, tensor) in enumerate(zip(found, written)):
@@ -109,7 +79,7 @@ class Splicer:
         """The outputs of a call: of the layer itself, of the layers in it, or of its operators."""
         try:
             copied = self._copied(layer, path)
-        except ValueError as error:
+        except InvalidValue as error:
             is_custom = self._network._states[path].is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._flat(layer.model, path, call)
@@ -138,20 +108,29 @@ class Splicer:
 
     def _by_operators(self, path: Path, call: LayerCall, found: Sequence[Any], reason: ValueError) -> List[TensorId]:
         """The outputs of a layer that is written by its operators."""
-        is_plain = all(isinstance(x, tensors.Tensor) and x.mask is None and x.pads is None for x in found)
-        if not is_plain or not all(x.dtype == "float32" for x in found):
+        is_plain = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in found)
+        if not is_plain:
             raise reason
         given = {**self._values, **dict(self._keys[tensor] for tensor in call.tensors() if tensor in self._keys)}
+        masks, builder = {self._masks.get(tensor) for tensor in call.tensors()}, self._w.builder
         if found[0].key not in given:
-            builder, part = self._w.builder, self._network.part(given.keys(), [x.key for x in found])
-            count = len(builder.model.layers)
+            part = self._network.part(given.keys(), [x.key for x in found])
+            count, masked = len(builder.model.layers), self._masks.keys() - builder.ignored_masks
+            builder.ignored_masks |= masked
             written = self._write(builder, part, [given[key] for key in part.inputs])
+            builder.ignored_masks -= masked
             new = builder.model.layers[count:]
             if len(new) == 1 and len(new[0].calls) == 1:
                 written = builder.renamed(written, new[0], path[-1])
         else:  # nothing is computed
             written = [given[x.key] for x in found]
-        return [self._w.arranged(x, value.keras_order).tensor for x, value in zip(written, found)]
+            check(all((x.mask is None) == (y.tensor not in self._masks) for x, y in zip(found, written)), MASKS)
+        written = [self._w.arranged(x, value.keras_order) for x, value in zip(written, found)]
+        for x, value in zip(written, found):
+            if value.mask is not None:
+                check(value.mask.key in masks and x.tensor in {*builder.ignored_masks, *self._masks}, MASKS)
+                builder.ignored_masks.discard(x.tensor)
+        return [x.tensor for x in written]
 
 
 def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
@@ -176,9 +155,10 @@ def fitted_model(network: Network, model: Model, is_h5: bool) -> Model:
             calls = [call_of(layer, _without_keys(layer, call), model.version, is_h5) if call.args else call
                      for call in layer.calls]  # fmt: skip
             layers.append(replace(fits, calls=calls))
-        except ValueError as error:
+        except InvalidValue as error:
             reasons.append(f"layer {layer.name!r} ({layer.operator or layer.class_name}): {error}")
-    check(not reasons, "; ".join(reasons))
+    if reasons:
+        raise Refused("; ".join(reasons), reasons)
     return replace(model, layers=layers, version=2 if is_h5 else 3)
 
 

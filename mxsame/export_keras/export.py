@@ -6,12 +6,25 @@ import glob
 import os
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, emitters  # noqa: F401 - the emitters register themselves
-from mxsame.export_keras.composites import fitted_model, place
+from mxsame.export_keras.composites import Splicer, fitted_model
 from mxsame.export_keras.files import save
 from mxsame.export_keras.model_builder import (
     KerasFile,
@@ -24,9 +37,11 @@ from mxsame.export_keras.model_builder import (
 )
 from mxsame.export_keras.versions import is_thawed
 from mxsame.export_keras.writer import Writer, clean
+from mxsame.exporting.blocks import Composite, place
+from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.lowering import lower, without_losses
-from mxsame.exporting.shapes import DynamicAxes, Length, Shapes
-from mxsame.exporting.walk import Composite, Source, advice_for, graph_of
+from mxsame.exporting.shapes import DynamicAxes, Length, Shape, Shapes
+from mxsame.exporting.walk import Refused, Source, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
 from mxsame.port.network import Network
@@ -34,7 +49,7 @@ from mxsame.port.parameters import arrays_of
 from mxsame.progress import Progress
 from mxsame.rewriting.graph import Graph
 from mxsame.types import FilePath, InputShape, Layout
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
@@ -50,6 +65,7 @@ def to_keras(
     input_shape: Optional[InputShape] = None,
     *,
     layout: Layout = "NHWC",
+    custom: Optional[Custom] = None,
     progress: Optional[Progress] = None,
 ) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
@@ -74,6 +90,14 @@ def to_keras(
         The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
         because other convolutions of Keras do not run on a CPU. A net that takes channels last keeps its order.
+    custom : dict, optional
+        How to write operators and blocks that have no layer in Keras, or another one. A key is MXNet's name of an
+        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock, which is then written as a
+        whole. A value is a function of (write, attributes, \\*inputs), for a block of (write, block, \\*inputs). It
+        returns an output of `write`, or a list of such. `write(class_name, *inputs, weights=(), outputs=1, **config)`
+        calls a layer of Keras, or in a `.keras` file an operator of `keras.ops` ("Exp", "nn.OneHot"), and returns its
+        output, or a list of several. Arrays have the order of axes that they have in `net`; parameters are NumPy
+        arrays. Errors in a function are raised as they are. The outputs of the file are compared as always.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20.
 
@@ -112,6 +136,17 @@ def to_keras(
     2
     >>> mxsame.from_keras(file).description.layers[1].config["padding"]
     'same'
+
+    An operator that has no layer:
+
+    >>> from mxnet.gluon import nn
+    >>> def quadratic(write, attributes, x):
+    ...     square = write("Rescaling", write("Multiply", x, x), scale=attributes["a"])
+    ...     linear = write("Rescaling", x, scale=attributes["b"], offset=attributes["c"])
+    ...     return write("Add", square, linear)
+    >>> net = nn.HybridLambda(lambda F, x: F.contrib.quadratic(x, a=1, b=2, c=3))
+    >>> mxsame.to_keras(net, file, (2, 5), custom={"_contrib_quadratic": quadratic}).layers
+    5
     """
     if isinstance(net, (str, os.PathLike)):
         net = imported(os.fspath(net))
@@ -120,35 +155,54 @@ def to_keras(
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
     check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
     validation.rank_of_layout(layout)
-    is_first = layout.startswith("NC")
-    errors_of_ways: List[ValueError] = []
-    for way in _ways(source, path.endswith(".h5"), is_first):
+    functions = CustomEmitters(custom)
+    options = Options(path.endswith(".h5"), layout.startswith("NC"), functions)
+    reasons: List[InvalidValue] = []
+    is_model = isinstance(source.net, Network) and source.net.has_layers and not source.net.custom and not custom
+    for make in _ways(source, options, is_model):
         try:
             with errors.explain_errors(input_shape=input_shape):
-                made = way()
+                made = make()
+            functions.check_used()
             with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
                 save(file, made)
                 compared_by = checking.compare(file, made, source)
-        except ValueError as error:
-            errors_of_ways.append(error)
+        except InvalidValue as error:
+            reasons.append(error)
         else:
             for layer in filter(is_thawed, made.model.walk() if path.endswith(".keras") else ()):
                 message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
                 warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
             sizes = (array.size for layer in made.model.walk() for array in arrays_of(layer).values())
             return Written(path, len(made.model.layers), sum(sizes), compared_by)
-    raise errors_of_ways[-2:][0]  # that of the layers, which says why their operators do not help, too
+    raise reasons[is_model]  # of the layers, which says why their operators do not help, too
 
 
-def _ways(source: Source, is_h5: bool, is_first: bool) -> Iterator[Callable[[], KerasFile]]:
-    """What may become a file, the best first: a network of `from_keras` as the model that it is; the layers of such
-    networks, and others; and layers for operators."""
-    if isinstance(source.net, Network) and source.net.has_layers and not source.net.custom:
-        yield partial(_whole, source, is_h5)
-    composites: List[Composite] = []
-    yield partial(_from_graph, source, is_h5, is_first, composites)
-    if composites:
-        yield partial(_from_graph, source, is_h5, is_first, None)
+class Options(NamedTuple):
+    """Whether the file has layers only; whether arrays keep channels first at its ends; the user's functions; and the
+    networks of Keras that are not written as their layers."""
+
+    is_h5: bool
+    is_first: bool
+    functions: CustomEmitters
+    by_operators: FrozenSet[Any] = frozenset()
+
+    def is_whole(self, block: Any) -> bool:
+        """Whether a block is written as a whole."""
+        is_network = isinstance(block, Network) and block.has_layers and block not in self.by_operators
+        return is_network or self.functions.has(block)
+
+
+def _ways(source: Source, options: Options, is_model: bool) -> Iterator[Callable[[], KerasFile]]:
+    """What may become a file, the best first, each of which is tried if the one before is refused: a network of
+    `from_keras` as the model that it is; the layers of such networks, and others; and layers for operators."""
+    if is_model:
+        yield partial(_whole, source, options.is_h5)
+    yield partial(_as_layers, source, options)
+    networks: List[Any] = []
+    source.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
+    if networks:
+        yield partial(_from_graph, source, options._replace(by_operators=frozenset(networks)))
 
 
 def _whole(source: Source, is_h5: bool) -> KerasFile:
@@ -163,32 +217,45 @@ def _whole(source: Source, is_h5: bool) -> KerasFile:
 # -- any other network
 
 
-def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optional[List[Composite]]) -> KerasFile:
+def _as_layers(source: Source, options: Options) -> KerasFile:
+    """Only networks of Keras that cannot be written as layers, one of several, are written by operators."""
+    try:
+        return _from_graph(source, options)
+    except Refused as error:
+        refused = options.by_operators.union(block for block in error.blocks if isinstance(block, Network))
+        if refused == options.by_operators:
+            raise
+        try:
+            return _as_layers(source, options._replace(by_operators=refused))
+        except InvalidValue:
+            raise error from None
+
+
+def _from_graph(source: Source, options: Options) -> KerasFile:
     """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
     types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
-    graph, shapes = _graph_of(source, composites)
+    graph, shapes, composites = _graph_of(source, options)
     trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: batch_first(len(shape), shapes.batches[name]) for name, shape in shapes.inputs.items()}
     declared = {
         output.node.name: value.dtype
-        for composite in composites or ()
+        for composite in composites
+        if isinstance(composite.block, Network)
         for output, value in zip(composite.inputs, composite.block.inputs)
     }
 
     def written() -> Tuple[List[KerasTensor], Writer]:
-        builder = ModelBuilder(trained, is_h5)
+        builder = ModelBuilder(trained, options.is_h5)
         inputs = {}
         for name, order in orders.items():
             shape = lengths_of(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(clean(name)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
-        return _written(source, Writer(graph, shapes, builder, inputs))
+        return _written(source, options, graph, shapes, builder, inputs)
 
-    if composites:
-        place(graph, shapes, composites, _block)
     values, writer = written()
-    last = {} if is_first else writer.needs_last
+    last = {} if options.is_first else writer.needs_last
     if last:
         orders.update(last)
         values, writer = written()
@@ -202,12 +269,15 @@ def _from_graph(source: Source, is_h5: bool, is_first: bool, composites: Optiona
     return KerasFile(builder.model, builder.shapes, shapes.inputs, [*orders.values()], output_orders)
 
 
-def _graph_of(source: Source, composites: Optional[List[Composite]]) -> Tuple[Graph, Shapes]:
-    graph, batches = graph_of(source, trained=True, composites=composites)
-    return graph, Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
+def _graph_of(source: Source, options: Options) -> Tuple[Graph, Shapes, List[Composite]]:
+    """The graph, in which variables have the place of blocks that are written as a whole."""
+    graph, batches, composites = graph_of(source, trained=True, is_whole=options.is_whole)
+    shapes = Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
+    place(graph, shapes, composites)
+    return graph, shapes, composites
 
 
-def _block(builder: ModelBuilder, block: Any, given: Sequence[KerasTensor]) -> List[KerasTensor]:
+def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[KerasTensor]) -> List[KerasTensor]:
     """The values of the outputs of a block that is called on values of the file."""
     shapes: List[List[int]] = [[1] * x.rank for x in given]
     for shape, x in zip(shapes, given):
@@ -215,16 +285,26 @@ def _block(builder: ModelBuilder, block: Any, given: Sequence[KerasTensor]) -> L
             shape[axis] = length or 1
     is_static = all(None not in x.shape[1:] for x in given)
     check(is_static, "no axis but the batch may be dynamic", shapes=[x.shape for x in given])
-    source, composites = Source.of(block, shapes), []  # type: ignore[var-annotated]
-    graph, shapes_of = _graph_of(source, composites)
-    place(graph, shapes_of, composites, _block)
-    writer = Writer(graph, shapes_of, builder, dict(zip(source.inputs.shapes, given)))
-    return _written(source, writer)[0]
+    source = Source.of(block, shapes)
+    graph, shapes_of, _ = _graph_of(source, options)
+    return _written(source, options, graph, shapes_of, builder, dict(zip(source.inputs.shapes, given)))[0]
 
 
-def _written(source: Source, writer: Writer) -> Tuple[List[KerasTensor], Writer]:
+def _written(
+    source: Source,
+    options: Options,
+    graph: Graph,
+    shapes: Shapes,
+    builder: ModelBuilder,
+    inputs: Mapping[str, KerasTensor],
+) -> Tuple[List[KerasTensor], Writer]:
     """The values of the outputs, all nodes written."""
-    writer.advice = advice_for(source.net)
+
+    def network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
+        return Splicer(w, block, partial(_block, options)).outputs(values, shapes)
+
+    writer = Writer(graph, shapes, builder, inputs, network)
+    writer.advice, writer.custom = advice_for(source.net), options.functions
     lower(writer)
     values = writer.write_all()
     rule = "net must have outputs that depend on its inputs; received one of constants"

@@ -8,11 +8,14 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 import numpy as np
 
 from mxsame.exporting.shapes import Shape
+from mxsame.port.converters import converter_of
 from mxsame.port.cutting import keras_order
 from mxsame.port.description import Layer, LayerCall, Model, TensorId
+from mxsame.port.table import HANDLES_MASK, PASSES_MASK, PASSES_MASK_IN_KERAS
 from mxsame.rewriting.graph import unused
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
+MERGING = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")  # pass masks on, and do not use them
 Lengths = Tuple[Optional[int], ...]
 Order = Tuple[int, ...]
 
@@ -108,6 +111,7 @@ class ModelBuilder:
         self.shapes: Dict[TensorId, Lengths] = {}
         self.layers: Dict[Any, Layer] = {}  # those that may be called again, by what they are
         self.owners: Dict[str, Any] = {}  # what trains a parameter
+        self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net
         self._names: Set[str] = set()
 
     def unique(self, name: str) -> str:
@@ -137,6 +141,7 @@ class ModelBuilder:
         self._names.discard(before)
         layer.name = layer.config["name"] = self.unique(name)
         self.shapes = {new(tensor): shape for tensor, shape in self.shapes.items()}
+        self.ignored_masks = set(map(new, self.ignored_masks))
         return [x._replace(tensor=new(x.tensor)) for x in values]
 
     def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> TensorId:
@@ -144,7 +149,20 @@ class ModelBuilder:
         layer.calls.append(LayerCall(args, dict(kwargs)))
         tensor = TensorId(layer.name, len(layer.calls) - 1)
         self.shapes[tensor] = shape
+        if self.ignored_masks.intersection(layer.calls[-1].tensors()):
+            self._follow_mask(layer, tensor)
         return tensor
+
+    def _follow_mask(self, layer: Layer, output: TensorId) -> None:
+        """Note that Keras passes a mask on that the net ignores. Raises `ValueError` if the layer would take it."""
+        converter = converter_of(layer)
+        masks = HANDLES_MASK if converter is None else converter.masks
+        versions = (2, 3) if self.is_h5 else (3,)  # that load the file
+        if masks == HANDLES_MASK and layer.class_name not in MERGING and layer.operator is None:
+            rule = "a mask must end where it ends in the net, at operators or at a block: Keras would pass it on to"
+            raise InvalidValue(f"{rule} {layer.name!r} ({layer.class_name})")
+        if masks in (HANDLES_MASK, PASSES_MASK, *map(PASSES_MASK_IN_KERAS.get, versions)):
+            self.ignored_masks.add(output)
 
     def finish(self, outputs: List[TensorId]) -> None:
         """Bring the layers into the order that Keras gives them. Layers that no output needs are left out."""

@@ -6,10 +6,11 @@ each axis is, so a transposition is only written where a layer needs another ord
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -23,13 +24,15 @@ from mxsame.export_keras.model_builder import (
     groups_of,
     lengths_of,
 )
+from mxsame.exporting.blocks import Composite
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.exporting.walk import MOVES, Emitters, Walk
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, TensorId, WeightSpec
+from mxsame.port.table import LAYERS
 from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output
-from mxsame.validation import check
+from mxsame.validation import check, check_type
 
 EMITTERS = Emitters()
 writes = EMITTERS.writes
@@ -58,12 +61,22 @@ class Writer(Walk):
         The model that it writes to.
     inputs : mapping of str to KerasTensor
         For each input of the graph a tensor of the model.
+    network : function of (writer, network, inputs, shapes)
+        It writes a network of Keras as its layers, and returns its outputs, of these shapes.
     """
 
     function, format = "to_keras", "Keras"
 
-    def __init__(self, graph: Graph, shapes: Shapes, builder: ModelBuilder, inputs: Mapping[str, KerasTensor]):
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Shapes,
+        builder: ModelBuilder,
+        inputs: Mapping[str, KerasTensor],
+        network: Callable[..., List[KerasTensor]],
+    ):
         super().__init__(graph, shapes, EMITTERS)
+        self._network = network
         self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
         self._arranged: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
@@ -72,17 +85,59 @@ class Writer(Walk):
     # -- what Walk asks for
 
     def variable(self, node: Node) -> Any:
-        """The value of an input, or of an output of a composite; a parameter is its own output, whose array an emitter
-        looks up."""
-        if node.spec is not None:
-            self.node = node
-            return node.spec(self, *map(self.written, node.inputs))
+        """The value of an input; a parameter is its own output, whose array an emitter looks up."""
         return self._inputs.get(node.name, Output(node))
 
     def placeholder(self, output: Output) -> KerasTensor:
         """A value of the right shape."""
         order = tuple(range(len(self.shape(output))))
         return KerasTensor(TensorId(output.node.name), self.lengths(output, order), order)
+
+    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
+        """The outputs of a network of Keras, or of a block that the user's function writes."""
+        if self.custom.has(composite.block):
+            return super().composite(composite, inputs)
+        return self._network(self, composite.block, inputs, composite.shapes)
+
+    def for_user(self, output: Output) -> Any:
+        """With the axes in the order of the net."""
+        x = self.written(output)
+        return self.arranged(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
+
+    def by_user(self, value: Any, shape: Shape) -> KerasTensor:
+        check_type(isinstance(value, KerasTensor), "custom must return what write returns", custom=value)
+        order = tuple(range(len(shape)))
+        self.builder.shapes[value.tensor] = lengths = lengths_of(shape, order)
+        return KerasTensor(value.tensor, lengths, order)
+
+    def write_for_user(self, source: Any) -> Callable[..., Any]:
+        """A function of (class_name, inputs, weights, outputs, configuration). Layers that a block has written are
+        called again in the next call of the block."""
+        numbers = itertools.count()
+
+        def write(class_name: str, /, *inputs: Any, weights: Any = (), outputs: int = 1, **config: Any) -> Any:
+            if class_name not in LAYERS:
+                out = self.operator(class_name, *inputs, shape=(), **config)
+            else:
+                fits = inputs and all(isinstance(x, KerasTensor) for x in inputs)
+                rule = f"{class_name} must be called on inputs of the function, or on outputs of write"
+                check_type(fits, rule, inputs=[type(x).__name__ for x in inputs])
+                key = (source, next(numbers))
+                if key not in self.builder.layers:
+                    self.builder.layers[key] = self._users_layer(class_name, source.name, config, weights)
+                args = ([x.tensor for x in inputs] if len(inputs) > 1 else inputs[0].tensor,)
+                out = self._called(self.builder.layers[key], args, {}, inputs[0], ())
+            return [self.output(out, number, (), ()) for number in range(outputs)] if outputs > 1 else out
+
+        return write
+
+    def _users_layer(self, class_name: str, name: str, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
+        layer = self._layer_of(class_name, self.builder.unique(clean(name)), config)
+        names, shapes = [spec.name for spec in layer.weight_specs or ()], [np.shape(array) for array in weights]
+        rule = f"weights of {class_name} must be {', '.join(names) or 'none'}"
+        check(len(weights) == len(names), rule, shapes=shapes)
+        layer.weights = [np.ascontiguousarray(array, "float32") for array in weights]
+        return self.builder.add(layer)
 
     def _write(self, node: Node) -> None:
         """What depends on parameters only is computed when an emitter asks for it."""
@@ -193,14 +248,19 @@ class Writer(Walk):
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
         named = next(map(self.name_of, weights.values()), clean(self.node.name))
         name = self.builder.unique(f"{named}_{part}" if part else named)
-        layout = {"data_format": "channels_last"} if LAYOUT.fullmatch(class_name) else {}
-        layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
-        layer.weight_specs = weight_specs = weight_specs_of(layer) or []
+        layer = self._layer_of(class_name, name, config)
+        weight_specs = layer.weight_specs or []
         is_complete = {spec.name for spec in weight_specs} == weights.keys()
         check(is_complete, f"a {class_name} must have the weights of its class", got=weights)
         layer.config["trainable"] = self._is_trained(weight_specs, weights)
         layer.weights = [np.ascontiguousarray(weights[spec.name].array, "float32") for spec in weight_specs]
         return self.builder.add(layer)
+
+    def _layer_of(self, class_name: str, name: str, config: Dict[str, Any]) -> Layer:
+        layout = {"data_format": "channels_last"} if LAYOUT.fullmatch(class_name) else {}
+        layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
+        layer.weight_specs = weight_specs_of(layer) or []
+        return layer
 
     def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weighted]) -> bool:
         """Whether the layer's parameters are trained, which must be so for all or for none."""

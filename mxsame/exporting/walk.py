@@ -16,19 +16,21 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.exporting.attributes import Attributes
+from mxsame.exporting.blocks import Composite, recorded_calls
+from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.shapes import Length, Shape, Shapes, batch_axes, zeros_of_batches
 from mxsame.graphs import tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.plan.windows import AnyWindow, check_static
 from mxsame.progress import report
-from mxsame.rewriting import canonical
+from mxsame.rewriting import attributes, canonical, optimize_for_inference
 from mxsame.rewriting.graph import Graph, Node, Output, User, entries
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.operators import subgraph
 from mxsame.rewriting.sizes import specialize
 from mxsame.rewriting.windows import has_windows, is_channels_first, is_merged, merge_all_pads, windows_of
 from mxsame.scope import FORMAT, BlockCall
-from mxsame.validation import check
+from mxsame.validation import check, check_type
 
 # Operators whose output has elements of their data, and no others.
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
@@ -66,23 +68,27 @@ class Source(NamedTuple):
         return cls(net, inputs, dtype, types)
 
 
-class Composite(NamedTuple):
-    """A call of a block that a writer may write as a whole, in place of the operators between its inputs and
-    outputs."""
+class NetGraph(NamedTuple):
+    """The graph of a net, the axis of each input that is the batch, and the calls of blocks that are written as a
+    whole: a block after those in it."""
 
-    block: Any
-    inputs: List[Output]
-    outputs: List[Output]
+    graph: Graph
+    batches: Dict[str, int]
+    composites: List[Composite]
 
 
 def graph_of(
-    source: Source, any_size: bool = False, trained: bool = False, composites: Optional[List[Composite]] = None
-) -> Tuple[Graph, Dict[str, int]]:
-    """The graph of the net on the CPU, with pads and slices merged into windows, and the axis of each input that is the
-    batch. A graph that is `trained` keeps its dropout. The blocks that can be written as a whole are appended to
-    `composites`, if that is a list: a block after those in it."""
-    calls: Optional[List[BlockCall]] = None if composites is None else []
-    graph, structure = freeze(source.net, source.inputs, source.types, FORMAT, calls)
+    source: Source,
+    any_size: bool = False,
+    trained: bool = False,
+    fold: bool = False,
+    is_whole: Callable[[Any], bool] = lambda block: False,
+) -> NetGraph:
+    """The graph of the net on the CPU, with pads and slices merged into windows. A graph that is `trained` keeps its
+    dropout; to `fold` is to optimize it for inference. `is_whole` chooses blocks that are written as a whole."""
+    calls: List[BlockCall] = []
+    with recorded_calls(source.net, is_whole) as net:
+        graph, structure = freeze(net, source.inputs, source.types, FORMAT, calls)
     graph.context = mx.cpu()
     for node in graph.nodes():
         if node.name in source.types:
@@ -96,13 +102,23 @@ def graph_of(
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
     merge_all_pads(graph, any_size)
+    if fold:
+        optimize_for_inference(graph, fuses=False)
     count = len(tracing.flatten(structure))
-    ends = iter(graph.outputs[count:])
-    for block, inputs, outputs in calls or ():
-        each = [list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs)]
-        composites.append(Composite(block, *each))  # type: ignore[union-attr]
+    ends = map(_copied, graph.outputs[count:])
+    composites = []
+    for block, inputs, outputs in calls:
+        before, after = (list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs))
+        composites.append(Composite(block, before, after))
     del graph.outputs[count:]
-    return graph, batches
+    return NetGraph(graph, batches, composites)
+
+
+def _copied(output: Output) -> Output:
+    """An output without the copies that keep those of a graph apart."""
+    while output.node.op == "_copy":
+        output = output.node.inputs[0]
+    return output
 
 
 def _forget_zero_states(graph: Graph, dtype: Any) -> None:
@@ -165,10 +181,20 @@ class Emitters(Dict[str, Emitter]):
         return register
 
 
-class Walk:
-    """Writes a graph. A format has a class with its name, and its ways to write a `variable` and a `placeholder`.
+class Refused(validation.InvalidValue, shown=ValueError):
+    """What a net is refused for: all reasons, and the blocks among those that are written as a whole that cannot be."""
 
-    `advice` is what helps with operators of some kinds, and with lengths that are dynamic, in messages."""
+    def __init__(self, message: str, reasons: Sequence[str], blocks: Sequence[Any] = ()):
+        super().__init__(message)
+        self.reasons, self.blocks = reasons, blocks
+
+
+class Walk:
+    """Writes a graph. A format has a class with its name, and its ways to write a `variable`, a `placeholder`, and what
+    a user's function writes.
+
+    `advice` is what helps with operators of some kinds, and with lengths that are dynamic, in messages; `custom` has
+    the user's functions."""
 
     function, format = "", ""  # in messages
 
@@ -179,7 +205,10 @@ class Walk:
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # that is being written
         self.advice: Dict[str, str] = {}
+        self.custom = CustomEmitters()
         self.refusals: List[str] = []
+        self._composites: Dict[int, List[Any]] = {}  # what was written for the outputs of each
+        self._refused: List[Any] = []  # blocks
         self._missing: Dict[str, None] = {}  # operators without an emitter
         self._cause: Optional[Exception] = None
 
@@ -189,6 +218,22 @@ class Walk:
 
     def placeholder(self, output: Output) -> Any:
         """What represents an output of a node that cannot be written, so that what follows can be checked as well."""
+        raise NotImplementedError
+
+    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
+        """What represents the outputs of a block that is written as a whole: what the user's function writes."""
+        return self._by_user(composite.block, composite.block, composite.inputs, dict(enumerate(composite.shapes)))
+
+    def for_user(self, output: Output) -> Any:
+        """An input of a user's function: an array, if it is a parameter."""
+        raise NotImplementedError
+
+    def by_user(self, value: Any, shape: Shape) -> Any:
+        """What represents an output of this shape, for which a user's function has returned a value."""
+        raise NotImplementedError
+
+    def write_for_user(self, source: Any) -> Callable[..., Any]:
+        """The function `write` of a user's function for a node or a block."""
         raise NotImplementedError
 
     def refuse(self, node: Node, reason: str) -> None:
@@ -205,7 +250,9 @@ class Walk:
             report("writing operators", number, len(self.users))
             if Output(node) in self._written:
                 continue  # refused
-            if node.op == "null":
+            if node.op == "null" and node.spec is not None:
+                self._write_composite(node, *node.spec)
+            elif node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and _are_states(self.users[node]):
                 self._written[Output(node)] = None  # states that are not given are 0
@@ -215,7 +262,7 @@ class Walk:
                 self._write(node)
         outputs = [self.written(output) for output in self.graph.outputs]
         if self.refusals:
-            raise ValueError(self._message()) from self._cause
+            raise Refused(self._message(), self.refusals, self._refused) from self._cause
         return outputs
 
     def _message(self) -> str:
@@ -224,25 +271,59 @@ class Walk:
         count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
         rule = f"net must have operators that {self.format} has exactly: "
         if self._missing:
-            rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}\n"
+            rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}; "
+            rule += f"custom={{{next(iter(self._missing))!r}: function of (write, attributes, *inputs)}} writes one\n"
         return rule + "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
 
+    def _write_composite(self, node: Node, composite: Composite, number: int) -> None:
+        """Write a block when its first output is needed."""
+        key, inputs = id(composite), list(map(self.written, node.inputs))
+        self.node = node
+        try:
+            if key not in self._composites:
+                self._composites[key] = self.composite(composite, inputs)
+        except validation.Refusal as error:
+            self._composites[key] = [self.placeholder(Output(node))] * len(composite.outputs)
+            self.refusals += getattr(error, "reasons", [f"{error}; in the block {composite.block.name}"])
+            self._refused.append(composite.block)
+        self._written[Output(node)] = self._composites[key][number]
+
+    def _by_user(self, source: Any, what: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
+        """What the user's function writes for outputs of an operator or a block; its errors are raised as they are.
+        `what` is the block, or the name of the operator."""
+        given = source
+        if isinstance(source, Node):
+            given = {name: source.attr(name) for name in attributes.names_of(source.op)}
+        returned = self.custom.function_of(what)(self.write_for_user(source), given, *map(self.for_user, inputs))
+        values = returned if isinstance(returned, list) else [returned]
+        rule = f"custom of {source.name} must return an output of write, or a list of {max(shapes) + 1}"
+        check_type(len(values) > max(shapes), rule, custom=returned)
+        return [self.by_user(values[index], shape) for index, shape in shapes.items()]
+
     def _write(self, node: Node) -> None:
+        self.node = node
+        if self.custom.has(node.op):
+            outputs = self.outputs_of(node)
+            try:
+                shapes = {output.index: self.shape(output) for output in outputs}
+                self._written.update(zip(outputs, self._by_user(node, node.op, node.inputs, shapes)))
+            except validation.Refusal as error:
+                self.refuse(node, f"{error}; in {self.path_to(node)}")
+            return
         if node.kind not in self.emitters:
             self._missing[node.op] = None
             self.refuse(node, f"received {self.path_to(node)}{self.advice.get(node.op, '')}")
             return
-        self.node = node
         for index, each in enumerate(self.emit(self.emitters[node.kind], node, *map(self.written, node.inputs))):
             self._written[Output(node, index)] = each
 
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
         """What an emitter gives for the outputs of a node; nothing if it is refused. An error that is no refusal is one
         of arguments that nobody has thought of."""
-        node.attrs = attributes = Attributes(node)
+        node.attrs = attrs = Attributes(node)
         try:
             result = emitter.write(self, node, *inputs)
-            attributes.check_all_read(node, emitter.ignored)
+            attrs.check_all_read(node, emitter.ignored)
         except Exception as error:
             is_refusal = isinstance(error, validation.Refusal)
             self._cause = self._cause or (None if is_refusal else error)

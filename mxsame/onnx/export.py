@@ -9,7 +9,9 @@ import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
+from mxsame.exporting.blocks import place
 from mxsame.exporting.comparing import Sampled
+from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.shapes import DynamicAxes, Shapes
 from mxsame.exporting.walk import Source, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
@@ -18,7 +20,6 @@ from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
-from mxsame.rewriting import optimize_for_inference
 from mxsame.rewriting.graph import unused
 from mxsame.scope import Target
 from mxsame.types import Arrays, FilePath, InputShape
@@ -48,6 +49,7 @@ def export_onnx(
     output_names: Optional[Sequence[str]] = None,
     data: Optional[Arrays] = None,
     tolerance: Optional[float] = None,
+    custom: Optional[Custom] = None,
     progress: Optional[Progress] = None,
 ) -> files.Written:
     """Write a network as an ONNX file, in which SAME becomes the pads of ONNX's own operators.
@@ -90,6 +92,14 @@ def export_onnx(
         By how much the file may differ from the net, relative to the largest element of an output. The default is 1e-7
         in float64, 2e-2 in float16, and in float32 1e-4, or ten times the net's own rounding error, at most 1e-2.
         Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's sigmoid.
+    custom : dict, optional
+        How to write operators and blocks that have no conversion, or another one. A key is MXNet's name of an operator,
+        as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock, which is then written as a whole. A
+        value is a function of (write, attributes, \\*inputs), for a block of (write, block, \\*inputs). It returns an
+        output of `write`, or a list of such. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of
+        ONNX, of another domain with `domain=`, and returns its output, or a list of several; its inputs are such
+        outputs, the function's inputs, arrays, numbers, and None. Parameters are NumPy arrays. Errors in a function are
+        raised as they are. The outputs of the file are compared as always.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20.
 
@@ -125,12 +135,23 @@ def export_onnx(
     >>> (conv,) = onnx.load(file).graph.node
     >>> [list(attribute.ints) for attribute in conv.attribute if attribute.name == "pads"]  # starts, then ends
     [[0, 0, 1, 1]]
+
+    An operator that has no conversion:
+
+    >>> from mxnet.gluon import nn
+    >>> def quadratic(write, attributes, x):
+    ...     square = write("Mul", write("Mul", x, x), attributes["a"])
+    ...     return write("Add", write("Add", square, write("Mul", x, attributes["b"])), attributes["c"])
+    >>> net = nn.HybridLambda(lambda F, x: F.contrib.quadratic(x, a=1, b=2, c=3))
+    >>> mxsame.export_onnx(net, file, (2, 5), custom={"_contrib_quadratic": quadratic}).layers
+    5
     """
     try:
         import onnx
     except ImportError as error:
         fix = f"fix it with: {install(*ONNX)}"
         raise ImportError(f"mxsame.export_onnx needs the package onnx ({error}); {fix}") from error
+    functions = CustomEmitters(custom)
     source = Source.of(net, input_shape, EXAMPLE)
     path, inputs = files.check_path(path), source.inputs
     validation.check(path.endswith(".onnx"), "path must end in .onnx", path=path)
@@ -140,25 +161,23 @@ def export_onnx(
     fold = validation.flag("fold", fold)
     own = getattr(net, "input_names", ()), getattr(net, "output_names", ())
     names = _checked_names("input_names", input_names, _names("data", own[0], len(inputs.shapes)))
-    arrays = _checked_data(data, list(inputs.shapes.values()))
-    is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
-    validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
+    sampled = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
     with errors.explain_errors(input_shape=input_shape):
-        graph, batches = graph_of(source, serves.size)
-        if fold:
-            optimize_for_inference(graph, fuses=False)
+        graph, batches, composites = graph_of(source, serves.size, fold=fold, is_whole=functions.has)
         inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
         if serves.size:
             _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
+        place(graph, inferred, composites)
     outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
-    writer.advice = advice_for(net, dynamic=way_out)
+    writer.advice, writer.custom = advice_for(net, dynamic=way_out), functions
     model = writer.model()
+    functions.check_used()
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        compared_by = checking.compare(source, Sampled(inferred.inputs, arrays, tolerance), file)
+        compared_by = checking.compare(source, Sampled(inferred.inputs, *sampled), file)
     parameters = sum(array.size for array in graph.values.values())
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
@@ -197,6 +216,12 @@ def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarra
     fits = actual == list(shapes) and all(array.dtype.kind in "fiub" for array in arrays)
     validation.check(fits, "data must be arrays of input_shape", shapes=actual, input_shape=shapes)
     return list(arrays)
+
+
+def _checked_tolerance(tolerance: Any) -> Optional[float]:
+    is_number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and tolerance >= 0
+    validation.check(tolerance is None or is_number, "tolerance must be a number >= 0", tolerance=tolerance)
+    return tolerance
 
 
 def _names(word: str, of_layers: Sequence[str], count: int, taken: Sequence[str] = ()) -> List[str]:

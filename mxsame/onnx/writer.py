@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
 from mxsame.exporting.walk import Emitters, Walk
 from mxsame.rewriting.graph import Graph, Node, Output, unused
-from mxsame.validation import check
+from mxsame.validation import check, check_type
 
 OPERATORS = Emitters()
 writes = OPERATORS.writes
@@ -73,6 +73,8 @@ class Writer(Walk):
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
         about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
+        domains = dict.fromkeys(node.domain for node in self.nodes if node.domain)  # of the user's operators
+        opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         return helper.make_model(graph, opset_imports=opsets, **about)
 
     def _described(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
@@ -115,6 +117,31 @@ class Writer(Walk):
     def placeholder(self, output: Output) -> str:
         """A name that no node computes."""
         return self._unique(output.node.name)
+
+    # -- for the user's functions
+
+    def for_user(self, output: Output) -> Any:
+        value = self.graph.value(output)
+        return self.written(output) if value is None else value
+
+    def by_user(self, value: Any, shape: Shape) -> str:
+        check_type(isinstance(value, str), "custom must return what write returns", custom=value)
+        return str(value)
+
+    def write_for_user(self, source: Any) -> Callable[..., Any]:
+        """A function of (op_type, inputs, outputs, attributes). Inputs may be arrays and numbers; floats get the type
+        of the output."""
+        dtype = self.dtype(Output(self.node))
+
+        def of_array(value: Any) -> str:
+            array = np.asarray(value)
+            return self.constant(array, dtype if array.dtype.kind == "f" else array.dtype)
+
+        def write(op_type: str, /, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+            names = [x if x is None or isinstance(x, str) else of_array(x) for x in inputs]
+            return self.add(op_type, *names, outputs=outputs, **attributes)
+
+        return write
 
     # -- for emitters, to write
 

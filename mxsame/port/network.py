@@ -29,7 +29,7 @@ from mxsame.port.layers import (
 )
 from mxsame.port.steps import Step, needed_steps
 from mxsame.port.tensors import Tensor
-from mxsame.scope import deferred_in_trace, record_call, scope
+from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
 from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, layout_of
 
@@ -311,8 +311,6 @@ class Network(HybridBlock):
         for _ in self._run(values):
             pass
         outputs = [values[key] for key in self._outputs]
-        if self.has_layers:
-            record_call(self, (x, *others), outputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
 

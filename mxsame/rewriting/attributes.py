@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame._mxnet import mx
 
@@ -37,6 +37,11 @@ def value_of(op: str, name: str, text: Optional[str]) -> Any:
     if kind.startswith(("Shape", "tuple")):
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
     return value
+
+
+def names_of(op: str) -> List[str]:
+    """Returns the names of all attributes of an operator."""
+    return list(_registered(op))
 
 
 @functools.lru_cache(maxsize=None)

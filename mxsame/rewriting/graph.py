@@ -77,8 +77,8 @@ class Node:
     """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files.
 
     `spec` is what a writer writes, if the operator and its attributes do not show it: the windows of an operator with
-    windows, `()` for a pad operator or a slice that these windows contain, a `RecurrentSpec`; of a variable, a function
-    that writes a layer, whose inputs the variable has."""
+    windows, `()` for a pad operator or a slice that these windows contain, a `RecurrentSpec`; of a variable, the call
+    of a block that is written as a whole, whose inputs the variable has, and the number of the output."""
 
     op: str
     name: str

@@ -1,0 +1,68 @@
+"""Blocks that a writer writes as a whole, in place of their operators."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence
+
+from mxsame._mxnet import mx
+from mxsame.exporting.shapes import Shape, Shapes
+from mxsame.graphs.nesting import flatten
+from mxsame.rewriting.graph import Graph, Node, Output, unused
+from mxsame.scope import record_call
+from mxsame.tensors import dtype_attribute
+
+Chooses = Callable[[Any], bool]  # whether a block is written as a whole
+
+
+class Composite(NamedTuple):
+    """A call of a block, with the outputs of the graph that are its inputs and its outputs, and the shapes of these."""
+
+    block: Any
+    inputs: List[Output]
+    outputs: List[Output]
+    shapes: Sequence[Shape] = ()
+
+
+@contextlib.contextmanager
+def recorded_calls(net: Any, is_whole: Chooses) -> Iterator[Any]:
+    """Within the `with` block, calls of some blocks in a net are recorded while it is traced; gives the net to trace,
+    which is a block around it if the net is such a block itself."""
+    blocks: Dict[Any, None] = {}
+    net.apply(lambda block: blocks.update({block: None} if is_whole(block) else {}))
+    if net in blocks:
+        inner, net = net, mx.gluon.nn.HybridSequential(prefix="")
+        net.add(inner)
+    handles = [block.register_forward_hook(_record) for block in blocks]
+    try:
+        yield net
+    finally:
+        for handle in handles:
+            handle.detach()
+
+
+def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
+    singles = [each for symbol in flatten(outputs) for each in (symbol if len(symbol.list_outputs()) > 1 else [symbol])]
+    record_call(block, flatten(inputs), singles)
+
+
+def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None:
+    """Let what follows a composite take variables that a writer writes by the composite: the `spec` of such a variable
+    is the composite and the number of the output."""
+    dtypes = graph.dtypes()
+    new: Dict[Output, Output] = {}
+    for composite in composites:
+        inputs = [new.get(output, output) for output in composite.inputs]
+        call = composite._replace(inputs=inputs, shapes=[shapes[output] for output in composite.outputs])
+        for number, output in enumerate(composite.outputs):
+            if output in composite.inputs:
+                continue
+            name = unused(f"{composite.block.name}_output", {*graph.inputs, *graph.values})
+            attrs = {"__dtype__": dtype_attribute(dtypes[output])} if dtypes.get(output) is not None else {}
+            node = Node("null", name, inputs, attrs, spec=(call, number))
+            graph.inputs[name], shapes.others[name] = zip(*shapes[output])
+            shapes.share(Output(node), output)
+            new[output] = Output(node)
+    graph.replace(new)
+    if new:
+        graph.prune()
