@@ -13,7 +13,6 @@ from typing import (
     FrozenSet,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -252,7 +251,7 @@ def _from_graph(source: Source, options: Options) -> KerasFile:
             shape = lengths_of(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(clean(name)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
-        return _written(source, options, graph, shapes, builder, inputs)
+        return _written(source, options, Writer(graph, shapes, builder, inputs))
 
     values, writer = written()
     last = {} if options.is_first else writer.needs_last
@@ -287,23 +286,17 @@ def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[
     check(is_static, "no axis but the batch may be dynamic", shapes=[x.shape for x in given])
     source = Source.of(block, shapes)
     graph, shapes_of, _ = _graph_of(source, options)
-    return _written(source, options, graph, shapes_of, builder, dict(zip(source.inputs.shapes, given)))[0]
+    writer = Writer(graph, shapes_of, builder, dict(zip(source.inputs.shapes, given)))
+    return _written(source, options, writer)[0]
 
 
-def _written(
-    source: Source,
-    options: Options,
-    graph: Graph,
-    shapes: Shapes,
-    builder: ModelBuilder,
-    inputs: Mapping[str, KerasTensor],
-) -> Tuple[List[KerasTensor], Writer]:
+def _written(source: Source, options: Options, writer: Writer) -> Tuple[List[KerasTensor], Writer]:
     """The values of the outputs, all nodes written."""
 
     def network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
         return Splicer(w, block, partial(_block, options)).outputs(values, shapes)
 
-    writer = Writer(graph, shapes, builder, inputs, network)
+    writer.network = network
     writer.advice, writer.custom = advice_for(source.net), options.functions
     lower(writer)
     values = writer.write_all()

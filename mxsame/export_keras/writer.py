@@ -61,22 +61,15 @@ class Writer(Walk):
         The model that it writes to.
     inputs : mapping of str to KerasTensor
         For each input of the graph a tensor of the model.
-    network : function of (writer, network, inputs, shapes)
-        It writes a network of Keras as its layers, and returns its outputs, of these shapes.
     """
 
     function, format = "to_keras", "Keras"
 
-    def __init__(
-        self,
-        graph: Graph,
-        shapes: Shapes,
-        builder: ModelBuilder,
-        inputs: Mapping[str, KerasTensor],
-        network: Callable[..., List[KerasTensor]],
-    ):
+    def __init__(self, graph: Graph, shapes: Shapes, builder: ModelBuilder, inputs: Mapping[str, KerasTensor]):
         super().__init__(graph, shapes, EMITTERS)
-        self._network = network
+        self.network: Callable[
+            ..., List[KerasTensor]
+        ]  # writes a network of Keras, by (writer, network, inputs, shapes)
         self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
         self._arranged: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
@@ -97,7 +90,7 @@ class Writer(Walk):
         """The outputs of a network of Keras, or of a block that the user's function writes."""
         if self.custom.has(composite.block):
             return super().composite(composite, inputs)
-        return self._network(self, composite.block, inputs, composite.shapes)
+        return self.network(self, composite.block, inputs, composite.shapes)
 
     def for_user(self, output: Output) -> Any:
         """With the axes in the order of the net."""

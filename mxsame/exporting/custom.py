@@ -17,7 +17,7 @@ class CustomEmitters:
     def __init__(self, custom: Optional[Custom] = None):
         self.functions = {} if custom is None else custom
         check_type(isinstance(self.functions, Mapping), "custom must be a dict", custom=type(custom).__name__)
-        wrong = {key: given for key, given in self.functions.items() if not (_is_key(key) and _is_function(given))}
+        wrong = {key: given for key, given in self.functions.items() if not _is_usable(key, given)}
         rule = "custom must have functions of (write, attributes, *inputs), by MXNet's names of operators, and of "
         rule += "(write, block, *inputs), by classes of blocks"
         check_type(not wrong, rule, custom=wrong)
@@ -43,9 +43,6 @@ class CustomEmitters:
         check(not unused, "custom must be of operators and blocks that are in the net", custom=unused)
 
 
-def _is_key(key: Any) -> bool:
-    return isinstance(key, str) or (isinstance(key, type) and issubclass(key, mx.gluon.HybridBlock))
-
-
-def _is_function(given: Any) -> bool:
-    return callable(given) and not isinstance(given, (type, mx.gluon.Block))
+def _is_usable(key: Any, given: Any) -> bool:
+    is_key = isinstance(key, str) or (isinstance(key, type) and issubclass(key, mx.gluon.HybridBlock))
+    return is_key and callable(given) and not isinstance(given, (type, mx.gluon.Block))
