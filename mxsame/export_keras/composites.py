@@ -39,7 +39,7 @@ class Splicer:
         network, model = self._network, self._network.description
         check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
-            self._note((), tensor, value, self._w.arranged(x, value.keras_order).tensor)
+            self._note((), tensor, value, self._w.transposed(x, value.keras_order).tensor)
         self._model(model, ())
         if self._reasons:
             raise Refused("; ".join(self._reasons), self._reasons)
@@ -93,7 +93,7 @@ class Splicer:
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
             copied = fitted(self._network, layer, self._w.is_h5)
-            self._w.own(_trained_names(layer), layer)
+            self._w.claim(_trained_names(layer), layer)
             builder.layers[key] = builder.add(replace(copied, name=builder.unique(layer.name)))
         return builder.layers[key]
 
@@ -125,7 +125,7 @@ class Splicer:
         else:  # nothing is computed
             written = [given[x.key] for x in found]
             check(all((x.mask is None) == (y.tensor not in self._masks) for x, y in zip(found, written)), MASKS)
-        written = [self._w.arranged(x, value.keras_order) for x, value in zip(written, found)]
+        written = [self._w.transposed(x, value.keras_order) for x, value in zip(written, found)]
         for x, value in zip(written, found):
             if value.mask is not None:
                 check(value.mask.key in masks and x.tensor in {*builder.ignored_masks, *self._masks}, MASKS)

@@ -258,7 +258,7 @@ def _from_graph(source: Source, options: Options) -> KerasFile:
     if last:
         orders.update(last)
         values, writer = written()
-    outputs = [writer.arranged(x, _order(x, bool(last))) for x in values]
+    outputs = [writer.transposed(x, _order(x, bool(last))) for x in values]
     builder = writer.builder
     builder.finish([x.tensor for x in outputs])
     used = {layer.name for layer in builder.model.layers}

@@ -23,13 +23,13 @@ Order = Tuple[int, ...]
 class KerasTensor(NamedTuple):
     """A tensor of the model: its shape, None for the batch, and the axes of MXNet's array that its axes are.
 
-    `features` are the positions in MXNet's array of the elements of the last axis, if a flattening left them in another
-    order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
+    `feature_order` has the positions in MXNet's array of the elements of the last axis, if a flattening left them in
+    another order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
 
     tensor: TensorId
     shape: Lengths
     order: Order
-    features: Optional[np.ndarray] = None
+    feature_order: Optional[np.ndarray] = None
     source: str = ""
 
     @property

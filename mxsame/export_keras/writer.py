@@ -71,7 +71,7 @@ class Writer(Walk):
             ..., List[KerasTensor]
         ]  # writes a network of Keras, by (writer, network, inputs, shapes)
         self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
-        self._arranged: Dict[Tuple[TensorId, Order], KerasTensor] = {}
+        self._transposed: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = inputs
 
@@ -95,7 +95,7 @@ class Writer(Walk):
     def for_user(self, output: Output) -> Any:
         """With the axes in the order of the net."""
         x = self.written(output)
-        return self.arranged(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
+        return self.transposed(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
 
     def by_user(self, value: Any, shape: Shape) -> KerasTensor:
         check_type(isinstance(value, KerasTensor), "custom must return what write returns", custom=value)
@@ -194,18 +194,18 @@ class Writer(Walk):
         shape: Optional[Lengths] = None,
         order: Optional[Order] = None,
         weights: Mapping[str, Weighted] = {},
-        part: str = "",
+        suffix: str = "",
         call: Mapping[str, Any] = {},
     ) -> KerasTensor:
         """Call a layer with values. Its output has the shape and order of the first of them unless given.
 
-        `weights` are by Keras's names; `part` is what a layer is for its node, unless it is the node itself; `call` has
+        `weights` are by Keras's names; `suffix` is for the name of a layer that is only a part of the node; `call` has
         more arguments."""
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
-        features = None if inputs[0].features is None else inputs[0].features.tobytes()
-        key = (class_name, json.dumps(config), sources, part, features)
+        features = None if inputs[0].feature_order is None else inputs[0].feature_order.tobytes()
+        key = (class_name, json.dumps(config), sources, suffix, features)
         if not weights or key not in self.builder.layers:
-            self.builder.layers[key] = self._new(class_name, config, weights, part)
+            self.builder.layers[key] = self._new(class_name, config, weights, suffix)
         tensors = [x.tensor for x in inputs]
         out = self._called(
             self.builder.layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape
@@ -238,9 +238,9 @@ class Writer(Walk):
         self.builder.shapes[tensor] = shape
         return KerasTensor(tensor, shape, order)
 
-    def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], part: str) -> Layer:
+    def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], suffix: str) -> Layer:
         named = next(map(self.name_of, weights.values()), clean(self.node.name))
-        name = self.builder.unique(f"{named}_{part}" if part else named)
+        name = self.builder.unique(f"{named}_{suffix}" if suffix else named)
         layer = self._layer_of(class_name, name, config)
         weight_specs = layer.weight_specs or []
         is_complete = {spec.name for spec in weight_specs} == weights.keys()
@@ -262,13 +262,13 @@ class Writer(Walk):
         trained = names & self._trained
         rule = "a layer's parameters must be trained all or none"
         check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
-        self.own(trained, self.node)
+        self.claim(trained, self.node)
         moved = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
         fits = moved or not trained or self.node.op == "RNN"
         check(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
         return bool(trained) or not names
 
-    def own(self, trained: Collection[str], owner: Any) -> None:
+    def claim(self, trained: Collection[str], owner: Any) -> None:
         """Note what trains parameters. Raises `ValueError` if something else does, too."""
         for name in trained:
             other = self.builder.owners.setdefault(name, owner)
@@ -276,7 +276,7 @@ class Writer(Walk):
 
     # -- orders of axes, and shapes
 
-    def arranged(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
+    def transposed(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
         """Bring the axes of a value into this order."""
         order = tuple(order)
         if order == x.order:
@@ -284,25 +284,25 @@ class Writer(Walk):
         check(order[0] == x.order[0], "the batch must be the first axis", order=order, data=x.order)
         if x.source and order == channels_last(x.rank):
             self.needs_last[x.source] = order
-        if (x.tensor, order) not in self._arranged:
+        if (x.tensor, order) not in self._transposed:
             axes = [x.order.index(axis) for axis in order]
             shape = tuple(x.shape[axis] for axis in axes)
-            made = self.layer("Permute", {"dims": axes[1:]}, x, shape=shape, order=order, part="permute")
-            self._arranged[x.tensor, order] = made
-        return self._arranged[x.tensor, order]
+            made = self.layer("Permute", {"dims": axes[1:]}, x, shape=shape, order=order, suffix="permute")
+            self._transposed[x.tensor, order] = made
+        return self._transposed[x.tensor, order]
 
     def last(self, x: KerasTensor) -> KerasTensor:
         """Bring the channels to the end."""
-        return self.arranged(x, channels_last(x.rank))
+        return self.transposed(x, channels_last(x.rank))
 
     def in_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
         """Bring all into the order of axes of the first."""
         fits = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
         check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
-        return [self.arranged(x, inputs[0].order) for x in inputs]
+        return [self.transposed(x, inputs[0].order) for x in inputs]
 
     def in_shape(
-        self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], part: str = "reshape"
+        self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], suffix: str = "reshape"
     ) -> KerasTensor:
         """Reshape to another shape with the same elements, in the order here."""
         shape, order = tuple(shape), tuple(order)
@@ -313,11 +313,12 @@ class Writer(Walk):
         if count_of(x.shape) != count_of(shape):  # heads of attention, or steps in time, with the batch
             return self.operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
-        part = "" if self.node.kind in ("Flatten", "Reshape") else part
-        return self.layer(name, config, x, shape=shape, order=order, part=part)
+        suffix = "" if self.node.kind in ("Flatten", "Reshape") else suffix
+        return self.layer(name, config, x, shape=shape, order=order, suffix=suffix)
 
-    def reshaped(self, x: KerasTensor, source: Shape, target: Shape, lazy: bool = False) -> KerasTensor:
-        """Reshape as MXNet does, from one shape to another; a `lazy` one leaves the order of features to dense layers.
+    def reshaped(self, x: KerasTensor, source: Shape, target: Shape, for_dense: bool = False) -> KerasTensor:
+        """Reshape as MXNet does, from one shape to another; one `for_dense` layers may leave features
+        in another order.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
         long = [axis for axis in x.order if source[axis] != (1, 1)]
@@ -330,11 +331,11 @@ class Writer(Walk):
             to += sorted(after, key=lambda axis: target[axis].is_static) if ones else after  # the batch comes first
         if long == [axis for axis in wanted if axis in long]:
             return self.in_shape(x, lengths_of(target, to), to)
-        if not lazy or len(target) != 2 or x.shape[0] is not None:
-            return self.in_shape(self.arranged(x, wanted), lengths_of(target, to), to)
+        if not for_dense or len(target) != 2 or x.shape[0] is not None:
+            return self.in_shape(self.transposed(x, wanted), lengths_of(target, to), to)
         lengths = [n.traced for n in source[1:]]
         positions = np.arange(math.prod(lengths)).reshape(lengths).transpose([axis - 1 for axis in x.order[1:]])
-        return self.in_shape(x, lengths_of(target, (0, 1)), (0, 1))._replace(features=positions.ravel())
+        return self.in_shape(x, lengths_of(target, (0, 1)), (0, 1))._replace(feature_order=positions.ravel())
 
 
 def clean(name: str) -> str:

@@ -60,7 +60,7 @@ def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None
             name = unused(f"{composite.block.name}_output", {*graph.inputs, *graph.values})
             attrs = {"__dtype__": dtype_attribute(dtypes[output])} if dtypes.get(output) is not None else {}
             node = Node("null", name, inputs, attrs, spec=(call, number))
-            graph.inputs[name], shapes.others[name] = zip(*shapes[output])
+            graph.inputs[name], shapes.probes[name] = zip(*shapes[output])
             shapes.share(Output(node), output)
             new[output] = Output(node)
     graph.replace(new)

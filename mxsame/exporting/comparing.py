@@ -95,8 +95,8 @@ def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: st
 
 
 def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
-    """The shapes that the net was traced for, these plus 1 in dynamic lengths, and the others of `Length`."""
-    ways = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.other)
+    """The shapes that the net was traced for, these plus 1 in dynamic lengths, and the probes of `Length`."""
+    ways = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.probe)
     distinct = dict.fromkeys(tuple(tuple(map(way, shape)) for shape in shapes.values()) for way in ways)
     return [dict(zip(shapes, each)) for each in distinct]
 

@@ -16,12 +16,12 @@ class Length(NamedTuple):
     """A length in the shape that the net was traced for, and in another one that the file serves."""
 
     traced: int
-    other: int
+    probe: int
 
     @property
     def is_static(self) -> bool:
         """Whether it is the same for both."""
-        return self.traced == self.other
+        return self.traced == self.probe
 
 
 Shape = Tuple[Length, ...]
@@ -47,15 +47,15 @@ class Shapes:
     """
 
     def __init__(self, graph: Graph, serves: DynamicAxes):
-        self.others = _others(graph, serves)
+        self.probes = _probe_shapes(graph, serves)
         self.batches = serves.batches
-        self.inputs = {name: tuple(map(Length, shape, self.others[name])) for name, shape in graph.inputs.items()}
+        self.inputs = {name: tuple(map(Length, shape, self.probes[name])) for name, shape in graph.inputs.items()}
         self.infer(graph)
 
     def infer(self, graph: Graph) -> None:
         """Infer the shapes of a graph of the same inputs."""
-        traced, other = graph.output_shapes(), graph.output_shapes(self.others)
-        self._all = {out: tuple(map(Length, shape, other[out])) for out, shape in traced.items() if out in other}
+        traced, probe = graph.output_shapes(), graph.output_shapes(self.probes)
+        self._all = {out: tuple(map(Length, shape, probe[out])) for out, shape in traced.items() if out in probe}
 
     def share(self, new: Output, old: Output) -> None:
         """Let an output that takes the place of another one have its shape."""
@@ -100,7 +100,7 @@ def _longer(shape: tuple, axis: int) -> tuple:
     return tuple(length + (number == axis) for number, length in enumerate(shape))
 
 
-def _others(graph: Graph, serves: DynamicAxes) -> Dict[str, tuple]:
+def _probe_shapes(graph: Graph, serves: DynamicAxes) -> Dict[str, tuple]:
     """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
     axis by a different amount, since axes that have one length here may differ in another call; the axes of inputs that
     must agree, as in a sum, change alike."""

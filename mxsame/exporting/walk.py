@@ -388,7 +388,7 @@ class Walk:
         return np.asarray(value)
 
 
-# -- what a node says
+# -- attributes of a node
 
 
 def axes_of(w: Walk, node: Node, name: str = "axis") -> List[int]:
@@ -420,24 +420,24 @@ def bounds_of(node: Node) -> Tuple[float, float]:
     return low, high
 
 
-class Ranked(NamedTuple):
+class TopK(NamedTuple):
     """What a node takes of an axis in order: how many elements, the largest or the smallest, and whether it gives their
     values, their positions, both, or a mask of them."""
 
     axis: int
     length: int
     largest: bool
-    gives: str
+    returns: str
 
 
-def ranking_of(w: Walk, node: Node) -> Ranked:
+def top_k_of(w: Walk, node: Node) -> TopK:
     """What a `topk` is asked for, or a `sort` or an `argsort`, which take every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
     count = node.attr("k") if node.op == "topk" else 0
     count = min(count, length) if count > 0 else length
-    gives = "value" if node.op == "sort" else str(node.attr("ret_typ", "indices"))
-    return Ranked(axis, count, not node.attr("is_ascend"), gives)
+    returns = "value" if node.op == "sort" else node.attr("ret_typ", "indices")
+    return TopK(axis, count, not node.attr("is_ascend"), returns)
 
 
 def wraps(node: Node) -> bool:

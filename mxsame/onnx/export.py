@@ -167,7 +167,7 @@ def export_onnx(
         graph, batches, composites = graph_of(source, serves.size, fold=fold, is_whole=functions.has)
         inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
         if serves.size:
-            _check_takes(net, inputs._replace(shapes=inferred.others), source.types)
+            _check_takes(net, inputs._replace(shapes=inferred.probes), source.types)
         place(graph, inferred, composites)
     outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
     writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)

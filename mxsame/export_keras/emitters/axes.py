@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 from mxsame.export_keras.emitters.elementwise import affine, bounded
 from mxsame.export_keras.model_builder import KerasTensor, count_of
 from mxsame.export_keras.writer import Writer, writes
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ranking_of
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, top_k_of
 from mxsame.rewriting.graph import Node, Output, entries, keeps_batch, slice_ranges
 from mxsame.validation import check, one_of
 
@@ -17,7 +17,7 @@ Pairs = Sequence[Tuple[int, int]]
 @writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", ignored=SHOWN)
 def _reshape(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Reshape to the shape that MXNet infers, whatever its special codes are."""
-    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), lazy=_goes_to_dense(w, node))
+    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), for_dense=_goes_to_dense(w, node))
 
 
 def _goes_to_dense(w: Writer, node: Node) -> bool:
@@ -45,7 +45,7 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
 }
 
 
-def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], part: str = "") -> KerasTensor:
+def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], suffix: str = "") -> KerasTensor:
     """Call a layer of `ALONG_AXES` with an entry for each axis of MXNet's. Keras's leave the last axis as it is, and
     have at most three before it; so axes that stay as they are are merged, and one of them or of length 1 is the last,
     if need be."""
@@ -55,13 +55,15 @@ def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], part:
     check(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
     shape = tuple(n if n is None else length(n, amount) for n, amount in zip(x.shape, here))
     if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
-        flat = w.in_shape(x, (*x.shape[:2], 1, x.shape[2]), range(4), part="wide")
-        return w.in_shape(along_axes(w, flat, name, [*here[:2], neutral, here[2]], part), shape, x.order, part="narrow")
+        flat = w.in_shape(x, (*x.shape[:2], 1, x.shape[2]), range(4), suffix="wide")
+        return w.in_shape(
+            along_axes(w, flat, name, [*here[:2], neutral, here[2]], suffix), shape, x.order, suffix="narrow"
+        )
     if here[-1] == neutral and 3 <= x.rank <= 5:
         middle = [list(amount) if isinstance(amount, tuple) else amount for amount in here[1:-1]]
         config = {argument: middle if len(middle) > 1 else middle[0]}
         config.update({"pool_size": [1] * len(middle)} if name == "AveragePooling" else {})
-        return w.layer(f"{name}{len(middle)}D", config, x, shape=shape, part=part)
+        return w.layer(f"{name}{len(middle)}D", config, x, shape=shape, suffix=suffix)
     merged: List[list] = []
     for n, amount in zip(x.shape[1:], here[1:]):
         if merged and amount == neutral == merged[-1][1]:
@@ -72,11 +74,11 @@ def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], part:
     if len(merged) > 4:
         free = [axis for axis in x.order[1:] if given[axis] == neutral]
         check(len(free) > 0, f"{name} must be along three axes at most")
-        x = w.arranged(x, x.order_with_last(free[0]))
-        return along_axes(w, x, name, given, part)
-    flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), part="merged")
-    out = along_axes(w, flat, name, [neutral, *(amount for _, amount in merged)], part)
-    return w.in_shape(out, shape, x.order, part="split")
+        x = w.transposed(x, x.order_with_last(free[0]))
+        return along_axes(w, x, name, given, suffix)
+    flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), suffix="merged")
+    out = along_axes(w, flat, name, [neutral, *(amount for _, amount in merged)], suffix)
+    return w.in_shape(out, shape, x.order, suffix="split")
 
 
 @writes("slice")
@@ -87,7 +89,7 @@ def _slice(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])
     for axis, part in enumerate(parts):
         x = w.operator("Flip", x, axis=x.axis(axis)) if part.step < 0 else x
-    return along_axes(w, x, "AveragePooling", [abs(part.step) for part in parts], part="step")
+    return along_axes(w, x, "AveragePooling", [abs(part.step) for part in parts], suffix="step")
 
 
 @writes("Pad")
@@ -109,12 +111,12 @@ def _repeat_edges(w: Writer, x: KerasTensor, lengths: Sequence[int], pairs: Pair
             crop, factors = [(0, 0)] * x.rank, [1] * x.rank
             crop[axis], factors[axis] = ((0, length - 1), (length - 1, 0))[end], count
             if count:
-                edge = along_axes(w, x, "Cropping", crop, part="edge")
-                parts.insert(end * len(parts), along_axes(w, edge, "UpSampling", factors, part="repeated"))
+                edge = along_axes(w, x, "Cropping", crop, suffix="edge")
+                parts.insert(end * len(parts), along_axes(w, edge, "UpSampling", factors, suffix="repeated"))
         if len(parts) > 1:
             here = x.axis(axis)
             shape = (*x.shape[:here], length + sum(pair), *x.shape[here + 1 :])
-            x = w.layer("Concatenate", {"axis": here}, *parts, shape=shape, part="padded")
+            x = w.layer("Concatenate", {"axis": here}, *parts, shape=shape, suffix="padded")
     return x
 
 
@@ -157,17 +159,17 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> KerasTensor:
         (length,) = w.static(node.inputs[0], "its axis", [axis])
         rows = indices_in(node, w.computed(index), length)
         if rows.ndim != 1:
-            table = w.arranged(table, range(table.rank))
+            table = w.transposed(table, range(table.rank))
         here = table.axis(axis)
         before, after = table.shape[:here], table.shape[here + 1 :]
         out = w.operator("Take", table, rows.ravel().tolist(), shape=(*before, rows.size, *after), axis=here)
         whole = (*before, *rows.shape, *after)
-        return out if rows.ndim == 1 else w.in_shape(out, whole, range(len(whole)), part="indices")
+        return out if rows.ndim == 1 else w.in_shape(out, whole, range(len(whole)), suffix="indices")
     check(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
     check(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
     count, length = weight.array.shape
-    x = bounded(w, index, 0, int(count) - 1, part="rows")
+    x = bounded(w, index, 0, int(count) - 1, suffix="rows")
     config, shape, order = {"input_dim": count, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
     return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 
@@ -176,24 +178,24 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> KerasTensor:
 def _one_hot(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     depth = node.attr("depth")
     hot = w.operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
-    values = (float(node.attr(name)) for name in ("on_value", "off_value"))
+    values = (node.attr(name) for name in ("on_value", "off_value"))
     return w.operator("Where", hot._replace(order=(*x.order, x.rank)), *values)
 
 
 @writes("topk", "sort", "argsort", ignored="dtype")
 def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
     """MXNet chooses freely among equal elements, Keras takes the first."""
-    axis, count, largest, gives = ranking_of(w, node)
-    x = affine(w, w.arranged(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
+    axis, count, largest, returns = top_k_of(w, node)
+    x = affine(w, w.transposed(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
     values = w.operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
     positions = w.output(values, 1, values.shape, values.order)
-    if gives == "mask":
+    if returns == "mask":
         lengths, order = (*positions.shape, x.shape[-1]), (*positions.order, x.rank)
         hot = w.operator("nn.OneHot", positions, shape=lengths, num_classes=x.shape[-1])._replace(order=order)
         return w.operator("Sum", hot, shape=x.shape, axis=[x.rank - 1], keepdims=False)._replace(order=x.order)
     positions = w.operator("core.Cast", positions, dtype="float32")
-    values = affine(w, values, 1.0 if largest else -1.0, part="value")
-    return {"value": values, "both": [values, positions], "indices": positions}[gives]
+    values = affine(w, values, 1.0 if largest else -1.0, suffix="value")
+    return {"value": values, "both": [values, positions], "indices": positions}[returns]
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -233,18 +235,18 @@ def reduced(w: Writer, x: KerasTensor, kind: str, axes: Sequence[int], keepdims:
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
     x = x if x.rank > 3 else x._replace(source="")  # which stays as it is: elements of steps are no channels
-    x = affine(w, w.arranged(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, part="negative")
+    x = affine(w, w.transposed(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, suffix="negative")
     count, lengths = count_of(x.shape[1 : len(over) + 1]), tuple(x.shape[x.axis(axis)] for axis in kept)
     is_merged = len(over) > 3 or len(kept) != 2
     if is_merged:
-        x = w.in_shape(x, (None, count, count_of(lengths)), (0, 1, 2), part="merged")
+        x = w.in_shape(x, (None, count, count_of(lengths)), (0, 1, 2), suffix="merged")
     wide = keepdims and not is_merged
     shape, order = (None, *(1,) * (x.rank - 2) * wide, x.shape[-1]), x.order if wide else (0, 1)
     name = "GlobalMaxPooling" if kind in ("max", "min") else "GlobalAveragePooling"
     x = w.layer(f"{name}{x.rank - 2}D", {"keepdims": wide}, x, shape=shape, order=order)
-    x = affine(w, x, {"min": -1.0, "sum": float(count)}.get(kind, 1.0), part=kind)
+    x = affine(w, x, {"min": -1.0, "sum": float(count)}.get(kind, 1.0), suffix=kind)
     if wide:
         return x
     ones = list(axes) if keepdims else []
     rest = kept if keepdims else [sorted(kept).index(axis) for axis in kept]
-    return w.in_shape(x, (None, *lengths[1:], *(1,) * len(ones)), (*rest, *ones), part="kept")
+    return w.in_shape(x, (None, *lengths[1:], *(1,) * len(ones)), (*rest, *ones), suffix="kept")

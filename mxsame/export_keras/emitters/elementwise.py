@@ -28,28 +28,28 @@ def function(w: Writer, name: str, x: KerasTensor) -> KerasTensor:
     return w.operator(OPERATORS[name], x) if name in OPERATORS else activated(w, LAYERS[name], x)
 
 
-def activated(w: Writer, name: str, x: KerasTensor, part: str = "") -> KerasTensor:
+def activated(w: Writer, name: str, x: KerasTensor, suffix: str = "") -> KerasTensor:
     """Apply an `activation` of Keras."""
-    return w.layer("Activation", {"activation": name}, x, part=part)
+    return w.layer("Activation", {"activation": name}, x, suffix=suffix)
 
 
-def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, part: str = "") -> KerasTensor:
+def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffix: str = "") -> KerasTensor:
     """scale * x + offset, of numbers or of arrays with the axes of x."""
     if np.array_equal(scale, 1.0) and np.array_equal(offset, 0.0):
         return x
     if 0 < np.ndim(scale) < 3:  # which Keras 3 takes for channels first, if those are its user's default
         ones = (1,) * (3 - np.ndim(scale))
-        wide = w.in_shape(x, (None, *ones, *x.shape[1:]), range(4), part="wide")
-        out = affine(w, wide, np.reshape(scale, ones + np.shape(scale)), offset, part)
-        return w.in_shape(out, x.shape, x.order, part="narrow")
+        wide = w.in_shape(x, (None, *ones, *x.shape[1:]), range(4), suffix="wide")
+        out = affine(w, wide, np.reshape(scale, ones + np.shape(scale)), offset, suffix)
+        return w.in_shape(out, x.shape, x.order, suffix="narrow")
     config = {"scale": np.asarray(scale).tolist(), "offset": np.asarray(offset).tolist()}
-    return w.layer("Rescaling", config, x, part=part)
+    return w.layer("Rescaling", config, x, suffix=suffix)
 
 
-def bounded(w: Writer, x: KerasTensor, low: float, high: float, part: str = "") -> KerasTensor:
+def bounded(w: Writer, x: KerasTensor, low: float, high: float, suffix: str = "") -> KerasTensor:
     """Clipped to these bounds."""
     if low == 0:
-        return w.layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, part=part)
+        return w.layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, suffix=suffix)
     return w.operator("Clip", x, x_min=low, x_max=high)
 
 
@@ -77,9 +77,9 @@ def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] 
         return w.layer("PReLU", {"shared_axes": shared}, x, weights=weights)
     slope = node.attr("slope")
     if kind == "leaky" and slope < 0:  # which Keras 3 refuses
-        below = activated(w, "relu", affine(w, x, -1.0, part="negative"), part="below")
-        above = activated(w, "relu", x, part="above")
-        return w.layer("Subtract", {}, above, affine(w, below, slope, part="slope"))
+        below = activated(w, "relu", affine(w, x, -1.0, suffix="negative"), suffix="below")
+        above = activated(w, "relu", x, suffix="above")
+        return w.layer("Subtract", {}, above, affine(w, below, slope, suffix="slope"))
     name, key = ("ELU", "alpha") if kind == "elu" else ("LeakyReLU", "alpha" if w.is_h5 else "negative_slope")
     return w.layer(name, {key: slope}, x)
 
@@ -100,11 +100,11 @@ def _dropout(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 @writes("softmax", "log_softmax", ignored="dtype")
 def _softmax(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
-    axis, temperature = axis_of(w, node), float(node.attr("temperature", 1.0))
-    x = affine(w, x, 1.0 / temperature, part="temperature")
+    axis, temperature = axis_of(w, node), node.attr("temperature", 1.0)
+    x = affine(w, x, 1.0 / temperature, suffix="temperature")
     if node.kind == "softmax":
         return w.layer("Softmax", {"axis": x.axis(axis)}, x)
-    x = w.arranged(x, x.order_with_last(axis))
+    x = w.transposed(x, x.order_with_last(axis))
     return activated(w, "log_softmax", x)
 
 

@@ -65,7 +65,7 @@ def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[O
     if max(strides) > 1 and max(dilations) > 1:
         steps, strides, word = strides, steps, None
     if word is None:
-        x, word = along_axes(w, x, "ZeroPadding", around(windows), part="pad"), "valid"
+        x, word = along_axes(w, x, "ZeroPadding", around(windows), suffix="pad"), "valid"
     config: Dict[str, Any] = {"kernel_size": kernel_size, "strides": strides, "padding": word}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
@@ -83,7 +83,7 @@ def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[O
         lengths = [n - window.effective_kernel_size + 1 for n, window in zip(x.shape[1:-1], windows)]  # type: ignore
         shape = (None, *lengths, channels)
     out = w.layer(name, config, x, shape=shape, weights=weights)
-    return along_axes(w, out, "AveragePooling", [1, 1, *steps], part="step")
+    return along_axes(w, out, "AveragePooling", [1, 1, *steps], suffix="step")
 
 
 @writes("Deconvolution", ignored=IN_WINDOWS)
@@ -94,15 +94,15 @@ def _transposed(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Ou
     share, outs = (x.shape[-1] or 1) // groups, []
     for number in range(groups):
         channels = [(0, 0), (number * share, (groups - 1 - number) * share), *[(0, 0)] * len(windows)]
-        part = along_axes(w, x, "Cropping", channels, part="channels")
+        part = along_axes(w, x, "Cropping", channels, suffix="channels")
         own = {role: kernel._replace(array=np.split(kernel.array, groups)[number]) for role, kernel in weights.items()}
         outs.append(_one_transposed(w, windows, part, own, f"group{number}" if groups > 1 else ""))
     shape = (*outs[0].shape[:-1], groups * (outs[0].shape[-1] or 1))
-    return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, part="groups") if groups > 1 else outs[0]
+    return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, suffix="groups") if groups > 1 else outs[0]
 
 
 def _one_transposed(
-    w: Writer, windows: Windows, x: KerasTensor, weights: Dict[str, Weighted], part: str
+    w: Writer, windows: Windows, x: KerasTensor, weights: Dict[str, Weighted], suffix: str
 ) -> KerasTensor:
     """Cropped by Keras's padding if that can; else whole, and cropped after it."""
     kernel_size, strides, dilations = kernels_of(windows)
@@ -123,8 +123,8 @@ def _one_transposed(
     check(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
     lengths = [window.outputs(window.size) + sum(crop) for window, crop in zip(windows, crops)]
     shape = (None, *lengths, config["filters"])
-    x = w.layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, part=part)
-    return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], part="crop")
+    x = w.layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, suffix=suffix)
+    return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], suffix="crop")
 
 
 # ---- pooling operators -----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def _pooling(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     if kind != "lp" or power == 1:
         return _pooled(w, node, "sum" if kind == "lp" else kind, w.last(x))
     check_attribute(node, "p_value", 2)
-    return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, *[w.last(x)] * 2, part="square")))
+    return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, *[w.last(x)] * 2, suffix="square")))
 
 
 def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
@@ -145,7 +145,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     if not windows:
         return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     kernel_size, strides, _ = kernels_of(windows)
-    word, counts = word_of(windows), str(node.attr("count_include_pad", True)) == "True"
+    word, counts = word_of(windows), node.attr("count_include_pad", True)
     scale: Any = None
     if kind == "max" and word is None:
         word, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
@@ -160,7 +160,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
     out = w.layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
     scale = 1.0 if scale is None else scale
-    return affine(w, out, scale[..., None] if np.ndim(scale) else scale, part="count")
+    return affine(w, out, scale[..., None] if np.ndim(scale) else scale, suffix="count")
 
 
 def _before(node: Node) -> Node:

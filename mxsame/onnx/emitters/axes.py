@@ -6,7 +6,7 @@ from typing import Iterator, List, Union
 
 import numpy as np
 
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, ranking_of, wraps
+from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import is_merged
@@ -171,15 +171,15 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
     all. MXNet chooses freely among equal elements, ONNX takes the first."""
-    (axis, count, largest, gives), dtype = ranking_of(w, node), w.dtype(node.inputs[0])
+    (axis, count, largest, returns), dtype = top_k_of(w, node), w.dtype(node.inputs[0])
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
-    if gives == "value":
+    if returns == "value":
         return values
-    if gives == "mask":
+    if returns == "mask":
         empty = w.filled(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
         return w.add("ScatterElements", empty, positions, w.filled(w.add("Shape", positions), 1, dtype), axis=axis)
     positions = w.cast(positions, node.attr("dtype", "float32"))
-    return [values, positions] if gives == "both" else positions
+    return [values, positions] if returns == "both" else positions
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------

@@ -27,21 +27,21 @@ def plain(w: Writer, node: Node, *xs: str) -> str:
 
 # ---- attributes that have another name -------------------------------------------------------------------------------
 
-ATTRIBUTES: Dict[str, tuple] = {  # kind -> ONNX's operator, and its attributes: name in MXNet, default
-    "Concat": ("Concat", {"axis": ("dim", 1)}),
-    "_rnn_param_concat": ("Concat", {"axis": ("dim", 1)}),
-    "depth_to_space": ("DepthToSpace", {"blocksize": ("block_size", 1)}),
-    "space_to_depth": ("SpaceToDepth", {"blocksize": ("block_size", 1)}),
-    "hard_sigmoid": ("HardSigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
-    "InstanceNorm": ("InstanceNormalization", {"epsilon": ("eps", 1e-3)}),
-    "LRN": ("LRN", {"size": ("nsize", 1), "alpha": ("alpha", 1e-4), "beta": ("beta", 0.75), "bias": ("knorm", 2.0)}),
+ATTRIBUTES: Dict[str, tuple] = {  # kind -> ONNX's operator, and the names in MXNet of its attributes
+    "Concat": ("Concat", {"axis": "dim"}),
+    "_rnn_param_concat": ("Concat", {"axis": "dim"}),
+    "depth_to_space": ("DepthToSpace", {"blocksize": "block_size"}),
+    "space_to_depth": ("SpaceToDepth", {"blocksize": "block_size"}),
+    "hard_sigmoid": ("HardSigmoid", {"alpha": "alpha", "beta": "beta"}),
+    "InstanceNorm": ("InstanceNormalization", {"epsilon": "eps"}),
+    "LRN": ("LRN", {"size": "nsize", "alpha": "alpha", "beta": "beta", "bias": "knorm"}),
 }
 
 
 @writes(*ATTRIBUTES)
 def with_attributes(w: Writer, node: Node, *xs: str) -> str:
-    op, attrs = ATTRIBUTES[node.kind]
-    return w.add(op, *xs, **{name: type(default)(node.attr(own, default)) for name, (own, default) in attrs.items()})
+    op, names = ATTRIBUTES[node.kind]
+    return w.add(op, *xs, **{name: node.attr(own) for name, own in names.items()})
 
 
 # ---- two arrays, or one and a number ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def softmax(w: Writer, node: Node, x: str, *_: str) -> str:
     if node.attr("temperature") not in (None, 1.0):
         x = w.add("Div", x, w.scalar(node.attr("temperature"), Output(node)))
     op = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[node.kind]
-    return w.add(op, x, axis=int(node.attr("axis", -1)))
+    return w.add(op, x, axis=node.attr("axis"))
 
 
 # ---- types, choices and constants ------------------------------------------------------------------------------------

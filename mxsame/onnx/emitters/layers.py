@@ -39,7 +39,7 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     check(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
     product = w.add("MatMul", x, y)
     product = w.number(node, product) if ranks == [1, 1] else product
-    alpha = float(node.attr("alpha", 1.0))
+    alpha = node.attr("alpha", 1.0)
     return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))
 
 
@@ -50,7 +50,7 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
 def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
     """Inference uses the statistics of training."""
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
-    axis = int(node.attr("axis", 1)) % ndim_of(w, node)
+    axis = node.attr("axis", 1) % ndim
     names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
     if node.attr("fix_gamma"):
         arrays[0], names[0] = np.ones(w.shape(node.inputs[2])[0].traced), ""
@@ -106,7 +106,7 @@ FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: 
 @writes("RNN", "RNN with other formulas", ignored="p")
 def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
-    mode, size = str(node.attr("mode")), node.attr("state_size")
+    mode, size = node.attr("mode"), node.attr("state_size")
     op, order = GATES[mode]
     directions, count = 1 + node.attr("bidirectional"), node.attr("num_layers")
     attrs: dict = {"hidden_size": size, "direction": "bidirectional" if directions == 2 else "forward"}

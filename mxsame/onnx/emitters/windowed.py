@@ -96,14 +96,14 @@ def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] 
 
 @writes("Pooling", ignored=IN_WINDOWS)
 def pooling(w: Writer, node: Node, x: str) -> str:
-    (windows, attrs), kind, order = _windowed(w, node), node.attr("pool_type"), int(node.attr("p_value", 2))
+    (windows, attrs), kind, order = _windowed(w, node), node.attr("pool_type"), node.attr("p_value", 2)
     if kind == "sum" or (kind == "lp" and order != 2):
         return _signed_lp(w, node, x, 1 if kind == "sum" else order, windows, attrs)
     op = {"max": "MaxPool", "avg": "AveragePool", "lp": "LpPool"}[kind]
     attrs.update({"p": 2} if kind == "lp" else {})
     if not windows or kind != "avg":
         return w.add(op if windows else f"Global{op}", x, **attrs)
-    counts = str(node.attr("count_include_pad", True)) == "True"
+    counts = node.attr("count_include_pad", True)
     out = w.add(op, x, count_include_pad=int(counts), **attrs)
     if not counts or not any(window.ceil_mode and not window.follows_size for window in windows):
         return out
