@@ -17,7 +17,7 @@ from mxsame._mxnet import mx
 from mxsame.export_keras.model_builder import KerasFile
 from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Arrays, Sampled
-from mxsame.exporting.walk import Source
+from mxsame.exporting.walk import ExportedNet
 from mxsame.port import from_keras
 from mxsame.port.description import leaves
 from mxsame.validation import InvalidValue, check
@@ -42,7 +42,7 @@ print("Keras", keras.__version__)
 """
 
 
-def compare(file: str, made: KerasFile, source: Source) -> str:
+def compare(file: str, made: KerasFile, exported: ExportedNet) -> str:
     """What the file was compared by; a `ValueError` if an output is not the net's."""
     by = "mxsame.from_keras"
 
@@ -53,7 +53,9 @@ def compare(file: str, made: KerasFile, source: Source) -> str:
         back = [np.argsort(order) for order in made.output_orders]
         return [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
 
-    comparing.compare(source, Sampled(made.shapes, [None] * len(made.shapes)), "Keras, or else mxsame.from_keras,", run)
+    comparing.compare(
+        exported, Sampled(made.shapes, [None] * len(made.shapes)), "Keras, or else mxsame.from_keras,", run
+    )
     return by
 
 

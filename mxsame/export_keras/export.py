@@ -40,7 +40,7 @@ from mxsame.exporting.blocks import Composite, place
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.shapes import DynamicAxes, Length, Shape, Shapes
-from mxsame.exporting.walk import Refused, Source, advice_for, graph_of
+from mxsame.exporting.walk import ExportedNet, Refused, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
 from mxsame.port.network import Network
@@ -149,7 +149,7 @@ def to_keras(
     """
     if isinstance(net, (str, os.PathLike)):
         net = imported(os.fspath(net))
-    source = Source.of(net, input_shape)
+    exported = ExportedNet.of(net, input_shape)
     path = files.check_path(path)
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
     check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
@@ -157,15 +157,15 @@ def to_keras(
     functions = CustomEmitters(custom)
     options = Options(path.endswith(".h5"), layout.startswith("NC"), functions)
     reasons: List[InvalidValue] = []
-    is_model = isinstance(source.net, Network) and source.net.has_layers and not source.net.custom and not custom
-    for make in _ways(source, options, is_model):
+    is_model = isinstance(exported.net, Network) and exported.net.has_layers and not exported.net.custom and not custom
+    for make in _ways(exported, options, is_model):
         try:
             with errors.explain_errors(input_shape=input_shape):
                 made = make()
             functions.check_used()
             with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
                 save(file, made)
-                compared_by = checking.compare(file, made, source)
+                compared_by = checking.compare(file, made, exported)
         except InvalidValue as error:
             reasons.append(error)
         else:
@@ -192,22 +192,22 @@ class Options(NamedTuple):
         return is_network or self.functions.has(block)
 
 
-def _ways(source: Source, options: Options, is_model: bool) -> Iterator[Callable[[], KerasFile]]:
+def _ways(exported: ExportedNet, options: Options, is_model: bool) -> Iterator[Callable[[], KerasFile]]:
     """What may become a file, the best first, each of which is tried if the one before is refused: a network of
     `from_keras` as the model that it is; the layers of such networks, and others; and layers for operators."""
     if is_model:
-        yield partial(_whole, source, options.is_h5)
-    yield partial(_as_layers, source, options)
+        yield partial(_whole, exported, options.is_h5)
+    yield partial(_as_layers, exported, options)
     networks: List[Any] = []
-    source.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
+    exported.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
     if networks:
-        yield partial(_from_graph, source, options._replace(by_operators=frozenset(networks)))
+        yield partial(_from_graph, exported, options._replace(by_operators=frozenset(networks)))
 
 
-def _whole(source: Source, is_h5: bool) -> KerasFile:
+def _whole(exported: ExportedNet, is_h5: bool) -> KerasFile:
     """A network of `from_keras`, with the inputs that its model declares."""
     mx.nd.waitall()
-    net, inputs = source.net, source.inputs
+    net, inputs = exported.net, exported.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
     return KerasFile(fitted_model(net, net.description, is_h5), {}, shapes, orders, output_orders)
@@ -216,26 +216,26 @@ def _whole(source: Source, is_h5: bool) -> KerasFile:
 # -- any other network
 
 
-def _as_layers(source: Source, options: Options) -> KerasFile:
+def _as_layers(exported: ExportedNet, options: Options) -> KerasFile:
     """Only networks of Keras that cannot be written as layers, one of several, are written by operators."""
     try:
-        return _from_graph(source, options)
+        return _from_graph(exported, options)
     except Refused as error:
         refused = options.by_operators.union(block for block in error.blocks if isinstance(block, Network))
         if refused == options.by_operators:
             raise
         try:
-            return _as_layers(source, options._replace(by_operators=refused))
+            return _as_layers(exported, options._replace(by_operators=refused))
         except InvalidValue:
             raise error from None
 
 
-def _from_graph(source: Source, options: Options) -> KerasFile:
+def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
-    types = {str(dtype) for dtype in (source.dtype, *source.types.values())}
+    types = {str(dtype) for dtype in (exported.dtype, *exported.types.values())}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
-    graph, shapes, composites = _graph_of(source, options)
-    trained = {name for name, parameter in source.net.collect_params().items() if parameter.grad_req != "null"}
+    graph, shapes, composites = _graph_of(exported, options)
+    trained = {name for name, parameter in exported.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: batch_first(len(shape), shapes.batches[name]) for name, shape in shapes.inputs.items()}
     declared = {
         output.node.name: value.dtype
@@ -251,7 +251,7 @@ def _from_graph(source: Source, options: Options) -> KerasFile:
             shape = lengths_of(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(clean(name)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
-        return _written(source, options, Writer(graph, shapes, builder, inputs))
+        return _written(exported, options, Writer(graph, shapes, builder, inputs))
 
     values, writer = written()
     last = {} if options.is_first else writer.needs_last
@@ -268,9 +268,9 @@ def _from_graph(source: Source, options: Options) -> KerasFile:
     return KerasFile(builder.model, builder.shapes, shapes.inputs, [*orders.values()], output_orders)
 
 
-def _graph_of(source: Source, options: Options) -> Tuple[Graph, Shapes, List[Composite]]:
+def _graph_of(exported: ExportedNet, options: Options) -> Tuple[Graph, Shapes, List[Composite]]:
     """The graph, in which variables have the place of blocks that are written as a whole."""
-    graph, batches, composites = graph_of(source, trained=True, is_whole=options.is_whole)
+    graph, batches, composites = graph_of(exported, trained=True, is_whole=options.is_whole)
     shapes = Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
     place(graph, shapes, composites)
     return graph, shapes, composites
@@ -284,20 +284,20 @@ def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[
             shape[axis] = length or 1
     is_static = all(None not in x.shape[1:] for x in given)
     check(is_static, "no axis but the batch may be dynamic", shapes=[x.shape for x in given])
-    source = Source.of(block, shapes)
-    graph, shapes_of, _ = _graph_of(source, options)
-    writer = Writer(graph, shapes_of, builder, dict(zip(source.inputs.shapes, given)))
-    return _written(source, options, writer)[0]
+    exported = ExportedNet.of(block, shapes)
+    graph, shapes_of, _ = _graph_of(exported, options)
+    writer = Writer(graph, shapes_of, builder, dict(zip(exported.inputs.shapes, given)))
+    return _written(exported, options, writer)[0]
 
 
-def _written(source: Source, options: Options, writer: Writer) -> Tuple[List[KerasTensor], Writer]:
+def _written(exported: ExportedNet, options: Options, writer: Writer) -> Tuple[List[KerasTensor], Writer]:
     """The values of the outputs, all nodes written."""
 
     def network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
         return Splicer(w, block, partial(_block, options)).outputs(values, shapes)
 
     writer.network = network
-    writer.advice, writer.custom = advice_for(source.net), options.functions
+    writer.advice, writer.custom = advice_for(exported.net), options.functions
     lower(writer)
     values = writer.write_all()
     rule = "net must have outputs that depend on its inputs; received one of constants"

@@ -11,7 +11,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, reshape_that_loses
-from mxsame.exporting.walk import MOVES, Source
+from mxsame.exporting.walk import MOVES, ExportedNet
 from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
 from mxsame.rewriting.graph import Graph, Node
@@ -57,23 +57,23 @@ class Expected(NamedTuple):
     floor: float
 
 
-def compare(source: Source, sampled: Sampled, runtime: str, run: Run, advice: str = "") -> None:
+def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, advice: str = "") -> None:
     """Raise `ValueError`, with this advice, if an output of the file differs from the net's.
 
     `run` gives the file's outputs for each list of inputs, as the runtime computes them."""
     shapes, data, tolerance = sampled
-    follows_type = tolerance is None and str(source.dtype) == "float32"
-    least = TOLERANCE[str(source.dtype)] if tolerance is None else tolerance
+    follows_type = tolerance is None and str(exported.dtype) == "float32"
+    least = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance
     samples = []
     sample_shapes = _sample_shapes(shapes)
     for number, sizes in enumerate(sample_shapes):
         report("running the net with MXNet", number, len(sample_shapes))
-        sample = source._replace(inputs=source.inputs._replace(shapes=sizes))
+        sample = exported._replace(inputs=exported.inputs._replace(shapes=sizes))
         with _unless_refused(may=number > 0):
             graph = _graph_of(sample)
             ranges, random = index_ranges(graph), np.random.default_rng(0)
             arrays = {
-                name: _data(random, shape, array, source.types[name], ranges.get(name))
+                name: _data(random, shape, array, exported.types[name], ranges.get(name))
                 for (name, shape), array in zip(sizes.items(), data)
             }
             samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
@@ -141,11 +141,11 @@ def _unless_refused(may: bool) -> Iterator[None]:
             raise
 
 
-def _graph_of(source: Source) -> Graph:
+def _graph_of(exported: ExportedNet) -> Graph:
     """The net's graph, in float32 instead of float16, for which MXNet has no convolution on the CPU."""
-    dtype = np.promote_types(source.dtype, np.float32)
-    types = {name: dtype if np.dtype(each).kind == "f" else each for name, each in source.types.items()}
-    graph, _ = freeze(source.net, source.inputs, types, Target("inference", "cpu"))
+    dtype = np.promote_types(exported.dtype, np.float32)
+    types = {name: dtype if np.dtype(each).kind == "f" else each for name, each in exported.types.items()}
+    graph, _ = freeze(exported.net, exported.inputs, types, Target("inference", "cpu"))
     if reshape_that_loses(graph.shapes()) is not None:
         raise mx.base.MXNetError("a reshape must keep the number of elements")
     graph.context = mx.cpu()
@@ -153,9 +153,9 @@ def _graph_of(source: Source) -> Graph:
     return graph
 
 
-def _outputs(graph: Graph, source: Source, arrays: Mapping[str, np.ndarray], has_floors: bool) -> List[Expected]:
+def _outputs(graph: Graph, exported: ExportedNet, arrays: Mapping[str, np.ndarray], has_floors: bool) -> List[Expected]:
     """The outputs of the net's graph."""
-    dtype = np.promote_types(source.dtype, np.float32)
+    dtype = np.promote_types(exported.dtype, np.float32)
     given = {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in arrays.items()}
     outputs = graph.run(graph.outputs, given)
     floors = (OF_SIGMOIDS * (has_floors and _is_sigmoid(output.node)) for output in graph.outputs)

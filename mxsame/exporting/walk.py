@@ -45,7 +45,7 @@ def advice_for(net: Any, **more: str) -> Dict[str, str]:
     return {LOOP: LOOPS_OF_KERAS if hasattr(net, "declared_shapes") else LOOPS, **more}
 
 
-class Source(NamedTuple):
+class ExportedNet(NamedTuple):
     """A net that is written: how it is called, its floating type, and the types of its inputs by their names."""
 
     net: Any
@@ -54,7 +54,7 @@ class Source(NamedTuple):
     types: Mapping[str, Any]
 
     @classmethod
-    def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> Source:
+    def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> ExportedNet:
         """An input has the integer type of the array that is given for it, or that its variable in a graph has, or else
         the type of the parameters."""
         tracing.check_ready(net)
@@ -78,7 +78,7 @@ class NetGraph(NamedTuple):
 
 
 def graph_of(
-    source: Source,
+    exported: ExportedNet,
     any_size: bool = False,
     trained: bool = False,
     fold: bool = False,
@@ -87,18 +87,18 @@ def graph_of(
     """The graph of the net on the CPU, with pads and slices merged into windows. A graph that is `trained` keeps its
     dropout; to `fold` is to optimize it for inference. `is_whole` chooses blocks that are written as a whole."""
     calls: List[BlockCall] = []
-    with recorded_calls(source.net, is_whole) as net:
-        graph, structure = freeze(net, source.inputs, source.types, FORMAT, calls)
+    with recorded_calls(exported.net, is_whole) as net:
+        graph, structure = freeze(net, exported.inputs, exported.types, FORMAT, calls)
     graph.context = mx.cpu()
     for node in graph.nodes():
-        if node.name in source.types:
-            node.attrs["__dtype__"] = tensors.dtype_attribute(source.types[node.name])
+        if node.name in exported.types:
+            node.attrs["__dtype__"] = tensors.dtype_attribute(exported.types[node.name])
     if not any_size:
-        specialize(graph, source.types)
-    floats = [name for name, dtype in source.types.items() if np.dtype(dtype).kind == "f"]
+        specialize(graph, exported.types)
+    floats = [name for name, dtype in exported.types.items() if np.dtype(dtype).kind == "f"]
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)
-    _forget_zero_states(graph, source.dtype)
+    _forget_zero_states(graph, exported.dtype)
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
     merge_all_pads(graph, any_size)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Sampled
-from mxsame.exporting.walk import Source
+from mxsame.exporting.walk import ExportedNet
 from mxsame.installation.requirements import ONNX, install
 
 LARGEST = 2**31 - 2**20  # bytes of arrays in one file of Protocol Buffers, which may have 2 GiB
@@ -34,7 +34,7 @@ def save(model: Any, file: str) -> None:
         raise ValueError(f"net must be one that onnx's checker accepts as a file; the checker says: {error}") from error
 
 
-def compare(source: Source, sampled: Sampled, file: str) -> Optional[str]:
+def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]:
     """Run the file with onnxruntime and the net with MXNet: a `ValueError` if they differ or the file does not run, and
     a warning if onnxruntime is not installed."""
     try:
@@ -54,7 +54,7 @@ def compare(source: Source, sampled: Sampled, file: str) -> Optional[str]:
             _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
             yield _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
 
-    comparing.compare(source, sampled, "ONNX Runtime", run, "; tolerance= allows more")
+    comparing.compare(exported, sampled, "ONNX Runtime", run, "; tolerance= allows more")
     return f"ONNX Runtime {onnxruntime.__version__}"
 
 

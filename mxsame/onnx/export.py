@@ -13,7 +13,7 @@ from mxsame.exporting.blocks import place
 from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.shapes import DynamicAxes, Shapes
-from mxsame.exporting.walk import Source, advice_for, graph_of
+from mxsame.exporting.walk import ExportedNet, advice_for, graph_of
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
@@ -152,8 +152,8 @@ def export_onnx(
         fix = f"fix it with: {install(*ONNX)}"
         raise ImportError(f"mxsame.export_onnx needs the package onnx ({error}); {fix}") from error
     functions = CustomEmitters(custom)
-    source = Source.of(net, input_shape, EXAMPLE)
-    path, inputs = files.check_path(path), source.inputs
+    exported = ExportedNet.of(net, input_shape, EXAMPLE)
+    path, inputs = files.check_path(path), exported.inputs
     validation.check(path.endswith(".onnx"), "path must end in .onnx", path=path)
     opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
     serves = _serves(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
@@ -164,20 +164,20 @@ def export_onnx(
     sampled = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
     with errors.explain_errors(input_shape=input_shape):
-        graph, batches, composites = graph_of(source, serves.size, fold=fold, is_whole=functions.has)
+        graph, batches, composites = graph_of(exported, serves.size, fold=fold, is_whole=functions.has)
         inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
         if serves.size:
-            _check_takes(net, inputs._replace(shapes=inferred.probes), source.types)
+            _check_takes(net, inputs._replace(shapes=inferred.probes), exported.types)
         place(graph, inferred, composites)
     outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
-    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, source.types)
+    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, exported.types)
     writer.advice, writer.custom = advice_for(net, dynamic=way_out), functions
     model = writer.model()
     functions.check_used()
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        compared_by = checking.compare(source, Sampled(inferred.inputs, *sampled), file)
+        compared_by = checking.compare(exported, Sampled(inferred.inputs, *sampled), file)
     parameters = sum(array.size for array in graph.values.values())
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
