@@ -54,6 +54,9 @@ def right(data: Any, weight: Any, kernel: np.ndarray[Any, Any], model: Any) -> N
     read = mxsame.from_keras(model, layout="NCHW", custom={"Mine": lambda config, weights: net, "My": "LSTM"})
     mxsame.from_keras(Path("model.h5"), "model.weights.h5", outputs=["conv"], progress=print, padding="keras-mxnet")
     largest: float = max(layer.difference for layer in mxsame.compare(read, {"conv": kernel}, kernel))
+    mxsame.export_onnx(
+        net, "net.onnx", custom={"gamma": lambda write, attributes, x: x, Block: lambda write, block, x: x}
+    )
     layers: int = mxsame.to_keras(net, "net.keras", (1, 3, 8, 8), layout="NCHW").layers
     mxsame.to_keras_weights(read, Path("net.weights.h5"), custom={"Mine": lambda block: [kernel]})
     mxsame.plot_padding(len(shifts), layers, compare_with="symmetric", padding=(1, int(largest)))
@@ -88,6 +91,7 @@ def wrong(data: Any, weight: Any, kernel: np.ndarray[Any, Any], net: nn.HybridBl
     mxsame.export(net, None)  # type: ignore[arg-type]
     mxsame.export_onnx(net, "net.onnx", 32)  # type: ignore[arg-type]
     mxsame.export_onnx(net, "net.onnx", data="ones")  # type: ignore[arg-type]
+    mxsame.export_onnx(net, "net.onnx", custom={"gamma": "Gamma"})  # type: ignore[dict-item]
     mxsame.deploy(net, dtype="bf16")  # type: ignore[arg-type]
     mxsame.audit(net, shape=(1, 3, 8, 8))  # type: ignore[call-arg]
     mxsame.from_keras(3)  # type: ignore[arg-type]

@@ -247,9 +247,9 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     def written() -> Tuple[List[KerasTensor], Writer]:
         builder = ModelBuilder(trained, options.is_h5)
         inputs = {}
-        for name, order in orders.items():
+        for (name, order), own in zip(orders.items(), getattr(exported.net, "input_names", orders)):
             shape = lengths_of(shapes.inputs[name], order)
-            tensor = builder.input(builder.unique(clean(name)), shape, declared.get(name, "float32"))
+            tensor = builder.input(builder.unique(clean(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
         return _written(exported, options, Writer(graph, shapes, builder, inputs))
 

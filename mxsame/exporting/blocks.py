@@ -42,8 +42,10 @@ def recorded_calls(net: Any, is_whole: Chooses) -> Iterator[Any]:
 
 
 def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
-    singles = [each for symbol in flatten(outputs) for each in (symbol if len(symbol.list_outputs()) > 1 else [symbol])]
-    record_call(block, flatten(inputs), singles)
+    symbols = flatten(outputs)
+    if all(isinstance(each, mx.sym.Symbol) for each in symbols):  # another thread may call the net on arrays
+        singles = [each for symbol in symbols for each in (symbol if len(symbol.list_outputs()) > 1 else [symbol])]
+        record_call(block, flatten(inputs), singles)
 
 
 def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None:
