@@ -32,6 +32,8 @@ from mxsame.port.table import OPERATORS
 
 nn, rnn, same = mx.gluon.nn, mx.gluon.rnn, mxsame.nn
 
+BY_KERAS = checking.by_keras
+
 
 @pytest.fixture(autouse=True)
 def read_back(monkeypatch):
@@ -720,6 +722,14 @@ def test_one_hot_is_compared_for_all_indices(tmp_path, monkeypatch):
     monkeypatch.setitem(EMITTERS, "one_hot", without_last)
     with pytest.raises(ValueError, match="must equal those of the net"):
         mxsame.to_keras(net, tmp_path / "net.keras", (2, 9))
+
+
+def test_no_process_imports_a_keras_that_reads_no_such_file(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "2.13.1")
+    monkeypatch.setattr(checking, "SCRIPT", "raise ValueError('imported')")
+    assert BY_KERAS("net.keras", []) is None
+    with pytest.raises(ValueError, match="Keras says: ValueError: imported"):
+        BY_KERAS("net.h5", [])
 
 
 def module_files(folder):
