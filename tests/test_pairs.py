@@ -23,9 +23,9 @@ needs_onednn = pytest.mark.skipif(not tensors.has_onednn(), reason="MXNet was bu
 def with_avx512(monkeypatch):
     """Only with it, oneDNN has fast code for pairs."""
     monkeypatch.setattr(processor, "has", lambda name: True)
-    _call._OPERATORS.clear()
+    _call._RECIPES.clear()
     yield
-    _call._OPERATORS.clear()
+    _call._RECIPES.clear()
 
 
 def kernels(symbol):
