@@ -424,6 +424,13 @@ cases(
 )(json_model)
 
 
+def test_a_part_of_a_model_with_a_cycle_is_refused():
+    """The part is found before the calls are sorted."""
+    model = functional(step("one", ("two",)), step("two", ("one",)), step("end", ("two",)))
+    with pytest.raises(ValueError, match="layer 'two' is in a cycle"):
+        mxsame.from_keras(json.dumps(model), outputs="two")
+
+
 @cases("dense0")
 def graph_of_exponential_paths(folder):
     """Sixty layers, each called on the one before twice: paths must not be walked one by one. Its end is unknown."""
