@@ -1,9 +1,8 @@
-"""Keras models in.
+"""Reads Keras models as Gluon networks.
 
-`files`, `config` and `reading` read a source as a `Model` (`description`). `builder` calls the converter of each layer
-with its `CallContext`, and collects what is refused; the converters are in `converters`, and register themselves in
-`table`. `steps` has the blocks that they make, in order, and `network` is the Gluon block of them. `parameters` fills
-blocks with weights; `weights` finds these in files, and writes them back.
+`files`, `config` and `reading` read a source as a `Model` (`description`), and `weights` finds its weights. `builder`
+calls the converter of each layer (`converters`, registered in `table`) with a `CallContext`, and collects refusals.
+Converters add blocks to `steps`, and `parameters` puts weights into them. `network` is the Gluon block of all steps.
 """
 
 from mxsame.port.convert import from_keras, to_keras_weights

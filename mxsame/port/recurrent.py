@@ -220,10 +220,8 @@ class Recurrent(Stepwise):
         activation, gate = self._named()
         if self.kind == "SimpleRNN":
             return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(activation[0] if not activation[1] else "")
-        gated = (activation, gate) == (("tanh", {}), ("sigmoid", {}))
-        if self.kind == "GRU":
-            return "gru" if gated and self._reset_after else None
-        return "lstm" if gated else None
+        fits = (activation, gate) == (("tanh", {}), ("sigmoid", {})) and (self.kind == "LSTM" or self._reset_after)
+        return self.kind.lower() if fits else None
 
     def _named(self) -> List[Tuple[str, Dict[str, Any]]]:
         """Returns the names of the two activations, and their arguments."""
