@@ -65,10 +65,10 @@ def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> An
     return getattr(F, kind)(x, **along)
 
 
-def ranked(F: Any, x: Any, gives: str, count: int) -> Any:
-    """Returns the largest elements of the last axis, or their positions (`gives`). MXNet keeps the order of equal
+def ranked(F: Any, x: Any, ret_typ: str, count: int) -> Any:
+    """Returns the largest elements of the last axis, or their positions ("indices"). MXNet keeps the order of equal
     elements only if it sorts all."""
-    return F.slice_axis(F.topk(x, k=0, ret_typ=gives), axis=-1, begin=0, end=count)
+    return F.slice_axis(F.topk(x, k=0, ret_typ=ret_typ), axis=-1, begin=0, end=count)
 
 
 def variance(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
@@ -263,7 +263,7 @@ def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]
 
 def locally_connected(F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
                       lengths: Sequence[int]) -> Any:  # fmt: skip
-    """Multiply windows of data (N, \\*size, C), each by a matrix of its own."""
+    """Multiplies windows of data (N, \\*size, C), each by a matrix of its own."""
     windows = []
     for offset in itertools.product(*map(range, sizes)):
         end = (begin + (length - 1) * stride + 1 for begin, length, stride in zip(offset, lengths, strides))

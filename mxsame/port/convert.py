@@ -27,7 +27,7 @@ from mxsame.progress import Progress, report
 from mxsame.types import FilePath, KerasModel, Layout
 from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
 
-Custom = Union[Callable[..., Any], str]  # what a name stands for: a function, or a layer of Keras
+Custom = Union[Callable[..., Any], str]  # a function, or the name of a layer of Keras
 
 
 @progress.reported
@@ -58,7 +58,7 @@ def from_keras(
         Replacements for classes, layers and functions that are not Keras's own, or not supported. A key is the name of
         a class, a layer, a function between layers, or an activation ("<lambda>" if that has no name). A value is
 
-        - a function of (config, weights) that returns a HybridBlock. The block takes arrays in Keras's order of axes
+        - a function of (config, weights) that returns a HybridBlock. The block gets arrays in Keras's order of axes
           and of the model's types (bools, integers of 8 and 16 bits, and float16 as float32). It gets the mask of the
           first array if its `hybrid_forward` has a parameter `mask`, and passes it on if it has `supports_masking`.
           Other arguments of a call are in the configuration: by name, or in the list `args`, with None for each array.

@@ -126,7 +126,7 @@ class Layer:
         """The layer or model that a TimeDistributed layer calls for each step."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
-    def takes(self, tensor: TensorId) -> bool:
+    def is_called_on(self, tensor: TensorId) -> bool:
         """Returns whether a call of the layer has this tensor."""
         return any(tensor in call.tensors() for call in self.calls)
 
@@ -160,7 +160,7 @@ class Model:
 
     def entries(self, tensor: TensorId) -> Optional[int]:
         """Returns the number of rows of the smallest Embedding of this tensor; None if there is none."""
-        tables = [each for each in self.walk() if each.class_name == "Embedding" and each.takes(tensor)]
+        tables = [each for each in self.walk() if each.class_name == "Embedding" and each.is_called_on(tensor)]
         return min((each.config["input_dim"] for each in tables), default=None)
 
     def walk(self) -> Iterator[Layer]:

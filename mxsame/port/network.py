@@ -196,16 +196,16 @@ class Network(HybridBlock):
         name : str or int
             As for `get_layer`; an operator or a nested model can be replaced, too.
         block : gluon.HybridBlock
-            It takes the arrays that the layer takes, in the network's order of axes: Keras's, or channels first for
-            images of a network of `layout="NCHW"`. It also takes the mask of the first array if its `hybrid_forward`
-            has a parameter `mask`. If it is not initialized, it is initialized on the network's devices, by the
+            It accepts the arrays of the layer, in the network's order of axes: Keras's, or channels first for images of
+            a network of `layout="NCHW"`. It also gets the mask of the first array if its `hybrid_forward` has a
+            parameter `mask`. If it is not initialized, it is initialized on the network's devices, by the
             initializers of its parameters, or as in Keras ("glorot_uniform").
 
         Raises
         ------
         TypeError, ValueError
             For another name, another object than a HybridBlock, names of parameters that other layers have, and outputs
-            that the next layers do not take. The network does not change then.
+            that the next layers do not accept. The network does not change then.
 
         Notes
         -----

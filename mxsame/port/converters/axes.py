@@ -262,7 +262,7 @@ def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
 
 @operator("slice", types=ANY_DTYPE, names={"start_indices": "begin", "shape": "size"})
 def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
-    """Takes `size` elements from `begin` along each axis; a size of -1 takes all that follow."""
+    """Takes `size` elements from `begin` along each axis; a size of -1 is that of all that follow."""
     check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
     starts, counts = [integer("begin", at, 0) for at in begin], [integer("size", count, -1) for count in size]
     ends = [None if count == -1 else start + count for start, count in zip(starts, counts)]
@@ -329,7 +329,7 @@ def _within(entry: Any, length: Optional[int]) -> slice:
 
 
 def _length(n: Optional[int], entry: slice) -> Optional[int]:
-    """Returns how many elements a slice takes; None if that is dynamic."""
+    """Returns the number of elements of a slice; None if it is dynamic."""
     if n is not None:
         return len(range(*entry.indices(n)))
     return 1 if isinstance(entry.start, int) and (entry.stop or 0) == entry.start + 1 else None
@@ -392,7 +392,7 @@ def _top_k(call: CallContext, x: Tensor, k: int = 1, sorted: bool = True) -> Lis
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])
-    values, positions = (call.function(blocks.ranked, x, gives=gives, count=count) for gives in ("value", "indices"))
+    values, positions = (call.function(blocks.ranked, x, ret_typ=each, count=count) for each in ("value", "indices"))
     return [values._replace(dtype=x.dtype), call.cast(positions._replace(dtype="float32"), "int32")]
 
 
