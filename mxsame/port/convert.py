@@ -17,9 +17,8 @@ from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.call_context import LayerState
 from mxsame.port.custom import CustomConverters, names_of
-from mxsame.port.cutting import Path, cut, paths_of
+from mxsame.port.cutting import Path, cut, path_of, paths_of
 from mxsame.port.description import Layer, Model, as_list
-from mxsame.port.layers import path_of
 from mxsame.port.network import Built, Network, check_network
 from mxsame.port.parameters import LoadedWeight, arrays_of
 from mxsame.port.reading import read

@@ -1,16 +1,21 @@
-"""Parts of models, and the order in which Keras lists and runs their layers."""
+"""Paths of layers, parts of models, and the order in which Keras lists and runs their layers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check, check_type, most_alike, received
 
 Call = Tuple[str, int]  # a layer and the number of one of its calls
 Path = Tuple[str, ...]  # the name of a layer, after those of the models that contain it
 LayerName = Union[str, int]  # "base/conv", or a position
+MOST_SHOWN = 12  # names in a message
+
+
+class InvalidPosition(InvalidValue, IndexError, shown=IndexError):
+    """The `ValueError` of a position, which is an `IndexError`, too."""
 
 
 def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
@@ -19,6 +24,37 @@ def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
         if layer.class_name != "InputLayer":
             yield (*before, layer.name)
             yield from paths_of(layer.model, (*before, layer.name)) if layer.model is not None else ()
+
+
+def path_of(name: Any, paths: Sequence[Path]) -> Path:
+    """Returns the path of a layer from its name, the last part of its name if that is unique, or its position."""
+    rule = "net[..] must have the name of a layer, or its position; from_keras(.., outputs=name) is a part of a model"
+    check_type(isinstance(name, (str, int)) and not isinstance(name, bool), rule, name=name)
+    if isinstance(name, int):
+        outer = [path for path in paths if len(path) == 1]
+        if not -len(outer) <= name < len(outer):
+            rule = f"the position must be one of {len(outer)} layers, from 0 to {len(outer) - 1}"
+            raise InvalidPosition(f"{rule}; {received(position=name)}")
+        return outer[name]
+    named = {"/".join(path): path for path in paths}
+    if name in named:
+        return named[name]
+    inner = [path for path in paths if path[-1] == name]
+    check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
+    if not inner:
+        similar = most_alike(name, named)
+        shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
+        hint = f"did you mean {similar!r}?" if similar else f"it has {shown}"
+        raise InvalidValue(f"the network has no layer {name!r}; {hint}")
+    return inner[0]
+
+
+def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
+    """Returns the model that contains the layer of a path, and the layer's position in it."""
+    name, *rest = path
+    position = next(number for number, layer in enumerate(model.layers) if layer.name == name)
+    inner = model.layers[position].model
+    return owner_of(inner, tuple(rest)) if rest and inner is not None else (model, position)
 
 
 def cut(model: Model, names: Sequence[str]) -> Model:

@@ -227,8 +227,9 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def counted(name: str, counts: Dict[str, int]) -> str:
-    """Returns the name of the next group of this name: layer, layer_1, .."""
+def group_name(class_name: str, counts: Dict[str, int]) -> str:
+    """Returns the name of the next group of a class in a file: dense, dense_1, .."""
+    name = snake_case(class_name)
     counts[name] = counts.get(name, -1) + 1
     return f"{name}_{counts[name]}" if counts[name] else name
 

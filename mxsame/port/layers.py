@@ -17,15 +17,14 @@ from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.converters._shared import BIAS, KERNEL
 from mxsame.port.custom import call_block
 from mxsame.port.cutting import Path
-from mxsame.port.description import Layer, Model, leaves
+from mxsame.port.description import Layer, leaves
 from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, LoadedWeight, kernel
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.tables import aligned
-from mxsame.validation import InvalidValue, check, check_type, flag, most_alike
+from mxsame.validation import InvalidValue, flag
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
-MOST_SHOWN = 12  # names in a message
 INSTEAD = {  # of names that models and layers have in Keras
     **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
     **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
@@ -35,10 +34,6 @@ INSTEAD = {  # of names that models and layers have in Keras
     "load_weights": "mxsame.from_keras(source, weights)",
     "save_weights": "mxsame.to_keras_weights(net, path)",
 }
-
-
-class InvalidPosition(InvalidValue, IndexError, shown=IndexError):
-    """The `ValueError` of a position, which is an `IndexError`, too."""
 
 
 class NetworkLayer:
@@ -180,40 +175,6 @@ def _trained(state: LayerState) -> List[Any]:
     pairs = zip(state.layer.weight_specs or (), state.layer.weights)
     loaded = (stored for spec, stored in pairs if isinstance(stored, LoadedWeight) and spec.trained)
     return [stored.parameter for stored in loaded if stored.parameter is not None]
-
-
-# -- names
-
-
-def path_of(name: Any, paths: Sequence[Path]) -> Path:
-    """Returns the path of a layer from its name, the last part of its name if that is unique, or its position."""
-    rule = "net[..] must have the name of a layer, or its position; from_keras(.., outputs=name) is a part of a model"
-    check_type(isinstance(name, (str, int)) and not isinstance(name, bool), rule, name=name)
-    if isinstance(name, int):
-        outer = [path for path in paths if len(path) == 1]
-        if not -len(outer) <= name < len(outer):
-            rule = f"the position must be one of {len(outer)} layers, from 0 to {len(outer) - 1}"
-            raise InvalidPosition(f"{rule}; {validation.received(position=name)}")
-        return outer[name]
-    named = {"/".join(path): path for path in paths}
-    if name in named:
-        return named[name]
-    inner = [path for path in paths if path[-1] == name]
-    check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
-    if not inner:
-        similar = most_alike(name, named)
-        shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
-        hint = f"did you mean {similar!r}?" if similar else f"it has {shown}"
-        raise InvalidValue(f"the network has no layer {name!r}; {hint}")
-    return inner[0]
-
-
-def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
-    """Returns the model that contains the layer of a path, and the layer's position in it."""
-    name, *rest = path
-    position = next(number for number, layer in enumerate(model.layers) if layer.name == name)
-    inner = model.layers[position].model
-    return owner_of(inner, tuple(rest)) if rest and inner is not None else (model, position)
 
 
 # -- a block in place of a layer

@@ -13,20 +13,9 @@ from mxsame.graphs import tracing
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder, Refused
 from mxsame.port.call_context import LayerState
-from mxsame.port.cutting import LayerName, Path
+from mxsame.port.cutting import LayerName, Path, owner_of, path_of
 from mxsame.port.description import Layer, Model
-from mxsame.port.layers import (
-    Layers,
-    NetworkLayer,
-    is_trained,
-    no_attribute,
-    owner_of,
-    path_of,
-    place_weights,
-    replaced,
-    summary,
-    train,
-)
+from mxsame.port.layers import Layers, NetworkLayer, is_trained, no_attribute, place_weights, replaced, summary, train
 from mxsame.port.steps import Step, needed_steps
 from mxsame.port.tensors import Tensor
 from mxsame.scope import deferred_in_trace, scope

@@ -14,7 +14,7 @@ from mxsame.port import files, keras_mxnet, weights as weight_files
 from mxsame.port.activations import known_function
 from mxsame.port.config import model_of
 from mxsame.port.converters import weight_specs_of
-from mxsame.port.description import Layer, Model, counted, function_name, snake_case
+from mxsame.port.description import Layer, Model, function_name, group_name
 
 MOST_CALLS = 20_000  # of layers: models that call models several times have more than their file
 
@@ -127,7 +127,7 @@ def _attribute(theirs: Any, name: str) -> Any:
     """Returns an attribute of a live layer, which may be private, or an entry of a list by the name of its group."""
     if isinstance(theirs, list):
         counts: Dict[str, int] = {}
-        return {counted(snake_case(type(each).__name__), counts): each for each in theirs}[name]
+        return {group_name(type(each).__name__, counts): each for each in theirs}[name]
     return getattr(theirs, name) if hasattr(theirs, name) else getattr(theirs, f"_{name}")
 
 

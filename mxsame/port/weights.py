@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
-from mxsame.port.description import Layer, Model, WeightSpec, counted, snake_case, why_more_weights
+from mxsame.port.description import Layer, Model, WeightSpec, group_name, snake_case, why_more_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -56,8 +56,8 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
             continue
-        name = _group_name(layer)
-        stored = files.member(group, counted(name, counts), "group")
+        name = _class_name(layer)
+        stored = files.member(group, group_name(name, counts), "group")
         if stored is None:
             continue  # missing weights are noticed where a layer needs them
         _assign_group(layer, stored, container)
@@ -66,7 +66,7 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
             counts[name] += 1
 
 
-def _group_name(layer: Layer) -> str:
+def _class_name(layer: Layer) -> str:
     class_name = layer.stored_as or layer.class_name
     return snake_case(PYTHON_NAMES.get(class_name, class_name).split(">")[-1])
 
@@ -232,8 +232,8 @@ def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) 
         group.create_group(name)
     for layer in model.layers:
         if layer.operator is None:
-            name = _group_name(layer)
-            own, theirs = (f"{parent}/{counted(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
+            name = _class_name(layer)
+            own, theirs = (f"{parent}/{group_name(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
             _write_layer(group.create_group(own), layer, arrays, linked)
             if linked:
                 group[own].require_group("vars")  # without one, Keras 3 takes that of the layer with the other's name

@@ -12,17 +12,7 @@ from mxsame import nn
 from mxsame.port.blocks import repeated_state
 from mxsame.port.call_context import LayerState
 from mxsame.port.converters._shared import function_of, ignores_axis_order, window_arguments
-from mxsame.port.description import (
-    CELLS,
-    Config,
-    Layer,
-    WeightSpec,
-    class_and_config,
-    counted,
-    leaves,
-    snake_case,
-    type_name,
-)
+from mxsame.port.description import CELLS, Config, Layer, WeightSpec, class_and_config, group_name, leaves, type_name
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, CallContext, Operand, Tensor, layer
@@ -159,7 +149,7 @@ def _cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
 def _weights_of_cells(config: Dict[str, Any]) -> List[WeightSpec]:
     weights, counts = [], {}  # type: ignore[var-annotated]
     for number, (kind, inner) in enumerate(_cells(config)):
-        group = f"cell/cells/{counted(snake_case(f'{kind}Cell'), counts)}"
+        group = f"cell/cells/{group_name(f'{kind}Cell', counts)}"
         specs = (weight for weight in WEIGHTS if weight.is_in(inner))
         weights += [weight._replace(name=f"{number}_{weight.name}", group=group) for weight in specs]
     return weights
