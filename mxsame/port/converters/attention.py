@@ -27,8 +27,8 @@ MASK_AXES = {"query": 2, "value": 1, "key": 1}  # the axis of the scores (N, T, 
 SUBTRACTED, REPLACED, ZEROS = "subtracted", "replaced", "zeros"
 
 
-def attended(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any], heads:
-             int = 1, left_out: str = SUBTRACTED) -> List[Any]:  # fmt: skip
+def attended(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
+             heads: int = 1, left_out: str = SUBTRACTED) -> List[Any]:  # fmt: skip
     """Returns the values (N, S, D), weighted by the softmax of the scores (N, T, S), the weights, and the weights after
     dropout. Positions that any mask excludes get no weight, by the rule `left_out`. The batch N has an entry for each
     head, that of the masks has one for all heads."""
@@ -86,8 +86,8 @@ def attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any
     return [output, weights] if return_attention_scores else output
 
 
-def multi_head_attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int, units:
-                         Dict[str, int], use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
+def multi_head_attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int,
+                         units: Dict[str, int], use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
                          return_attention_scores: bool, left_out: str, **parameters: Any) -> Any:  # fmt: skip
     """Returns the output (N, T, units) of `keras.layers.MultiHeadAttention` (Vaswani et al. 2017), or with fewer heads
     of keys and values than of the query that of `GroupQueryAttention` (Ainslie et al. 2023).
@@ -150,10 +150,10 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,
        types=CAST, ignored="dropout|(query|key|value)_shape")  # fmt: skip
-def _multi_head(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None, attention_mask:
-                Optional[Tensor] = None, return_attention_scores: bool = False, use_causal_mask: bool = False,
-                query_mask: Optional[Tensor] = None, value_mask: Optional[Tensor] = None, key_mask: Optional[Tensor] =
-                None) -> List[Tensor]:  # fmt: skip
+def _multi_head(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
+                attention_mask: Optional[Tensor] = None, return_attention_scores: bool = False,
+                use_causal_mask: bool = False, query_mask: Optional[Tensor] = None, value_mask: Optional[Tensor] = None,
+                key_mask: Optional[Tensor] = None) -> List[Tensor]:  # fmt: skip
     """Builds the attention of several heads. In Keras 3, masks of the inputs may be arguments; its MultiHeadAttention
     ignores `query_mask`, and removes the masks from its inputs."""
     given = [query, value, *([] if key is None else [key])]
@@ -207,10 +207,10 @@ def _of_sequences(call: CallContext, inputs: Sequence[Tensor], attention_mask: O
     left_out = SUBTRACTED
     if call.version == 3:  # whose softmax has a mask if there are scores to return or a dropout
         left_out = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
-    options = {"use_causal_mask": use_causal_mask, "return_attention_scores": return_attention_scores}
     inputs = [named[name] for name in ("query", "key", "value")]
-    return _attended(call, multi_head_attention, inputs, masks, options, shapes, conversions,
-                     heads=heads, key_heads=key_heads, units=rows, left_out=left_out)  # fmt: skip
+    return _attended(call, multi_head_attention, inputs, masks, shapes, conversions, heads=heads, key_heads=key_heads,
+                     units=rows, left_out=left_out, use_causal_mask=use_causal_mask,
+                     return_attention_scores=return_attention_scores)  # fmt: skip
 
 
 def _over_axes(call: CallContext, axes: List[int], inputs: Sequence[Tensor]) -> Tensor:
@@ -231,14 +231,14 @@ def _over_axes(call: CallContext, axes: List[int], inputs: Sequence[Tensor]) -> 
     return permute(call, out, [order.index(axis) for axis in range(rank)])
 
 
-def _attended(call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], options: Dict[str, Any],
-              shapes: Any, conversions: Any, **arguments: Any) -> List[Tensor]:  # fmt: skip
+def _attended(call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], shapes: Any,
+              conversions: Any, **arguments: Any) -> List[Tensor]:  # fmt: skip
     """Adds a function of attention, and returns its outputs. The first one has the mask of the query."""
     part = 0.0 if call.training is False else dropout_rate(call, "dropout", 0.0)
     dropout = {"p": part, "mode": "always" if call.training else "training"} if part else {}
-    options.update(dropout=dropout, masks=list(masks))
-    make = partial(Function, function, shapes=shapes, **arguments, **options)
-    outputs = call.block(make, *inputs, *masks.values(), conversions=conversions, options=options)
+    arguments.update(dropout=dropout, masks=list(masks))
+    make = partial(Function, function, shapes=shapes, **arguments)
+    outputs = call.block(make, *inputs, *masks.values(), conversions=conversions, options=arguments)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
@@ -249,8 +249,8 @@ def _attention_weights(config: Dict[str, Any]) -> List[WeightSpec]:
 
 @layer("Attention", "AdditiveAttention", order=KERAS_ORDER, weights=_attention_weights, masks=HANDLES_MASK, types=CAST,
        ignored="dropout")  # fmt: skip
-def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None, return_attention_scores:
-               bool = False, use_causal_mask: bool = False) -> List[Tensor]:  # fmt: skip
+def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
+               return_attention_scores: bool = False, use_causal_mask: bool = False) -> List[Tensor]:  # fmt: skip
     config, additive = call.config, call.layer.class_name == "AdditiveAttention"
     mode = "additive" if additive else config.get("score_mode", "dot")
     check(mode in ("dot", "concat", "additive"), "score_mode must be dot or concat", score_mode=mode)
@@ -261,6 +261,7 @@ def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Te
     if call.version == 3:
         masks = {name: call.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
-    options = {"use_causal_mask": causal, "return_attention_scores": bool(return_attention_scores)}
-    return _attended(call, attention, [query, key, value], masks, options, shapes, SAME if additive else SCALAR,
-                     score_mode=mode, replaces=call.version == 3)  # fmt: skip
+    conversion = SAME if additive else SCALAR
+    return _attended(call, attention, [query, key, value], masks, shapes, conversion, score_mode=mode,
+                     replaces=call.version == 3, use_causal_mask=causal,
+                     return_attention_scores=bool(return_attention_scores))  # fmt: skip

@@ -272,9 +272,9 @@ def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Se
 
 
 @operator("strided_slice", types=ANY_DTYPE)
-def _strided_slice(call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int], strides:
-                   Optional[Sequence[int]] = None, begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0,
-                   new_axis_mask: int = 0, shrink_axis_mask: int = 0) -> Tensor:  # fmt: skip
+def _strided_slice(call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int],
+                   strides: Optional[Sequence[int]] = None, begin_mask: int = 0, end_mask: int = 0,
+                   ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0) -> Tensor:  # fmt: skip
     """Indexes as `tf.strided_slice`, whose masks have a bit for each entry."""
     key: List[Any] = []
     for at, (first, last, step) in enumerate(zip(begin, end, strides or [1] * len(begin))):
