@@ -1,6 +1,9 @@
 """Live Keras models: random weights and statistics, and their outputs compared with those of the imported network."""
 
-import mxsame  # noqa: I001 - before TensorFlow, which is refused in the other order
+import importlib  # noqa: I001 - mxsame is before MXNet and TensorFlow, which are refused in the other order
+import operator
+
+import mxsame
 import numpy as np
 from mxnet import autograd, nd
 
@@ -8,10 +11,21 @@ from mxsame import port
 from mxsame.port.parameters import LoadedWeight
 
 
-def keras():
-    """tf.keras, imported by the tests that need it."""
-    import tensorflow as tf
+class Later:
+    """A part of TensorFlow, imported when it is used: tests that need it are collected without it."""
 
+    def __init__(self, path):
+        self._path = path
+
+    def __getattr__(self, name):
+        return operator.attrgetter(f"{self._path}{name}")(importlib.import_module("tensorflow"))
+
+
+tf, layers = Later(""), Later("keras.layers.")
+
+
+def keras():
+    """tf.keras."""
     return tf.keras
 
 
@@ -98,8 +112,6 @@ def check_weights_go_back(net, model, path, **arguments):
 def gradients(model, training):
     """Of a random sum of the output: (of the imported network, of Keras) by the names of weights, that of the data by
     "data"; the network imperative, and hybridized."""
-    import tensorflow as tf
-
     (data,) = inputs_of(model)
     tensor = tf.constant(data)
     nets = [port.from_keras(model), mxsame.hybridize(port.from_keras(model))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from configurations import entry, model_of
-from live_keras import arrays_of, compare, expected, inputs_of, keras, randomise
+from live_keras import arrays_of, compare, expected, inputs_of, keras, layers, randomise
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
 from running import from_files
@@ -123,7 +123,6 @@ def test_a_summary_has_the_names_of_keras(capsys):
 
 def pyramid():
     """A model with a layer of two calls, zeros before a convolution, an operator, a second input, and a branch."""
-    layers = keras().layers
     x, other = layers.Input((12, 13, 3)), layers.Input((5,))
     first = layers.Conv2D(4, 3, strides=2, padding="same", activation="relu", name="first")(x)
     norm = layers.BatchNormalization(name="norm")(layers.Conv2D(4, 3, padding="same")(first))
@@ -172,7 +171,7 @@ def test_shared_layers_and_operators_can_be_replaced(layout):
     net["shared"] = block
     net["joined"] = nn.HybridLambda(lambda F, x, y: F.concat(y, x, dim=axis))
     shared.set_weights([2 * kernel, 2 * bias])
-    joined = keras().layers.Concatenate()(model.get_layer("joined").input[::-1])
+    joined = layers.Concatenate()(model.get_layer("joined").input[::-1])
     part = keras().Model(model.inputs[0], [joined, model.get_layer("both").output])
     (data,) = inputs_of(part)
     got = arrays_of(net(nd.array(data.transpose(0, 3, 1, 2) if layout else data)))

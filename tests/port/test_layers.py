@@ -9,7 +9,7 @@ from pathlib import Path
 import keras_networks
 import numpy as np
 import pytest
-from live_keras import check, gradients, keras, randomise
+from live_keras import check, gradients, keras, layers, randomise
 
 from mxsame.port.converters import LAYERS
 
@@ -45,7 +45,7 @@ def test_layers_after_a_convolution(name):
     """And the gradients of the data and of all weights, in training, with another convolution after it."""
     for shape, layer in layers_of(name):
         print(shape, layer.get_config())  # which one, if it fails
-        layers, rank = keras().layers, len(shape) - 1
+        rank = len(shape) - 1
         before = getattr(layers, f"Conv{rank}D" if rank else "Dense")(shape[-1], *[1] * bool(rank))
         model = keras().Sequential([layers.Input(shape), before, layer])
         check(randomise(model))
@@ -61,7 +61,6 @@ def test_layers_after_a_convolution(name):
 
 @pytest.mark.parametrize("shape", [(5, 1), (1, 1, 5), (4, 5, 1)])
 def test_short_axes_move_without_a_transposition(shape):
-    layers = keras().layers
     convolution = getattr(layers, f"Conv{len(shape) - 1}D")
     model = keras().Sequential([layers.Input(shape), convolution(3, 1), layers.Flatten(), layers.Dense(4)])
     net = check(randomise(model))

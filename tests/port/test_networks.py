@@ -2,7 +2,18 @@
 
 import numpy as np
 import pytest
-from live_keras import arrays_of, check, check_weights_go_back, compare, expected, inputs_of, keras, randomise
+from live_keras import (
+    arrays_of,
+    check,
+    check_weights_go_back,
+    compare,
+    expected,
+    inputs_of,
+    keras,
+    layers,
+    randomise,
+    tf,
+)
 from mxnet import autograd, gluon, nd, util
 from running import Own
 
@@ -12,7 +23,7 @@ pytestmark = pytest.mark.oracle
 
 
 def test_arrays_that_mxnet_does_not_multiply_are_refused():
-    net = mxsame.from_keras(keras().Sequential([keras().layers.Input((4,)), keras().layers.Dense(3)]))
+    net = mxsame.from_keras(keras().Sequential([layers.Input((4,)), layers.Dense(3)]))
     with util.np_shape(True):
         empty = nd.zeros((0, 4))
     with pytest.raises(ValueError, match=r"data must not be empty; received data.shape=\(0, 4\)"):
@@ -24,7 +35,6 @@ def test_arrays_that_mxnet_does_not_multiply_are_refused():
 
 def test_batch_norm_statistics_move_as_in_keras():
     """One step of training moves the statistics by Keras's momentum."""
-    layers = keras().layers
     norm = layers.BatchNormalization(momentum=0.7, epsilon=0.01, name="norm")
     model = randomise(keras().Sequential([layers.Input((6,)), norm]))
     (data,) = inputs_of(model, batch=50)
@@ -41,7 +51,6 @@ def test_batch_norm_statistics_move_as_in_keras():
 
 def test_training_false_freezes_statistics_and_turns_dropout_off():
     """The idiom of fine-tuning: `base(x, training=False)`."""
-    layers = keras().layers
     base = keras().Sequential([layers.Input((6,)), layers.BatchNormalization(), layers.Dropout(0.5), layers.Dense(4)])
     x = layers.Input((6,))
     model = randomise(keras().Model(x, base(x, training=False)))
@@ -54,8 +63,6 @@ def test_training_false_freezes_statistics_and_turns_dropout_off():
 
 
 def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
-    layers = keras().layers
-
     class Doubled(layers.Layer):
         def build(self, shape):
             self.scale = self.add_weight(name="scale", shape=(shape[-1],), initializer="normal")
@@ -93,7 +100,6 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
 @pytest.mark.filterwarnings("ignore:You are saving your model")
 def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
     """The older format has one entry for a nested model: first what is trained in it, then the rest."""
-    layers = keras().layers
 
     class Scaled(layers.Layer):
         def build(self, shape):
@@ -134,7 +140,7 @@ def test_custom_layers_with_weights_in_nested_models(tmp_path, ending):
 
 
 def test_parts_of_a_live_model_that_are_frozen():
-    layers, x = keras().layers, keras().Input((5, 4))
+    x = keras().Input((5, 4))
     attention, both = layers.MultiHeadAttention(2, 3), layers.Bidirectional(layers.LSTM(4))
     model = keras().Model(x, both(attention(x, x)))
     attention._query_dense.trainable = both.forward_layer.trainable = False
@@ -146,8 +152,8 @@ def test_weights_of_another_session_are_those_of_layers_in_their_order(tmp_path)
     """As `load_weights` takes them, whatever the names are."""
 
     def model(names, units=4):
-        layers = [keras().layers.Dense(units, name=name) for name in names]
-        return randomise(keras().Sequential([keras().Input((4,)), *layers]))
+        dense = [layers.Dense(units, name=name) for name in names]
+        return randomise(keras().Sequential([keras().Input((4,)), *dense]))
 
     first, second = model("ab"), model("ba")
     source, path = tmp_path / "model.json", str(tmp_path / "weights.h5")
@@ -162,8 +168,6 @@ def test_weights_of_another_session_are_those_of_layers_in_their_order(tmp_path)
 
 
 def test_a_batch_of_1_that_keras_squeezes_is_refused():
-    import tensorflow as tf
-
     x = keras().Input((1, 3))
     model = keras().Model(x, tf.squeeze(x))
     net, one = check(model), nd.ones((1, 1, 3))
@@ -182,7 +186,6 @@ SWISH = {"swish2": lambda F, x: x * F.sigmoid(2 * x), "softmax1": lambda F, x: F
 @pytest.mark.parametrize("name", [*SWISH, "<lambda>"])
 def test_activations_by_name(tmp_path, name):
     """Also one of a whole axis, after convolutions: the output of one has channels first, the other's further axes."""
-    layers = keras().layers
     swish2 = lambda x: x * keras().backend.sigmoid(2 * x)  # noqa: E731
     function = {"softmax1": lambda x: keras().backend.softmax(x, 1)}.get(name, swish2)
     function.__name__ = name
@@ -211,9 +214,7 @@ def test_activations_by_name(tmp_path, name):
 @pytest.mark.parametrize("name", ["hard_sigmoid", "relu6", "swish", "mish", "gelu", "softplus", "relu", "tanh", "exp"])
 def test_the_user_s_function_with_the_name_of_another(name):
     """In a live model it is the function that counts; files have its name only, by which Keras loads its own."""
-    import tensorflow as tf
-
-    layers, data = keras().layers, keras().layers.Input((5, 3))
+    data = layers.Input((5, 3))
     own = lambda x: 3 * x  # noqa: E731
     own.__name__ = name
     libraries = (keras().activations, tf.nn, tf)
@@ -233,7 +234,6 @@ def test_the_user_s_function_with_the_name_of_another(name):
 
 @pytest.mark.parametrize("ending", [".h5", ".weights.h5"])
 def test_weights_of_several_cells_are_written_back(tmp_path, ending):
-    layers = keras().layers
     cells = [layers.LSTMCell(4), layers.GRUCell(3), layers.LSTMCell(2, use_bias=False)]
     model = randomise(keras().Sequential([layers.Input((5, 3)), layers.RNN(cells)]))
     check_weights_go_back(mxsame.from_keras(model), model, tmp_path / f"back{ending}")
@@ -242,9 +242,7 @@ def test_weights_of_several_cells_are_written_back(tmp_path, ending):
 @pytest.mark.filterwarnings("ignore:You are saving your model")
 def test_losses_and_metrics_of_a_model_are_left_out(tmp_path):
     """And what only feeds them, layers with weights among it, which a file of the network has again."""
-    import tensorflow as tf
-
-    layers, x = keras().layers, keras().layers.Input((6,))
+    x = layers.Input((6,))
     latent = layers.Dense(4)(x)
     model = keras().Model(x, layers.Dense(3)(latent))
     model.add_loss(tf.reduce_mean(tf.square(layers.Dense(2)(latent))))
@@ -256,13 +254,11 @@ def test_losses_and_metrics_of_a_model_are_left_out(tmp_path):
 
 
 def test_custom_functions_get_all_arguments_of_a_call():
-    import tensorflow as tf
-
-    class Scaled(keras().layers.Layer):
+    class Scaled(layers.Layer):
         def call(self, x, factor=1.0, training=False):
             return x * factor
 
-    layers, given = keras().layers, []
+    given = []
     x = layers.Input((3,))
 
     def block(config, weights):
@@ -281,7 +277,6 @@ def test_custom_functions_get_all_arguments_of_a_call():
 
 
 def test_inputs_of_other_batches_are_refused():
-    layers = keras().layers
     inputs = [layers.Input((3,), batch_size=1), layers.Input((3,))]
     net = mxsame.from_keras(keras().Model(inputs, layers.Add()(inputs)))
     for _ in range(2):
@@ -297,20 +292,18 @@ def test_inputs_of_other_batches_are_refused():
 @pytest.mark.filterwarnings("ignore:You are saving your model")
 @pytest.mark.parametrize("ending", [".h5", ".keras"])
 def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
-    import tensorflow as tf
-
-    class MyLSTM(keras().layers.LSTM):
+    class MyLSTM(layers.LSTM):
         pass
 
-    class Reversed(keras().layers.GRU):
+    class Reversed(layers.GRU):
         def __init__(self, units, **kwargs):
             super().__init__(units, **{**kwargs, "go_backwards": True})
 
         def call(self, inputs, **kwargs):
             return tf.reverse(super().call(inputs, **kwargs), [1])
 
-    layers = [keras().layers.Input((5, 3)), MyLSTM(4, return_sequences=True), Reversed(2, return_sequences=True)]
-    model = randomise(keras().Sequential([*layers, keras().layers.LSTM(3)]))
+    stack = [layers.Input((5, 3)), MyLSTM(4, return_sequences=True), Reversed(2, return_sequences=True)]
+    model = randomise(keras().Sequential([*stack, layers.LSTM(3)]))
     model.save(tmp_path / f"model{ending}")
 
     def reversed_gru(config):
@@ -330,7 +323,7 @@ def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
 
 def test_dropout_of_attention_samples_as_keras():
     """With training=True: the mean and the spread of many samples are those of Keras."""
-    layers, data = keras().layers, keras().layers.Input((6, 4))
+    data = layers.Input((6, 4))
     attention = layers.MultiHeadAttention(2, 3, dropout=0.4)(data, data, training=True)
     scores = layers.Attention(dropout=0.4)([data, data], return_attention_scores=True, training=True)[1]
     model = randomise(keras().Model(data, [attention, scores]))
@@ -347,7 +340,7 @@ def test_dropout_of_attention_samples_as_keras():
 @pytest.mark.parametrize("steps", [5, None])
 def test_layers_for_every_step_in_time(tmp_path, steps):
     """TimeDistributed: a layer with and without weights, a batch norm, and a whole model; files of both formats."""
-    layers, models = keras().layers, keras()
+    models = keras()
     picture = models.Sequential([layers.Input((6, 7, 3)), layers.Conv2D(4, 3, 2, "same"), layers.Flatten()], name="cnn")
     x = layers.Input((steps, 6, 7, 3))
     y = layers.TimeDistributed(layers.ZeroPadding2D(1))(x)
@@ -382,7 +375,7 @@ def test_dropout_drops_whole_channels_or_single_elements(layer, shape, axes):
     """Whole channels, of each entry of the batch by itself; or every element by itself."""
     dropout = getattr(keras().layers, layer)(0.5)
     for around in ([], [getattr(keras().layers, f"Conv{len(shape) - 1}D")(40, 1, use_bias=False)]):
-        model = keras().Sequential([keras().layers.Input(shape), *around, dropout])
+        model = keras().Sequential([layers.Input(shape), *around, dropout])
         net = mxsame.from_keras(model)
         given = nd.ones((4, *shape))
         with autograd.train_mode():

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from live_keras import arrays_of, check, check_weights_go_back, compare, expected, inputs_of, keras, randomise
+from live_keras import arrays_of, check, check_weights_go_back, compare, expected, inputs_of, keras, layers, randomise
 from mxnet import nd
 
 import mxsame
@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore:You are sav
 
 def recurrent(choose: random.Random):
     """A layer of any kind with any options, at times with states that are given, and the states' shapes."""
-    layers = keras().layers
     kind = choose.choice(("SimpleRNN", "LSTM", "GRU"))
     options = {
         "return_sequences": choose.random() < 0.5,
@@ -66,7 +65,7 @@ def test_a_deployed_layer_of_any_number_of_steps_is_written_out(kind):
     """Without a loop, and without oneDNN's operators, which would take longer."""
     data = keras().Input((None, 3))
     layer = getattr(keras().layers, kind)(4, recurrent_activation="hard_sigmoid", go_backwards=True)
-    model = randomise(keras().Model(data, keras().layers.Dense(2)(layer(data))))
+    model = randomise(keras().Model(data, layers.Dense(2)(layer(data))))
     net = mxsame.from_keras(model)
     for steps in (7, 600):
         (x,) = inputs_of(model, [steps])
@@ -83,7 +82,7 @@ def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
 
     if seed == "long":
         data, sizes = keras().Input((600, 3)), []
-        model = keras().Model(data, keras().layers.LSTM(4, recurrent_activation="hard_sigmoid")(data))
+        model = keras().Model(data, layers.LSTM(4, recurrent_activation="hard_sigmoid")(data))
     else:
         model, sizes = random_model(seed)
     file, inputs = str(tmp_path / "net.onnx"), inputs_of(model, sizes)
@@ -100,7 +99,7 @@ def test_a_recurrent_layer_is_one_operator_of_onnx(seed, tmp_path):
 def test_a_file_of_onnx_gives_the_same_again(tmp_path):
     """Of a masked layer in both directions: ONNX Runtime plans its memory in the first run."""
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
-    layers, words, file = keras().layers, keras().Input((5,)), str(tmp_path / "net.onnx")
+    words, file = keras().Input((5,)), str(tmp_path / "net.onnx")
     both = layers.Bidirectional(layers.SimpleRNN(1))(layers.Embedding(5, 3, mask_zero=True)(words))
     model, x = randomise(keras().Model(words, both)), np.array([[0, 2, 1, 0, 3], [1, 0, 0, 4, 0]], "float32")
     mxsame.export_onnx(mxsame.from_keras(model), file, x.shape)
@@ -111,7 +110,7 @@ def test_a_file_of_onnx_gives_the_same_again(tmp_path):
 
 def test_a_deployed_layer_has_no_biases_in_a_file_for_keras(tmp_path):
     data, file = keras().Input((5, 3)), str(tmp_path / "net.h5")
-    net = mxsame.from_keras(randomise(keras().Model(data, keras().layers.LSTM(4, use_bias=False)(data))))
+    net = mxsame.from_keras(randomise(keras().Model(data, layers.LSTM(4, use_bias=False)(data))))
     mxsame.to_keras(mxsame.deploy(net, (2, 5, 3)), file, (2, 5, 3))
     assert [layer.config.get("use_bias") for layer in mxsame.from_keras(file).description.layers].count(False) == 1
 
@@ -121,7 +120,7 @@ def test_a_deployed_layer_has_no_biases_in_a_file_for_keras(tmp_path):
 def test_recurrent_convolutions(rank, filters, strides, gate):
     """SAME with a stride for the data, with stride 1 for the states, which are one convolution if both are 1; in both
     data formats, of which TensorFlow runs channels last on the CPU."""
-    layers, size, sequences = keras().layers, (7, 6, 5)[:rank], (strides == 1) == (gate == "sigmoid")
+    size, sequences = (7, 6, 5)[:rank], (strides == 1) == (gate == "sigmoid")
     options = {"strides": strides, "padding": "same", "recurrent_activation": gate, "use_bias": sequences}
     options.update(return_sequences=sequences, return_state=sequences)
     nets = {}
