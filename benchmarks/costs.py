@@ -52,7 +52,7 @@ def constants(rounds: int = 15) -> Dict[str, float]:
         "concat": concat,
         "concat_row": concat_row,
         "concat_back": back("concat") / 2,
-        "back_line": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
+        "concat_back_1d": (trained_line["concat"] - trained_line["conv k3"]) / math.prod(LINE) - concat,
         "slice_back": back("slice"),
         "weight": (many["lengthened, conv k4"] - many["conv k4"]) / (64 * 64 * 3 * 3),
         "operator": (many["chain"] - many["element"]) / (7 * CHAIN),

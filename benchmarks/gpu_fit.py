@@ -13,7 +13,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Sequence
 from benchmarks import gpu
 from benchmarks.results import geometric_mean
 from mxsame.plan import AxisPlan
-from mxsame.plan.costs import CostInputs
+from mxsame.plan.costs import CostLayer
 from mxsame.plan.gpu_costs import estimate
 from mxsame.plan.recipe import Plan
 from mxsame.planner import GPU_COSTS, GpuCosts
@@ -27,7 +27,7 @@ class Point(NamedTuple):
 
     row: dict
     strategy: str
-    layer: CostInputs
+    layer: CostLayer
     plan: Plan
     baseline: Plan
     measured: float
@@ -44,7 +44,7 @@ def points(rows: Iterable[dict]) -> List[Point]:
     found = []
     for row in rows:
         windows, work = gpu.geometry(row)
-        layer, baseline = CostInputs(windows, work), Plan(tuple(AxisPlan(each.kernel_size) for each in windows))
+        layer, baseline = CostLayer(windows, work), Plan(tuple(AxisPlan(each.kernel_size) for each in windows))
         reference = row["figures"].get(gpu.SYMMETRIC, row["figures"][gpu.PLANNER])["median"] * 1e9
         for strategy, plan in gpu.timed_plans(row).items():
             measured = row["figures"][strategy]["median"] * 1e9

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Optional, Sequence
 
-LARGEST, SMALLEST = 16, 8  # channels of a block
+MAX_BLOCK, MIN_BLOCK = 16, 8  # channels of a block
 
 # Operators that write in the layout of their data, in a graph that is not rewritten yet. Dropout does so at inference.
 KEEP_AS_TRACED = {
@@ -27,7 +27,7 @@ def size_for(channels: Sequence[int]) -> int:
     >>> size_for([32, 24]), size_for([12])
     (8, 0)
     """
-    fitting = (size for size in (LARGEST, SMALLEST) if all(count > 0 and not count % size for count in channels))
+    fitting = (size for size in (MAX_BLOCK, MIN_BLOCK) if all(count > 0 and not count % size for count in channels))
     return next(fitting, 0)
 
 
@@ -37,4 +37,4 @@ def are_divided(first: Optional[int], end: Optional[int], channels: int = 0) -> 
     >>> are_divided(8, None), are_divided(8, None, 24), are_divided(None, -4, 24)
     (True, False, True)
     """
-    return any((bound or 0) % (size_for([channels]) or LARGEST) for bound in (first, end))
+    return any((bound or 0) % (size_for([channels]) or MAX_BLOCK) for bound in (first, end))

@@ -2,7 +2,7 @@
 
 Symbols, here and everywhere: n input size, k kernel size, s stride, d dilation, ke = (k-1)d + 1 the effective kernel
 size. The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2), checked against
-TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; no formula of padding exists twice.
+TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; each formula is written once.
 
 A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the extra padding
 element goes to the start. The tests compare it with its source, keras/backend/mxnet_backend.py of that release.
@@ -29,9 +29,7 @@ __all__ = [
     "transposed_output_size",
 ]
 
-AS_A_STRING = " as a string"  # in messages, since padding may be numbers too
 KERAS_MXNET = "keras-mxnet"
-SIZE_DEPENDENT = ("same", KERAS_MXNET)  # paddings whose pads follow from the size, so that out = ceil(n/s)
 
 # Where keras-mxnet has one output too many it drops the last one, but not along these axes, by the number of axes.
 _KEEPS_EXTRA_OUTPUT: dict[str, dict[int, tuple[int, ...]]] = {
@@ -40,25 +38,35 @@ _KEEPS_EXTRA_OUTPUT: dict[str, dict[int, tuple[int, ...]]] = {
 }
 
 
+def follows_size(padding: Any) -> bool:
+    """Returns whether the pads follow from the size, so that out = ceil(n/s).
+
+    >>> follows_size("SAME"), follows_size("valid"), follows_size((0, 1))
+    (True, False, False)
+    """
+    return isinstance(padding, str) and padding.lower() in ("same", KERAS_MXNET)
+
+
 @validation.check_arguments
 def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
-    """Return ke = (k-1)d + 1, the extent of a kernel with its dilation.
+    """Return ke = (k-1)d + 1, the extent of the dilated kernel.
 
     >>> effective_kernel_size(3, 2)
     5
     """
-    return extent(validation.integer("kernel_size", kernel_size, 1), validation.integer("dilation", dilation, 1))
+    kernel_size = validation.integer("kernel_size", kernel_size, 1)
+    return effective_kernel_size_unchecked(kernel_size, validation.integer("dilation", dilation, 1))
 
 
-def extent(kernel_size: int, dilation: int) -> int:
-    """Returns what `effective_kernel_size` returns, for checked numbers.
+def effective_kernel_size_unchecked(kernel_size: int, dilation: int) -> int:
+    """For numbers that are checked already, as every `*_unchecked` function here.
 
-    >>> extent(3, 2)
+    >>> effective_kernel_size_unchecked(3, 2)
     5
     """
-    effective, most = (kernel_size - 1) * dilation + 1, validation.LARGEST_STEP
-    if effective > most:
-        rule = f"the effective kernel size ke = (k-1)d + 1 must be <= {most}"
+    effective, maximum = (kernel_size - 1) * dilation + 1, validation.MAX_STEP
+    if effective > maximum:
+        rule = f"the effective kernel size ke = (k-1)d + 1 must be <= {maximum}"
         raise validation.InvalidValue(f"{rule}; {validation.received(ke=effective)}")
     return effective
 
@@ -77,14 +85,14 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
     >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
     ((0, 1), (1, 1))
     """
-    return split_same(*_checked(size, kernel_size, stride, dilation))
+    return same_pads_unchecked(*_checked(size, kernel_size, stride, dilation))
 
 
 @functools.lru_cache(maxsize=4096)
-def split_same(size: int, effective: int, stride: int) -> tuple[int, int]:
-    """Returns what `same_pads` returns, for checked numbers and an effective kernel size.
+def same_pads_unchecked(size: int, effective: int, stride: int) -> tuple[int, int]:
+    """For checked numbers and an effective kernel size.
 
-    >>> split_same(224, 3, 2)
+    >>> same_pads_unchecked(224, 3, 2)
     (0, 1)
     """
     total = max(high_pad(size, -(-size // stride), effective, stride), 0)
@@ -93,12 +101,12 @@ def split_same(size: int, effective: int, stride: int) -> tuple[int, int]:
 
 def _checked(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[int, int, int]:
     """Returns the checked (n, ke, s) of an axis."""
-    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
+    stride = validation.integer("stride", stride, 1, validation.MAX_STEP)
     return validation.integer("size", size, 1), effective_kernel_size(kernel_size, dilation), stride
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
-    """Returns the padding that this number of windows needs after the data, (out-1)s + ke - n - low; negative if the
+    """Returns how much padding after the data this number of windows needs: (out-1)s + ke - n - low. Negative if the
     last window ends before the data does.
 
     >>> high_pad(8, 4, 3, 2), high_pad(8, 3, 2, 3, low=1)
@@ -117,6 +125,15 @@ def span(count: int, effective: int, stride: int) -> int:
     return (count - 1) * stride + effective
 
 
+def count_windows(length: int, effective: int, stride: int) -> int:
+    """Returns how many windows fit into padded data, floor((length - ke)/s) + 1: `span` solved for m.
+
+    >>> count_windows(9, 3, 2)
+    4
+    """
+    return (length - effective) // stride + 1
+
+
 @validation.check_arguments
 def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
     """Return how many zeros keras-mxnet's convolutions and pooling operators add before and after `size` elements.
@@ -126,13 +143,13 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     :func:`keeps_extra_output` has the axes where it does not.)
 
     Raises `ValueError` if two or more elements are left after the last window: keras-mxnet then asks MXNet for a
-    negative pad. Other errors are those of `same_pads`.
+    negative pad. Otherwise raises what `same_pads` raises.
 
     >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
     ((1, 1), (1, 0), (2, 1))
     """
     size, effective, stride = _checked(size, kernel_size, stride, dilation)
-    high, low = split_same(size, effective, stride)
+    high, low = same_pads_unchecked(size, effective, stride)
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
     validation.check(high_pad(size, -(-size // stride), effective, stride) >= -1, rule, **given)
@@ -165,12 +182,12 @@ def check_keras_mxnet(
     """Raises `ValueError` if padding="keras-mxnet" is not supported for this operator, "conv", "transposed" or "pool".
 
     MXNet's transposed convolution with strides and dilation computes wrong values on the CPU. If keras-mxnet has n + 1
-    outputs, its later layers still count n of them, which no layer here can know.
+    outputs, its static shape still has n, and it builds later layers for n; mxsame cannot reproduce that.
 
     >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
     >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
     Traceback (most recent call last):
-    ValueError: padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for ...
+    ValueError: padding="keras-mxnet" requires ceil(n/s) outputs, but keras-mxnet has one more for an even kernel ...
     """
     if padding != KERAS_MXNET:
         return
@@ -182,10 +199,10 @@ def check_keras_mxnet(
     axes = enumerate(zip(kernel_size, strides, dilation))
     fits = not any(keeps_extra_output(operator, len(kernel_size), axis, *window) for axis, window in axes)
     rule = (
-        'padding="keras-mxnet" is for layers with ceil(n/s) outputs, and keras-mxnet has one more for this even kernel '
-        "of stride 1, which its later layers do not count; give this layer explicit pads, ke//2 at both ends"
-        f"{' (and count_include_pad=True to averages)' if operator == 'pool' else ''}, and those after it what they "
-        "are in keras-mxnet"
+        'padding="keras-mxnet" requires ceil(n/s) outputs, but keras-mxnet has one more for an even kernel with stride '
+        "1; use explicit pads of ke//2 at both ends for this layer"
+        f"{' (for averages with count_include_pad=True)' if operator == 'pool' else ''}, and give later layers the "
+        "pads that keras-mxnet uses"
     )
     validation.check(fits, rule, kernel_size=tuple(kernel_size), strides=tuple(strides))
 
@@ -212,9 +229,9 @@ def resolve_pads(
     size, effective, stride = _checked(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
-    word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), AS_A_STRING)
+    word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), validation.AS_A_STRING)
     if word == "same":
-        return split_same(size, effective, stride)
+        return same_pads_unchecked(size, effective, stride)
     if word == KERAS_MXNET:
         return keras_mxnet_pads(size, kernel_size, stride, dilation)
     return (effective - 1, 0) if word == "causal" else (0, 0)
@@ -233,22 +250,24 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     (8, 7)
     """
     size, effective, stride = _checked(size, kernel_size, stride, dilation)
-    return count_outputs(size, effective, stride, resolve_pads(size, kernel_size, stride, dilation, padding), padding)
+    return output_size_unchecked(
+        size, effective, stride, resolve_pads(size, kernel_size, stride, dilation, padding), padding
+    )
 
 
-def count_outputs(size: int, effective: int, stride: int, pads: tuple[int, int], padding: Any) -> int:
-    """Returns what `output_size` returns, for checked numbers and pads; errors report the padding.
+def output_size_unchecked(size: int, effective: int, stride: int, pads: tuple[int, int], padding: Any) -> int:
+    """For checked numbers and pads; errors report the padding.
 
-    >>> count_outputs(15, 2, 2, (0, 1), "same")
+    >>> output_size_unchecked(15, 2, 2, (0, 1), "same")
     8
     """
-    padded, most = size + sum(pads), validation.LARGEST
-    if not effective <= padded <= most:
+    padded, maximum = size + sum(pads), validation.MAX_LENGTH
+    if not effective <= padded <= maximum:
         given = {"size": size, "padding": padding}
-        validation.check(padded <= most, f"the padded input must be at most {most} long", **given)
+        validation.check(padded <= maximum, f"the padded input must be at most {maximum} long", **given)
         rule = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1"
         validation.check(False, rule, **given, ke=effective)
-    return (padded - effective) // stride + 1
+    return count_windows(padded, effective, stride)
 
 
 @validation.check_arguments
@@ -261,12 +280,11 @@ def transposed_crops(
 ) -> tuple[int, int]:
     """Return what a transposed convolution crops from its full extent F = (n-1)s + ke, as (start, end).
 
-    A negative end is a number of elements at the end that hold only the bias. The input size does not matter. SAME is
-    the gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the
-    start. With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's
-    `deconv_output_length`. An explicit pair is cropped as it is, less the output padding at the end. "keras-mxnet"
-    crops as many elements as SAME, half of them (rounded up) from the start; with `output_padding` as many as Keras's
-    rule, for even kernels too.
+    A negative end appends that many elements, which hold only the bias. The input size does not matter. SAME is the
+    gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the start.
+    With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
+    An explicit pair (low, high) crops (low, high - output_padding). "keras-mxnet" crops as many elements as SAME, half
+    of them (rounded up) from the start; with `output_padding` as many as Keras's rule, for even kernels too.
 
     Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would not
     have the input's size, and for what keras-mxnet cannot run.
@@ -277,7 +295,7 @@ def transposed_crops(
     ((0, -1), (2, 1))
     """
     effective = effective_kernel_size(kernel_size, dilation)
-    stride = validation.integer("stride", stride, 1, validation.LARGEST_STEP)
+    stride = validation.integer("stride", stride, 1, validation.MAX_STEP)
     if output_padding is not None:
         output_padding = validation.integer("output_padding", output_padding, 0)
         rule = "output_padding must be less than the stride"
@@ -285,8 +303,8 @@ def transposed_crops(
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
-    word = validation.one_of("padding", padding, validation.WORDS, AS_A_STRING)
-    total = _cropped_by_keras(effective, stride, word, output_padding)
+    word = validation.one_of("padding", padding, validation.PADDING_NAMES, validation.AS_A_STRING)
+    total = _total_crop(effective, stride, word, output_padding)
     if word == KERAS_MXNET:
         rule = "keras-mxnet cannot run a transposed convolution whose output is longer than (n-1)*stride + ke, nor an "
         given: Any = {"ke": effective, "stride": stride, "output_padding": output_padding}
@@ -302,8 +320,8 @@ def transposed_crops(
     return start, total - start
 
 
-def _cropped_by_keras(effective: int, stride: int, word: str, output_padding: int | None) -> int:
-    """Returns how many elements of (n-1)s + ke Keras crops; a negative number is added."""
+def _total_crop(effective: int, stride: int, word: str, output_padding: int | None) -> int:
+    """Returns how many elements of (n-1)s + ke are cropped at both ends together; a negative number is appended."""
     if word == "valid":
         return -max(stride - effective, 0) if output_padding is None else -output_padding
     return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
@@ -319,7 +337,7 @@ def keras_transposed_size(
     """
     effective = effective_kernel_size(kernel_size, dilation)
     word = validation.one_of("padding", padding, ("same", "valid"))
-    return span(size, effective, stride) - _cropped_by_keras(effective, stride, word, output_padding)
+    return span(size, effective, stride) - _total_crop(effective, stride, word, output_padding)
 
 
 @validation.check_arguments
@@ -329,7 +347,7 @@ def transposed_crops_to(
     """Return (size, (start, end)), the input size of a transposed convolution with `length` outputs, and what it crops.
 
     It is the gradient of the convolution from `length` elements to `size`, so the pads of that convolution are cropped,
-    less the elements after its last window. A negative end is a number of elements that hold only the bias.
+    less the elements after its last window; for a negative end see :func:`transposed_crops`.
 
     Raises `ValueError` if that convolution has no output.
 
@@ -341,8 +359,8 @@ def transposed_crops_to(
     length = validation.integer("length", length, 1)
     size = output_size(length, kernel_size, stride, dilation, padding)
     start, end = resolve_pads(length, kernel_size, stride, dilation, padding)
-    reached = transposed_output_size(size, kernel_size, stride, dilation, (start, end))
-    return size, (start, end - (length - reached))
+    covered = transposed_output_size(size, kernel_size, stride, dilation, (start, end))
+    return size, (start, end - (length - covered))
 
 
 def split_crops(crops: Sequence[tuple[int, int]]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
@@ -371,19 +389,21 @@ def transposed_output_size(
     size = validation.integer("size", size, 1)
     crop = transposed_crops(kernel_size, stride, dilation, padding, output_padding)
     given = {"kernel_size": kernel_size, "padding": padding, "output_padding": output_padding}
-    return count_transposed_outputs(size, effective_kernel_size(kernel_size, dilation), stride, crop, **given)
+    return transposed_output_size_unchecked(size, effective_kernel_size(kernel_size, dilation), stride, crop, **given)
 
 
-def count_transposed_outputs(size: int, effective: int, stride: int, crop: tuple[int, int], **given: Any) -> int:
-    """Returns what `transposed_output_size` returns, for checked numbers and a crop; errors report what is given.
+def transposed_output_size_unchecked(
+    size: int, effective: int, stride: int, crop: tuple[int, int], /, **given: Any
+) -> int:
+    """For checked numbers and a crop; errors report what is given.
 
-    >>> count_transposed_outputs(4, 3, 2, (0, 1))
+    >>> transposed_output_size_unchecked(4, 3, 2, (0, 1))
     8
     """
-    output, most = span(size, effective, stride) - sum(crop), validation.LARGEST
-    if not 1 <= output <= most:
+    output, maximum = span(size, effective, stride) - sum(crop), validation.MAX_LENGTH
+    if not 1 <= output <= maximum:
         rule = "padding must not crop the whole output of a transposed convolution"
         validation.check(output >= 1, rule, size=size, **given)
-        rule = f"the output of a transposed convolution must be at most {most} long"
+        rule = f"the output of a transposed convolution must be at most {maximum} long"
         validation.check(False, rule, size=size, stride=stride, ke=effective)
     return output

@@ -1,6 +1,6 @@
 """The types of arguments: values for each axis, names, shapes and paths. Those of MXNet are in `_mxnet`.
 
-Names are here in lower case, and some as TensorFlow writes them, in upper case; functions take them in any case.
+Padding names may be given in any case; layouts must be in upper case.
 """
 
 from os import PathLike

@@ -19,15 +19,16 @@ from mxsame.types import Causal, Layout, NamedPadding
 Function = TypeVar("Function", bound=Callable[..., Any])
 Name = TypeVar("Name", bound=str)
 Pair = Tuple[int, int]
-Padding = Union[NamedPadding, Causal, Tuple[Pair, ...]]
-Shape = Tuple[Optional[int], ...]
+CanonicalPadding = Union[NamedPadding, Causal, Tuple[Pair, ...]]
+PartialShape = Tuple[Optional[int], ...]
 
-LARGEST = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
-LARGEST_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `LARGEST`
-WORDS: Tuple[NamedPadding, ...] = ("same", "valid", "keras-mxnet")  # paddings of every operator
+MAX_LENGTH = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
+MAX_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `MAX_LENGTH`
+PADDING_NAMES: Tuple[NamedPadding, ...] = ("same", "valid", "keras-mxnet")  # of every operator
+AS_A_STRING = " as a string"  # in messages on padding, since it may be numbers too
 LAYOUTS: Dict[int, Tuple[Layout, Layout]] = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
-OTHER_NAMES = {  # of arguments, in Keras and in MXNet: the name or names used here, of which a function has one
+OTHER_NAMES = {  # argument names of Keras and MXNet -> the names used here; a function has one of them
     **dict.fromkeys(("stride", "strides"), ("strides", "stride")),
     **dict.fromkeys(("kernel", "kernel_size", "pool_size"), ("kernel_size", "pool_size")),
     **dict.fromkeys(("dilation_rate", "dilate"), ("dilation",)),
@@ -49,13 +50,13 @@ OTHER_FUNCTIONS = {  # names that other packages have for a function, and the na
     **dict.fromkeys(("to_onnx", "onnx_export", "export_model"), "export_onnx"),
     **dict.fromkeys(("save_weights", "export_weights"), "to_keras_weights"),
 }
-MOST_SHOWN = 16  # elements of an array that a message shows
+MAX_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
 
 
 class Refusal(Exception):
-    """What a rule of this package refuses; other errors are those of Python, NumPy and MXNet. A subclass is also an
-    error of Python's, `shown`, whose name it has in a traceback, and which it is once it was pickled."""
+    """An error raised by a rule of this package. Each subclass also derives from the builtin `shown`: a traceback shows
+    that name, and pickling turns the error into it."""
 
     shown: Any = Exception
 
@@ -87,7 +88,7 @@ def received(**values: Any) -> str:
 
 def _short(value: Any) -> str:
     try:
-        is_long = getattr(value, "size", 0) > MOST_SHOWN  # to write an array down can take longer than to compute it
+        is_long = getattr(value, "size", 0) > MAX_SHOWN  # to write an array down can take longer than to compute it
         text = f"{type(value).__name__} of shape {value.shape}" if is_long else repr(value)
         if hasattr(value, "collect_params") or " at 0x" in text:  # a net, or an object without a text of its own
             text = getattr(value, "__name__", None) or f"<{type(value).__name__}>"
@@ -98,24 +99,24 @@ def _short(value: Any) -> str:
 
 
 def check(holds: Any, rule: str, **values: Any) -> None:
-    """Raises a `ValueError` of the rule, and of what was received, unless it holds."""
+    """Raises `ValueError("{rule}; received name=value")` unless it holds."""
     if not holds:
         raise InvalidValue(f"{rule}; {received(**values)}" if values else rule)
 
 
 def check_type(holds: Any, rule: str, **values: Any) -> None:
-    """Raises a `TypeError` of the rule, and of what was received, unless it holds."""
+    """Raises `TypeError("{rule}; received name=value")` unless it holds."""
     if not holds:
         raise InvalidType(f"{rule}; {received(**values)}")
 
 
 def check_arguments(function: Function) -> Function:
-    """Makes an argument that is unknown, misspelled, under another library's name, missing, or one too many, a
-    `TypeError` with the names: a decorator."""
+    """Decorates a function: a call with unknown, misspelled, missing or surplus arguments raises a `TypeError` that
+    names the right ones."""
     parameters = inspect.signature(function).parameters
     by_position = [name for name, each in parameters.items() if each.kind == _NAMED]
     needed = [name for name in by_position if parameters[name].default is parameters[name].empty]
-    takes_all = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters.values())
+    takes_any_arguments = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters.values())
     is_method = needed[:1] == ["self"]
 
     @functools.wraps(function)
@@ -130,7 +131,7 @@ def check_arguments(function: Function) -> Function:
                 if own:
                     raise InvalidType(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
             maker = type(args[0]).__name__ if is_method else function.__name__
-            for name in () if takes_all else unknown:
+            for name in () if takes_any_arguments else unknown:
                 rule = f"{maker} has no argument {name}, only {', '.join(list(parameters)[is_method:])}"
                 raise InvalidType(f"{rule}; {received(**{name: arguments[name]})}") from None
             missing = [name for name in needed[len(args) :] if name not in arguments]
@@ -138,7 +139,7 @@ def check_arguments(function: Function) -> Function:
                 given = dict(list(zip(needed, args))[is_method:], **arguments)
                 rule = f"{maker} must be given {' and '.join(missing)}"
                 raise InvalidType(f"{rule}; {received(**given)}") from None
-            if len(args) > len(by_position) and not takes_all:
+            if len(args) > len(by_position) and not takes_any_arguments:
                 rule = f"{maker} takes {', '.join(by_position[is_method:])} by position, and the rest by name"
                 raise InvalidType(f"{rule}; {received(arguments=len(args) - is_method)}") from None
             raise
@@ -148,16 +149,17 @@ def check_arguments(function: Function) -> Function:
 
 def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mapping[str, Any] = {}) -> AttributeError:
     """Returns the error for a name that a module does not have: with the one to use instead, there or in a module of
-    MXNet's, or with all that it has."""
-    gluons = name
+    MXNet's, or with all names of the module."""
+    gluon_name = name
     for keras, gluon in (("Pooling", "Pool"), ("Average", "Avg"), ("Convolution", "Conv"), ("Normalization", "Norm")):
-        gluons = gluons.replace(keras, gluon)
-    uses = [f"{other}.{gluons}" for other, has in elsewhere.items() if hasattr(has, gluons)]
-    own = [each for each in (gluons, OTHER_FUNCTIONS.get(name)) if each in names]
-    own = own or [f"{gluons}{rank}D" for rank in LAYOUTS if f"{gluons}{rank}D" in names]
-    alike = None if own or uses else most_alike(gluons, names)
-    uses = [f"{module}.{each}" for each in own or filter(None, [alike])] or uses[:1]
-    hint = f"use {' or '.join(uses)}" if uses else "it has " + ", ".join(names)
+        gluon_name = gluon_name.replace(keras, gluon)
+    here = [each for each in (gluon_name, OTHER_FUNCTIONS.get(name)) if each in names]
+    here = here or [f"{gluon_name}{rank}D" for rank in LAYOUTS if f"{gluon_name}{rank}D" in names]
+    there = [f"{other}.{gluon_name}" for other, owner in elsewhere.items() if hasattr(owner, gluon_name)]
+    if not here and not there:
+        here = list(filter(None, [most_alike(gluon_name, names)]))
+    candidates = [f"{module}.{each}" for each in here] or there[:1]
+    hint = f"use {' or '.join(candidates)}" if candidates else "it has " + ", ".join(names)
     return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
 
 
@@ -168,7 +170,7 @@ def most_alike(name: str, names: Iterable[str]) -> Optional[str]:
     return by_folded[matches[0]] if matches else None
 
 
-def integer(name: str, value: Any, minimum: int, maximum: int = LARGEST) -> int:
+def integer(name: str, value: Any, minimum: int, maximum: int = MAX_LENGTH) -> int:
     """Returns a plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
     if type(value) is int and minimum <= value <= maximum:  # at once: planning asks thousands of times
         return value
@@ -195,9 +197,7 @@ def is_sequence(value: Any) -> bool:
     return isinstance(value, (tuple, list)) or (hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1)
 
 
-def per_axis(
-    name: str, value: Any, num_spatial_dims: int, minimum: int, maximum: int = LARGEST_STEP
-) -> tuple[int, ...]:
+def per_axis(name: str, value: Any, num_spatial_dims: int, minimum: int, maximum: int = MAX_STEP) -> tuple[int, ...]:
     """Returns an int for each axis, from one for all axes or from a sequence of one for each."""
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (str, bytes, dict, set))
@@ -208,11 +208,11 @@ def per_axis(
     return tuple(integer(f"{name}[{axis}]", entry, minimum, maximum) for axis, entry in enumerate(value))
 
 
-def one_of(name: str, value: Any, allowed: Sequence[Name], among: str = "") -> Name:
-    """Returns in lower case a word that must be one of the `allowed` ones, in any case; `among` is for the message."""
+def one_of(name: str, value: Any, allowed: Sequence[Name], form: str = "") -> Name:
+    """Returns in lower case one of the `allowed` names, given in any case; `form` is a part of the message."""
     if isinstance(value, str) and value.lower() in allowed:
         return cast(Name, value.lower())
-    rule = f"{name}{among} must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
+    rule = f"{name}{form} must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
     error = InvalidValue if isinstance(value, str) else InvalidType
     raise error(f"{rule}; {received(**{name: value})}")
 
@@ -220,22 +220,20 @@ def one_of(name: str, value: Any, allowed: Sequence[Name], among: str = "") -> N
 def pads_of_axis(name: str, value: Any) -> Pair:
     """Returns (low, high) of an axis for an int, which pads both ends, or for a (low, high) pair."""
     if not is_sequence(value):
-        pad = integer(name, value, 0, LARGEST_STEP)
+        pad = integer(name, value, 0, MAX_STEP)
         return pad, pad
     check(len(value) == 2, f"{name} must be an integer or a (low, high) pair", **{name: value})
-    return integer(f"{name}[0]", value[0], 0, LARGEST_STEP), integer(f"{name}[1]", value[1], 0, LARGEST_STEP)
+    return integer(f"{name}[0]", value[0], 0, MAX_STEP), integer(f"{name}[1]", value[1], 0, MAX_STEP)
 
 
-def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Padding:
-    """Returns padding in one form, a word or a (low, high) pair for each axis: from a word, an int, or an int or a pair
-    for each axis. "causal" is a word in 1-D, for convolutions."""
+def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> CanonicalPadding:
+    """Returns padding in canonical form, a name or a (low, high) pair for each axis: from a name, an int, or an int or
+    a pair for each axis. "causal" is a name in 1-D, for convolutions."""
     if isinstance(value, str):
-        words: Tuple[Union[NamedPadding, Causal], ...] = (
-            (*WORDS, "causal") if causal and num_spatial_dims == 1 else WORDS
-        )
-        is_possible = value.lower() != "causal" or "causal" in words
+        more: Tuple[Causal, ...] = ("causal",) if causal and num_spatial_dims == 1 else ()
+        is_possible = value.lower() != "causal" or more
         check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
-        return one_of("padding", value, words, " as a string")
+        return one_of("padding", value, (*PADDING_NAMES, *more), AS_A_STRING)
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (bytes, dict, set))
         check_type(is_number, "padding must be a string, an integer or a sequence", padding=value)
@@ -246,14 +244,14 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Paddi
     if len(value) == num_spatial_dims + 2 and all(map(is_sequence, value)):
         rule += " (without those of the batch and the channels, which TensorFlow's list has, too)"
     elif len(value) == 2 * num_spatial_dims and not any(map(is_sequence, value)):
-        rule += " (two numbers for an axis are a pair of their own)"
+        rule += " (write the two numbers of one axis as a nested pair: ((1, 2), ...))"
     check(len(value) == num_spatial_dims, rule, padding=value)
-    rule = "padding must be a word for all axes, or numbers for each"
+    rule = "padding must be one string for all axes, or an int or a (low, high) pair for each axis"
     check_type(not any(isinstance(entry, str) for entry in value), rule, padding=value)
     return tuple(pads_of_axis(f"padding[{axis}]", entry) for axis, entry in enumerate(value))
 
 
-def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
+def pooling_padding(value: Any, pool_size: Sequence[int]) -> CanonicalPadding:
     """Returns the padding of a pooling operator, where each pad must be less than the pool size."""
     pads = padding(value, len(pool_size))
     rule = "padding of pooling must be less than the pool size, or a window would hold no element of the data"
@@ -262,8 +260,8 @@ def pooling_padding(value: Any, pool_size: Sequence[int]) -> Padding:
     return pads
 
 
-def count_include_pad(value: Any, padding: Padding) -> bool:
-    """Returns whether an average counts padding; keras-mxnet's averages always do, TensorFlow's never."""
+def count_include_pad(value: Any, padding: CanonicalPadding) -> bool:
+    """Returns whether an average counts padding: by default only with "keras-mxnet", which requires it."""
     counted = padding == "keras-mxnet"
     counts = counted if value is None else flag("count_include_pad", value)
     rule = 'count_include_pad must be True with padding="keras-mxnet", whose averages count padding'
@@ -292,7 +290,7 @@ def rank_of_layout(value: Any) -> int:
     """Returns the number of spatial axes of a layout string."""
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
-    rule = f'layout must be one of {", ".join(ranks)}, where "channels_first" is "NCHW" for images'
+    rule = f'layout must be one of {", ".join(ranks)}; for images, "channels_first" is "NCHW"'
     check(value in ranks, rule, layout=value)
     return ranks[value]
 
@@ -304,7 +302,8 @@ def rank(candidates: dict[str, int | None]) -> int:
     check(known, f"{rule} with one entry per axis; received none of them")
     first = next(iter(known.values()))
     same = first in LAYOUTS and all(count == first for count in known.values())
-    check(same, "the number of spatial axes must be 1, 2 or 3 and the same everywhere; data has N and C, too", **known)
+    rule = "all arguments must have the same number of spatial axes, 1, 2 or 3 (data has two more, N and C)"
+    check(same, rule, **known)
     return first
 
 
@@ -331,7 +330,8 @@ def _fits(value: Sequence[int | None], expected: Sequence[int | None]) -> bool:
 
 
 def layout_of(value: Sequence[int | None], expected: Sequence[int | None]) -> Optional[Layout]:
-    """Returns the layout that a shape seems to have that does not fit, and would with channels last or first."""
+    """If a shape does not fit the expected one, but would with its channels moved, returns the layout that it seems to
+    have."""
     if _fits(value, expected):
         return None
     layouts, turned = LAYOUTS.get(len(value) - 2, ()), ((*value[2:], value[1]), (value[-1], *value[1:-1]))
@@ -344,8 +344,8 @@ def _lengths(value: Sequence[int | None]) -> str:
 
 def check_element_count(name: str, value: Sequence[int | None]) -> None:
     """Raises if an array has more elements than MXNet can count, as far as its shape is known."""
-    if math.prod([1 if length is None else length for length in value]) >= LARGEST:
-        rule = f"{name} must have fewer than {LARGEST} elements"
+    if math.prod([1 if length is None else length for length in value]) >= MAX_LENGTH:
+        rule = f"{name} must have fewer than {MAX_LENGTH} elements"
         raise InvalidValue(f"{rule}; received the shape ({_lengths(value)})")
 
 
@@ -358,5 +358,9 @@ def check_not_empty(name: str, value: Sequence[int]) -> None:
 def check_float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """Raises unless a type is a floating one that MXNet supports for this operator."""
     if dtype not in allowed:
-        floats = f"{' or '.join(allowed)}{why}" if "float" in dtype else f'floats, as {name}.astype("float32") is'
-        raise InvalidType(f"{name} must be {floats}; {received(**{f'{name}.dtype': dtype})}")
+        rule = (
+            f"be {' or '.join(allowed)}{why}"
+            if "float" in dtype
+            else f'have a float type; use {name}.astype("float32")'
+        )
+        raise InvalidType(f"{name} must {rule}; {received(**{f'{name}.dtype': dtype})}")

@@ -57,7 +57,7 @@ def test_python_dash_m():
         ("pads --size 8 --kernel 3 --padding full", "'full' must be one of same, valid, causal, keras-mxnet, an int"),
         ("pads --size 8 --kernel 3 --padding=-1,0", "must be an integer >= 0; received"),
         ("pads --size 8 --kernel 3 --padding 1,1 --padding 0,1", "padding must have one entry per spatial axis"),
-        ("pads --size 8,8 --kernel 3 --padding same --padding 1", "must be a word for all axes, or numbers for each"),
+        ("pads --size 8,8 --kernel 3 --padding same --padding 1", "must be one string for all axes, or an int"),
         ("pads --size 28 --kernel 1 --stride 4 --padding keras-mxnet", "keras-mxnet cannot run"),
         ("pads --size 8 --kernel 3 --output-padding 1", "of a transposed convolution; received output_padding=1"),
     ],

@@ -119,8 +119,8 @@ OPERATORS += [(name, WINDOW_OF_KERAS_MXNET) for name in POOLS if name != "avg"]
 @pytest.mark.parametrize(("name", "window"), OPERATORS)
 def test_values_are_those_of_the_operator_in_1_d(monkeypatch, name, window, dtype, train_mode):
     runs = []
-    for least in (choice.LEAST_POOLED_CHANNELS, 1000):
-        monkeypatch.setattr(choice, "LEAST_POOLED_CHANNELS", least)
+    for least in (choice.MIN_POOLED_CHANNELS, 1000):
+        monkeypatch.setattr(choice, "MIN_POOLED_CHANNELS", least)
         choice._estimated_fastest.cache_clear()
         _call._RECIPES.clear()  # so that calls are planned anew
         x = special(dtype)

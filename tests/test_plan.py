@@ -15,7 +15,7 @@ from cases import Case
 from mxsame import plan as planning
 from mxsame.padding import keeps_extra_output
 from mxsame.plan import OPERATORS, POOLS, Window, first_plan, simulation, strategies_for, use_strategy
-from mxsame.plan.axis_plan import AddedElements, SelectorKernel
+from mxsame.plan.axis_plan import AddedElements, OneHotKernel
 
 SIZES, KERNELS, STRIDES, DILATIONS = range(1, 10), range(1, 6), range(1, 5), range(1, 4)
 EVERY_SIZE = range(1, 18)
@@ -110,12 +110,12 @@ UPWARD = planning.TransposedWindow(None, 3, 2, 1, (0, 1))
         (EVEN, {"pad_operator": (0, 1)}, {"pad_operator": (0, 1), "crop": (0, 1)}),
         (EVEN, {"kernel_size": 4, "zeros": (1, 0), "pad": 1}, {"kernel_size": 4, "zeros": (0, 1), "pad": 1}),
         (ANY, {"flip": True, "pad": 1}, {"pad": 1}),
-        (Window(None, 5, 2), {"kernel_size": 5, "lengthen": (0, 2)}, {"kernel_size": 5, "lengthen": (1, 2)}),
-        (ANY, {"shift": SelectorKernel(0, 2, 2)}, {"shift": SelectorKernel(1, 2, 1), "pad": 1}),  # an element is lost
+        (Window(None, 5, 2), {"kernel_size": 5, "added": (0, 2)}, {"kernel_size": 5, "added": (1, 2)}),
+        (ANY, {"shift": OneHotKernel(0, 2, 2)}, {"shift": OneHotKernel(1, 2, 1), "pad": 1}),  # an element is lost
         (
             ANY,
-            {"pick": SelectorKernel(0, 2, 1), "pad": 1},
-            {"pick": SelectorKernel(0, 2, 2), "pad": 0},
+            {"pick": OneHotKernel(0, 2, 1), "pad": 1},
+            {"pick": OneHotKernel(0, 2, 2), "pad": 0},
         ),  # a zero is picked
         (ANY, {"gather": True}, {"gather": True, "pad": 1}),
         (UPWARD, {"crop": (0, 1)}, {"crop": (1, 0)}),
@@ -126,8 +126,8 @@ UPWARD = planning.TransposedWindow(None, 3, 2, 1, (0, 1))
     ],
 )
 def test_a_plan_that_reads_other_elements_is_refused(window, right, wrong):
-    def exact(kernel_size=3, lengthen=None, **numbers):
-        numbers = {"crop": (0, None), "lengthen": lengthen and AddedElements(*lengthen), **numbers}
+    def exact(kernel_size=3, added=None, **numbers):
+        numbers = {"crop": (0, None), "dynamic_concat": added and AddedElements(*added), **numbers}
         return simulation.prove(planning.AxisPlan(kernel_size, **numbers), window)
 
     if isinstance(window, planning.TransposedWindow):  # its ends are given

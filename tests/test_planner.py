@@ -210,7 +210,7 @@ def test_an_output_of_a_transposed_convolution_depends_on_the_size():
     windows = (TransposedWindow(None, 4, 2, 1, (2, 2)),) * 2
     upward = PlannedOperator(windows, Workload("transposed"), ("native",), plan=None)
     assert upward.depends_on_size
-    with pytest.raises(ValueError, match="padding must leave an element of the output"):
+    with pytest.raises(ValueError, match="padding must not crop the whole output"):
         upward.plan_for((1, 3, 1, 1))
 
 

@@ -158,7 +158,7 @@ def advice(file: str, sizes: list) -> str:
     """What may help if a file is refused that is for every size."""
     from mxsame import tensors
 
-    if tensors.FIXED in Path(file).read_text(encoding="utf-8"):
+    if tensors.FIXED_SIZE_PREFIX in Path(file).read_text(encoding="utf-8"):
         return ""
     shape = ", ".join(map(str, sizes))
     return f"\nIf mxsame.export wrote this file for every size, write it for one: mxsame.export(net, path, {shape})."

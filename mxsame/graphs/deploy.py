@@ -98,7 +98,7 @@ def deploy(
     net_dtype = tracing.float_dtype(parameters)
     on_cpu = any(map(_is_cpu, devices))
     if net_dtype is not None and on_cpu:
-        validation.check_float_type("net", str(net_dtype), *operands.NO_FLOAT16)
+        validation.check_float_type("net", str(net_dtype), operands.CPU_CONV_TYPES, operands.WHY_NO_FLOAT16)
     if dtype is not None:
         _check_bfloat16(dtype, net_dtype, devices)
     with errors.explain_errors(input_shape=input_shape):
@@ -185,7 +185,7 @@ class Deployed(mx.gluon.SymbolBlock):
         with warnings.catch_warnings():  # a graph without parameters accepts any type, and MXNet warns of that
             warnings.filterwarnings("ignore", "Cannot decide type")
             super().__init__(tracing.in_mode(self.graph), variables, parameters)
-        self._makes_floats = any(node.op == tensors.TO_FLOATS for node in graph.nodes())
+        self._makes_floats = any(node.op == tensors.FLOAT_DIVISION for node in graph.nodes())
         self._plain = self._runner(self.graph)
         self._fused: Optional[tracing.Runner] = None
         if fused_dtype:

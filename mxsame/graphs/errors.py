@@ -39,7 +39,7 @@ def reason(error: Exception) -> str:
     """Returns why MXNet refuses something: the operator, and the shapes that it needs and gets, as far as its message
     has them; or the shape in the name of an operator. Of another error, its last line."""
     text = str(error)
-    fixed = re.search(rf"{tensors.FIXED}(\w+)", text)
+    fixed = re.search(rf"{tensors.FIXED_SIZE_PREFIX}(\w+)", text)
     if fixed:
         shape = ", ".join(re.sub("N|any", "None", fixed[1]).split("_"))
         return f"a part of it accepts only data of the shape ({shape})"

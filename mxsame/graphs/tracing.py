@@ -121,14 +121,15 @@ class Trace(NamedTuple):
         decisions: list[PlannedOperator] = []
         with building(self.target, decisions=decisions):
             for symbol, shape, variable in zip(inputs, shapes, copied):
-                tensors.describe(variable, symbol, shape)
+                tensors.copy_facts(variable, symbol, shape)
                 given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
                 lowered[variable.name] = symbol.as_nd_ndarray()
             for placeholder in self.placeholders:
                 variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
                 first = len(decisions)
                 output = placeholder.lower(symbols).as_nd_ndarray()
-                shape = tensors.describe(variable, output)
+                shape = tensors.known_shape(output)
+                tensors.copy_facts(variable, output, shape)
                 calls.append(LoweredCall(decisions[first:], tensors.known_shape(symbols[0]), shape))
                 lowered[variable.name] = _resolve(output, lowered)
         ends = list(copied)
@@ -467,7 +468,7 @@ class Runner:
         threads.keep_awake()
         context = arrays[0].ctx
         if len(arrays) > 1 or not operands.is_own_memory(context):
-            arrays = tuple(map(operands.in_own_memory, arrays))
+            arrays = tuple(map(operands.without_pinned_memory, arrays))
             context = arrays[0].ctx
         try:
             with ENGINE_LOCK, context:
@@ -501,7 +502,7 @@ class Runner:
             given = np.dtype(array.dtype)
             expected = given if dtype is None or given.kind != "f" else dtype
             operands.check_fits(name, array, "the parameters", [expected], devices)
-        if tensors.FIXED in str(error):
+        if tensors.FIXED_SIZE_PREFIX in str(error):
             shapes = {f"{name}.shape": array.shape for name, array in zip(self._names, arrays)}
             rule = "net must be called with data that fits it"
             raise validation.InvalidValue(f"{rule}; {validation.received(**shapes)}; {reason(error)}")
@@ -520,7 +521,7 @@ class NetGraph(Runner):
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
         if call.is_float16_on_cpu(parameters) and _has_products(Graph.of(symbol, {}, {})):
-            validation.check_float_type("net", "float16", *operands.NO_FLOAT16)
+            validation.check_float_type("net", "float16", operands.CPU_CONV_TYPES, operands.WHY_NO_FLOAT16)
         trains = call.target.purpose == "training"
         self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
         if self.memory > most or has_loop(symbol):

@@ -161,7 +161,7 @@ class KerasCall:
 
     def opened(self, arrays: Mapping[str, Any]) -> Inputs:
         """Returns the arrays and their shapes, as the inputs of an operator."""
-        return Inputs.classic(**arrays)
+        return Inputs.of_arrays(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:
         """Returns the axis of the stored kernel for each axis of Keras's kernel."""

@@ -138,6 +138,6 @@ def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Inputs, int, 
     if isinstance(array, np.ndarray):
         inputs = Inputs(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)
     else:
-        inputs = Inputs.classic(**{name: array})
+        inputs = Inputs.of_arrays(**{name: array})
     rank = inputs.rank({"len(layout) - 2": None if layout is None else validation.rank_of_layout(layout)})
     return inputs, rank, validation.has_channels_last(validation.layout(layout, rank))

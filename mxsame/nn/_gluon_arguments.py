@@ -7,16 +7,16 @@ from typing import Any
 
 from mxsame import _gluon, validation
 
-WRITTEN = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}  # names of arguments
-NAMES = {"kernel": "kernel_size", "layout": "layout", "num_group": "groups", **WRITTEN}
+WRITABLE = {"stride": "strides", "dilate": "dilation", "num_filter": "channels"}  # names of arguments
+NAMES = {"kernel": "kernel_size", "layout": "layout", "num_group": "groups", **WRITABLE}
 
 
 class GluonArguments(collections.UserDict):
     """The arguments of a layer of `mxsame.nn` under the names of MXNet's operator.
 
-    Strides and dilation can be written, as GluonCV does, and the number of channels by code that then gives the
-    parameters other shapes. `pad` is there for explicit padding with as much at both ends: that of "same" follows from
-    the size of the data.
+    Strides and dilation can be set, as GluonCV does, and so can the number of channels, by code that also sets the
+    parameters' shapes. `pad` is there for explicit padding with as much at both ends: that of "same" follows from the
+    size of the data.
 
     >>> import mxsame
     >>> layer = mxsame.nn.Conv2D(8, 3, strides=2)
@@ -38,14 +38,14 @@ class GluonArguments(collections.UserDict):
         raise KeyError(f"{name} is not among the arguments, or follows from the size; received padding={padding!r}")
 
     def __setitem__(self, name: str, value: Any) -> None:
-        rule = "of a layer of mxsame.nn only stride, dilate and num_filter can be written"
-        validation.check_type(name in WRITTEN and name in self, rule, **{name: value})
+        rule = "only stride, dilate and num_filter of a layer of mxsame.nn can be set"
+        validation.check_type(name in WRITABLE and name in self, rule, **{name: value})
         if name == "num_filter":
             value = validation.integer("channels", value, 1)
         else:
-            value = validation.per_axis(WRITTEN[name], value, self._layer.num_spatial_dims, 1)
+            value = validation.per_axis(WRITABLE[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
-        self._layer._spec = self._layer._spec._replace(**{WRITTEN[name]: value})
+        self._layer._spec = self._layer._spec._replace(**{WRITABLE[name]: value})
         _gluon.drop_graph(self._layer)
 
     def __delitem__(self, name: str) -> None:

@@ -51,7 +51,7 @@ class Layer(Checked, HybridBlock):
         self._spec.windows((None,) * rank)  # refuses what is wrong for every size
         self._channels_last = validation.has_channels_last(self._spec.layout)
 
-    # -- what differs
+    # -- overridden by layers
 
     def _operator_output(self, x: Any, **parameters: Any) -> Any:
         """Returns the operator's output, before the activation."""
@@ -78,7 +78,7 @@ class Layer(Checked, HybridBlock):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
             self.infer_shape(x)  # with its checks; a graph that is there already has none
-            return super().forward(operands.in_own_memory(x))
+            return super().forward(operands.without_pinned_memory(x))
         context = x.ctx
         try:
             own = {name: parameter.data(context) for name, parameter in _gluon.own_parameters(self).items()}
@@ -92,8 +92,8 @@ class Layer(Checked, HybridBlock):
             raise
 
     def hybrid_forward(self, F: Any, x: Array, **parameters: Array) -> Array:
-        """Runs the operator on arrays, or on Symbols: these have the names of Gluon's graphs, and parameters their
-        present types and shapes."""
+        """Runs the operator. On Symbols, names the output as Gluon does, and updates the dtypes and shapes of the
+        parameters' variables."""
         if F is mx.sym:
             for parameter in _gluon.own_parameters(self).values():
                 tensors.update_variable(parameter)
@@ -109,11 +109,11 @@ class Layer(Checked, HybridBlock):
         shape = tensors.known_shape(x)
         if shape is not None:
             self._check_shape(shape)
-        if (
-            _gluon.is_hybridized(self) and scope() == Scope()
-        ):  # a graph of Gluon's, which will run where the parameters are
-            for parameter in filter(_gluon.is_on_cpu, _gluon.own_parameters(self).values()):
-                validation.check_float_type(parameter.name, np.dtype(parameter.dtype).name, *operands.NO_FLOAT16)
+        is_gluon_graph = _gluon.is_hybridized(self) and scope() == Scope()  # it runs on the parameters' device
+        for parameter in _gluon.own_parameters(self).values() if is_gluon_graph else ():
+            if _gluon.is_on_cpu(parameter):
+                dtype = np.dtype(parameter.dtype).name
+                validation.check_float_type(parameter.name, dtype, operands.CPU_CONV_TYPES, operands.WHY_NO_FLOAT16)
         if _gluon.own_parameters(self) and not self._known_in_channels():
             self._set_deferred_shapes(probing.probe_channels(x, self.num_spatial_dims, self._channels_last))
         try:
@@ -123,7 +123,7 @@ class Layer(Checked, HybridBlock):
 
     @property
     def _kwargs(self) -> GluonArguments:
-        """The arguments, where Gluon's layers have theirs."""
+        """The arguments of MXNet's operator, under the name that Gluon's layers use."""
         return GluonArguments(self)
 
     def infer_shape(self, x: NDArray) -> None:
@@ -167,8 +167,8 @@ class Layer(Checked, HybridBlock):
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
-        other = shape[1] if self._channels_last else shape[-1]
-        hint = f" on the axis C of {layout}, or the layer another layout" if other == known else ""
+        other, where = (shape[1], "axis 1") if self._channels_last else (shape[-1], "the last axis")
+        hint = f" (axis C of {layout}); {where} has {known}: did you mean another layout?" if other == known else ""
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
         validation.check_divisible("data channels", in_channels, "groups", getattr(self._spec, "groups", 1))
 
@@ -177,7 +177,7 @@ class ConvolutionLayer(Layer):
     """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
 
     def _alias(self) -> str:
-        return "conv"  # what gluon.nn's names of layers and parameters start with
+        return "conv"  # the prefix of layer and parameter names in gluon.nn
 
     def __init__(self, spec: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any):
         kernel_size = validation.per_axis("kernel_size", spec.kernel_size, self.num_spatial_dims, 1)
@@ -212,13 +212,13 @@ class ConvolutionLayer(Layer):
             received = validation.received(params=self.params)
             raise validation.InvalidValue(f"params must fit the layer: {error}; {received}") from None
 
-    def _weights(self, in_channels: int) -> dict:
+    def _weight_channels(self, in_channels: int) -> dict:
         """Returns the first two lengths of each weight, with channels first."""
         raise NotImplementedError
 
     def _shapes(self, in_channels: int) -> dict:
         shapes: dict = {"bias": (self._out_channels(in_channels),)}
-        for name, (first, second) in self._weights(in_channels).items():
+        for name, (first, second) in self._weight_channels(in_channels).items():
             kernel = (1,) * self.num_spatial_dims if name == "pointwise_weight" else self._spec.kernel_size
             shapes[name] = (first, *kernel, second) if self._channels_last else (first, second, *kernel)
         return shapes

@@ -32,12 +32,12 @@ class _Conv(ConvolutionLayer):
     kernel_size : int or one int per axis
         Elements of the kernel.
     strides : int or one int per axis
-        From one window to the next; 1 by default.
+        Step between windows; 1 by default.
     padding : str, int, or one int or (low, high) pair per axis
         "same" by default; "valid", in 1-D also "causal", or explicit. An int pads both ends.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     dilation : int or one int per axis
-        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
+        Step between kernel elements; 1 by default. Stride and dilation may both be above 1.
     groups : int
         In how many groups the channels of data and output are split, each with a convolution of its own; 1 by default.
     layout : str
@@ -48,13 +48,13 @@ class _Conv(ConvolutionLayer):
     use_bias : bool
         Whether a bias is added; True by default.
     weight_initializer, bias_initializer : str or mx.init.Initializer, optional
-        What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
+        Initializers of the weight and the bias; by default the one passed to `initialize()`, and zeros.
     in_channels : int
         Channels of the data; 0, the default, to take them from the first input.
     prefix : str, optional
         What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Where parameters are shared with another layer; none by default.
+        Parameters to share with another layer; none by default.
 
     Inputs
     ------
@@ -69,7 +69,7 @@ class _Conv(ConvolutionLayer):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, for data that does not fit when it is called.
+        For wrong arguments when the layer is constructed, and for data that does not fit when it is called.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class _Conv(ConvolutionLayer):
         super().__init__(spec, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _weights(self, in_channels: int) -> dict:
+    def _weight_channels(self, in_channels: int) -> dict:
         return {"weight": (self._spec.channels, in_channels // self._spec.groups)}
 
     def _known_in_channels(self) -> Optional[int]:

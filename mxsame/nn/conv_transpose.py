@@ -28,13 +28,13 @@ class _ConvTranspose(ConvolutionLayer):
     kernel_size : int or one int per axis
         Elements of the kernel.
     strides : int or one int per axis
-        From one element of the data to the next in the output; 1 by default.
+        Step in the output between elements of the data; 1 by default.
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "same" by default. Explicit pads are cropped from the output, as in `gluon.nn`.
     output_padding : int or one int per axis, optional
         Less than the stride; None by default, which is not 0: see :func:`mxsame.ops.conv_transpose`.
     dilation : int or one int per axis
-        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
+        Step between kernel elements; 1 by default. Stride and dilation may both be above 1.
     groups : int
         In how many groups the channels of data and output are split; 1 by default.
     layout : str
@@ -45,13 +45,13 @@ class _ConvTranspose(ConvolutionLayer):
     use_bias : bool
         Whether a bias is added; True by default.
     weight_initializer, bias_initializer : str or mx.init.Initializer, optional
-        What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
+        Initializers of the weight and the bias; by default the one passed to `initialize()`, and zeros.
     in_channels : int
         Channels of the data; 0, the default, to take them from the first input.
     prefix : str, optional
         What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Where parameters are shared with another layer; none by default.
+        Parameters to share with another layer; none by default.
 
     Inputs
     ------
@@ -66,8 +66,8 @@ class _ConvTranspose(ConvolutionLayer):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, an `output_padding` that no forward convolution corresponds to among
-        them; for data that does not fit when it is called.
+        For wrong arguments when the layer is constructed, including an `output_padding` that no forward convolution
+        corresponds to, and for data that does not fit when it is called.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class _ConvTranspose(ConvolutionLayer):
         super().__init__(spec, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _weights(self, in_channels: int) -> dict:
+    def _weight_channels(self, in_channels: int) -> dict:
         return {"weight": (in_channels, self._spec.channels // self._spec.groups)}
 
     def _known_in_channels(self) -> Optional[int]:

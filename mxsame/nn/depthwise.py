@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class _Depthwise(ConvolutionLayer):
-    """What depthwise and separable convolutions share: a depth multiplier, and channels that a graph needs."""
+    """What depthwise and separable convolutions share: a depth multiplier, and a graph that needs the number of
+    channels."""
 
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
@@ -42,14 +43,14 @@ class _DepthwiseConv(_Depthwise):
     kernel_size : int or one int per axis
         Elements of the kernel.
     strides : int or one int per axis
-        From one window to the next; 1 by default.
+        Step between windows; 1 by default.
     padding : str, int, or one int or (low, high) pair per axis
         "same" by default; "valid", in 1-D also "causal", or explicit. An int pads both ends.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     depth_multiplier : int
         m, the outputs of each channel; 1 by default.
     dilation : int or one int per axis
-        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
+        Step between kernel elements; 1 by default. Stride and dilation may both be above 1.
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
     activation : str, optional
@@ -57,14 +58,14 @@ class _DepthwiseConv(_Depthwise):
     use_bias : bool
         Whether a bias is added; True by default.
     weight_initializer, bias_initializer : str or mx.init.Initializer, optional
-        What `initialize` uses for them; by default its own argument for the weight, and zeros for the bias.
+        Initializers of the weight and the bias; by default the one passed to `initialize()`, and zeros.
     in_channels : int
-        Channels of the data; 0, the default, to take them from the first input. A layer that is first called inside a
-        parent hybridized by `net.hybridize()` may need it: without it, the graph cannot be built.
+        Channels of the data; 0, the default, to take them from the first input. Required if the layer is first called
+        in a parent hybridized with `net.hybridize()` and MXNet cannot infer the channels.
     prefix : str, optional
         What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Where parameters are shared with another layer; none by default.
+        Parameters to share with another layer; none by default.
 
     Inputs
     ------
@@ -79,8 +80,8 @@ class _DepthwiseConv(_Depthwise):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, for data that does not fit when it is called, and if a graph is
-        built and the channels are unknown.
+        For wrong arguments when the layer is constructed, for data that does not fit when it is called, and if a graph
+        is built and the channels are unknown.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class _DepthwiseConv(_Depthwise):
     def _out_channels(self, in_channels: Optional[int]) -> Any:
         return in_channels and in_channels * self._spec.depth_multiplier
 
-    def _weights(self, in_channels: int) -> dict:
+    def _weight_channels(self, in_channels: int) -> dict:
         return {"weight": (self._out_channels(in_channels), 1)}
 
 
@@ -123,12 +124,12 @@ class _SeparableConv(_Depthwise):
     kernel_size : int or one int per axis
         Elements of the kernel.
     strides : int or one int per axis
-        From one window to the next; 1 by default.
+        Step between windows; 1 by default.
     padding : str, int, or one int or (low, high) pair per axis
         "same" by default; "valid", in 1-D also "causal", or explicit. An int pads both ends.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.conv`.
     dilation : int or one int per axis
-        From one kernel element to the next; 1 by default. Stride and dilation may both be above 1.
+        Step between kernel elements; 1 by default. Stride and dilation may both be above 1.
     depth_multiplier : int
         Outputs of each channel between the two convolutions; 1 by default.
     layout : str
@@ -138,15 +139,15 @@ class _SeparableConv(_Depthwise):
     use_bias : bool
         Whether a bias is added; True by default.
     depthwise_initializer, pointwise_initializer, bias_initializer : str or mx.init.Initializer, optional
-        What `initialize` uses for `depthwise_weight`, `pointwise_weight` and `bias`; by default its own argument for
-        the weights, and zeros for the bias.
+        Initializers of `depthwise_weight`, `pointwise_weight` and `bias`; by default the one passed to `initialize()`
+        for the weights, and zeros for the bias.
     in_channels : int
-        Channels of the data; 0, the default, to take them from the first input. A layer that is first called inside a
-        parent hybridized by `net.hybridize()` may need it: without it, the graph cannot be built.
+        Channels of the data; 0, the default, to take them from the first input. Required if the layer is first called
+        in a parent hybridized with `net.hybridize()` and MXNet cannot infer the channels.
     prefix : str, optional
         What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Where parameters are shared with another layer; none by default.
+        Parameters to share with another layer; none by default.
 
     Inputs
     ------
@@ -161,8 +162,8 @@ class _SeparableConv(_Depthwise):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, for data that does not fit when it is called, and if a graph is
-        built and the channels are unknown.
+        For wrong arguments when the layer is constructed, for data that does not fit when it is called, and if a graph
+        is built and the channels are unknown.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class _SeparableConv(_Depthwise):
         hidden = super()._operator_output(x, **weights)
         return apply(self._pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
-    def _weights(self, in_channels: int) -> dict:
+    def _weight_channels(self, in_channels: int) -> dict:
         depth_channels = in_channels * self._spec.depth_multiplier
         return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._pointwise.channels, depth_channels)}
 

@@ -37,7 +37,7 @@ class _MaxPool(_Pool):
 
     Under `net.hybridize()` of Gluon's containers, windows of 2 with stride 2 do not take an axis of one element. With
     other windows, such as 3 with stride 2, an infinity can become NaN in the outputs of neighboring windows.
-    `mxsame.hybridize` has neither limit; files of `mxsame.export` have only the second one.
+    With `mxsame.hybridize` neither restriction applies; with files of `mxsame.export` only the second does.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class _MaxPool(_Pool):
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Accepted as by every Block; a pooling layer has no parameters.
+        Ignored: a pooling layer has no parameters. (Every Block takes it.)
 
     Inputs
     ------
@@ -70,7 +70,7 @@ class _MaxPool(_Pool):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, for data that does not fit when it is called.
+        For wrong arguments when the layer is constructed, and for data that does not fit when it is called.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class _AvgPool(_Pool):
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Accepted as by every Block; a pooling layer has no parameters.
+        Ignored: a pooling layer has no parameters. (Every Block takes it.)
 
     Inputs
     ------
@@ -125,7 +125,7 @@ class _AvgPool(_Pool):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, for data that does not fit when it is called.
+        For wrong arguments when the layer is constructed, and for data that does not fit when it is called.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class _LpPool(_Pool):
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Accepted as by every Block; a pooling layer has no parameters.
+        Ignored: a pooling layer has no parameters. (Every Block takes it.)
 
     Inputs
     ------
@@ -182,7 +182,7 @@ class _LpPool(_Pool):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is made, for data that does not fit when it is called.
+        For wrong arguments when the layer is constructed, and for data that does not fit when it is called.
     """
 
     def __init__(

@@ -1,10 +1,12 @@
-"""From a call to MXNet's operator: a spec is what a call asks for, checked and lowered once for all arrays alike.
+"""From a call to MXNet's operator: a spec holds the arguments of a call. It is checked and lowered once per signature:
+kinds, shapes, dtypes and devices of the arrays.
 
-How the argument `padding` of :func:`mxsame.ops.conv` gets there, for arrays that it has not been called with before:
+How `padding` of :func:`mxsame.ops.conv` reaches MXNet's operator in the first call with a signature:
 
 1. `conv` puts its arguments into a `ConvSpec`;
 2. `apply` looks for the recipe of an equal spec, and finds none;
-3. `ConvSpec.checked` brings the arguments into canonical form: from here on a padding is one of few words, or numbers;
+3. `ConvSpec.checked` brings the arguments into canonical form: padding is now one of a few strings, or a (low, high)
+   pair per axis;
 4. `ConvSpec.lower` compares them with the arrays, and makes a window of each axis: the padding is in them;
 5. `choose_plan` chooses the fastest of the exact plans for these windows;
 6. `Convolution.of` makes a recipe of the plan: attributes of MXNet's operator, and steps around it;
@@ -36,7 +38,7 @@ from mxsame.tensors import operands
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _RECIPES: OrderedDict[Any, Any] = OrderedDict()  # by `_key`, the oldest first
-MOST_RECIPES = 4096
+MAX_RECIPES = 4096
 WITH_INPUT_SHAPE = ("file", "format", "deployment")  # purposes of graphs that are made with one
 NEEDS_SHAPE = "use data of static shape, or mxsame.hybridize(net)"
 _PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
@@ -45,8 +47,8 @@ FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # strategies that leav
 
 @deferred_in_trace
 def apply(spec: Spec, **named: Any) -> Any:
-    """Returns the output of an operator for its arrays, the data first and a bias last, in the kind in which they came.
-    A second call with the same arguments and arrays of the same shapes costs a look-up."""
+    """Returns the output of an operator as an array of the same kind as the data; `named` has the data first and the
+    bias last. A second call with the same arguments and arrays of the same shapes costs a look-up."""
     arrays = tuple(named.values())
     key = _key(spec, arrays)
     recipe = _RECIPES.get(key)
@@ -58,7 +60,7 @@ def apply(spec: Spec, **named: Any) -> Any:
             advice = "pass an input_shape" if inputs.target.purpose in WITH_INPUT_SHAPE else NEEDS_SHAPE
             raise validation.InvalidValue(f"{error}; {advice}") from None
         if key is not None:
-            if len(_RECIPES) >= MOST_RECIPES:
+            if len(_RECIPES) >= MAX_RECIPES:
                 _RECIPES.popitem(last=False)
             _RECIPES[key] = recipe
         return inputs.restore(recipe(inputs.F, *inputs.fixed_arrays()))
@@ -68,8 +70,8 @@ def apply(spec: Spec, **named: Any) -> Any:
 
 
 def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
-    """Returns all that the recipe of a spec on arrays depends on, and all that its checks look at. None unless all
-    arrays are dense NDArrays, and no argument may change."""
+    """Returns the cache key: everything that the recipe and its checks depend on. None if an array is not a dense
+    NDArray, or an argument is mutable."""
     facts: List[Any] = [type(spec), _is_training(), _is_recording(), current_strategy(), operands.amp_type()]
     for array in arrays:
         if type(array) in _DENSE:
@@ -94,7 +96,7 @@ def _typed(value: Any) -> Any:
         return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_typed, value))
     if kind is bool or isinstance(value, np.generic):
         return kind, value
-    raise TypeError(f"an argument that may change: {kind}")
+    raise TypeError(f"a mutable argument: {kind}")
 
 
 def choose_plan(
@@ -104,19 +106,19 @@ def choose_plan(
     refused: Sequence[str] = (),
     for_format: Sequence[str] = FORMAT_STRATEGIES,
 ) -> Plan:
-    """Returns the fastest exact plan that uses no `refused` strategy, which is not exact, or does not run, on the
-    device; nor, in the body of a loop, one that lengthens the data, whose shape MXNet does not infer there. In a graph
-    for another format nothing runs: the plan is the first of those `for_format`."""
+    """Returns the fastest exact plan, without the `refused` strategies (not exact or not available on the device). In a
+    loop body, strategies that lengthen the data are refused, too: MXNet cannot infer their shape there. In a graph for
+    another format nothing runs: the plan is the first of those `for_format`."""
     target = inputs.target
     if target.purpose == "format":
         return first_plan_unchecked(windows, work.operator, tuple(for_format))
     if inputs.in_graph and is_in_subgraph():
-        lengthen = (name for name in STRATEGIES if any(STRATEGIES[name].lengthens(each) for each in windows))
+        lengthen = (name for name, row in STRATEGIES.items() if any(map(row.has_dynamic_concat, windows)))
         refused = (*refused, *lengthen)
-    unknown: Tuple[str, ...] = (WEIGHT,) if None in inputs.shapes[1:2] else ()
-    static = _runnable(work.operator, tuple(refused), unknown, inputs.native_layout)
-    unknown += (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
-    dynamic = _runnable(work.operator, tuple(refused), unknown, False)
+    missing: Tuple[str, ...] = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
+    static = _runnable(work.operator, tuple(refused), missing, inputs.native_layout)
+    missing += (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
+    dynamic = _runnable(work.operator, tuple(refused), missing, False)
     plan = fastest_plan_unchecked(windows, work, static if inputs.keeps_layout else dynamic, target.is_for_both)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
@@ -126,11 +128,13 @@ def choose_plan(
 
 
 @functools.lru_cache(maxsize=None)
-def _runnable(operator: str, refused: Tuple[str, ...], unknown: Tuple[str, ...], last: bool) -> Tuple[str, ...]:
-    """Returns the strategies for an operator that are not refused, need nothing that is unknown, and run data with
+def _runnable(
+    operator: str, refused: Tuple[str, ...], missing: Tuple[str, ...], channels_last: bool
+) -> Tuple[str, ...]:
+    """Returns the strategies for an operator that are not refused, need nothing that is missing, and run data with
     channels last, if it is."""
     rows = (STRATEGIES[name] for name in strategies_for(operator) if name not in refused)
-    return tuple(row.name for row in rows if row.needs not in unknown and (row.channels_last or not last))
+    return tuple(row.name for row in rows if row.needs not in missing and (row.channels_last or not channels_last))
 
 
 # -- a plan becomes a recipe
@@ -172,19 +176,18 @@ def recipe_of(
         attributes["layout"] = inputs.layout
     defaults = {} if inputs.in_graph else DEFAULTS[mxnet_operator]
     given = {name: value for name, value in attributes.items() if value not in defaults.get(name, ())}
-    shows = plan.dilates or (not plan.steps and all(map(_shows, plan.axes, windows)))
-    note = None if shows or inputs.target.purpose != "format" else serialize_windows(windows)
+    attributes_suffice = plan.dilates or (not plan.steps and all(map(_attributes_match, plan.axes, windows)))
+    note = None if attributes_suffice or inputs.target.purpose != "format" else serialize_windows(windows)
     transposes = inputs.channels_last and not inputs.keeps_layout
-    bound = windows, work, inputs.spatial_axis, transposes, note
-    return kind(mxnet_operator, given, plan, *bound, **fields)
+    return kind(mxnet_operator, given, plan, windows, work, inputs.spatial_axis, transposes, note, **fields)
 
 
-def _shows(axis: AxisPlan, window: AnyWindow) -> bool:
+def _attributes_match(axis: AxisPlan, window: AnyWindow) -> bool:
     """Returns whether the attributes of MXNet's operator are those of the window."""
     own = axis.kernel_size, (axis.pad,) * 2, False
     return isinstance(window, Window) and (window.kernel_size, window.padding, window.ceil_mode) == own
 
 
-def noted(recipe: Recipe) -> ContextManager[Any]:
-    """Gives Symbols the note of a recipe within the `with` block."""
+def annotated(recipe: Recipe) -> ContextManager[Any]:
+    """Returns a context in which Symbols get the recipe's window attribute."""
     return _NO_NOTE if recipe.windows_note is None else mx.AttrScope(**{NOTE: recipe.windows_note})

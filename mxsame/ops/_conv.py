@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import apply, choose_plan, noted, recipe_of
+from mxsame.ops._call import annotated, apply, choose_plan, recipe_of
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.windows import Windows, make_windows_unchecked
 from mxsame.types import ConvPadding, Ints, Layout
-from mxsame.validation import Shape
+from mxsame.validation import PartialShape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
@@ -37,7 +37,7 @@ def conv(
     """Compute a convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
     For "same", per axis: out = ceil(n/s), and P = max((out-1)s + ke - n, 0) zeros are added, P//2 before the data and
-    the rest, which has the extra padding element, after it; :func:`mxsame.padding.same_pads` has the source.
+    the rest, which has the extra padding element, after it; see :mod:`mxsame.padding` for the source of the rule.
 
     Parameters
     ----------
@@ -47,7 +47,8 @@ def conv(
         (channels, C/groups, \\*k) with channels first, (channels, \\*k, C/groups) with channels last.
     bias : same kind as data, optional
         (channels,).
-    channels, kernel_size : int, int or sequence of ints; optional if the weight's shape is known
+    channels : int, optional if the weight's shape is known
+    kernel_size : int or one int per axis, optional if the weight's shape is known
     strides, dilation : int or one int per axis
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
@@ -56,11 +57,11 @@ def conv(
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph works for every size.
 
     Returns
     -------
-    Of the kind of `data`: (N, channels, \\*out) or (N, \\*out, channels).
+    Same kind as `data`: (N, channels, \\*out) or (N, \\*out, channels).
 
     Raises
     ------
@@ -105,7 +106,7 @@ def depthwise_conv(
     bias : same kind as data, optional
         (C*m,).
     in_channels : int, optional if the data's channels are known
-        C; needed to build a graph.
+        C; required for a Symbol whose channels cannot be inferred.
     depth_multiplier : int, optional if the weight's shape is known
         m.
     kernel_size : int or one int per axis, optional if the weight's shape is known
@@ -114,11 +115,11 @@ def depthwise_conv(
         :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph works for every size.
 
     Returns
     -------
-    Of the kind of `data`: (N, C*m, \\*out) or (N, \\*out, C*m).
+    Same kind as `data`: (N, C*m, \\*out) or (N, \\*out, C*m).
 
     Raises
     ------
@@ -170,7 +171,7 @@ def separable_conv(
         (channels,).
     channels : int, optional if the shape of the pointwise weight is known
     in_channels : int, optional if the data's channels are known
-        C; needed to build a graph.
+        C; required for a Symbol whose channels cannot be inferred.
     depth_multiplier : int, optional if the shape of the depthwise weight is known
         m.
     kernel_size : int or one int per axis, optional if the weight's shape is known
@@ -179,11 +180,11 @@ def separable_conv(
         :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph works for every size.
 
     Returns
     -------
-    Of the kind of `data`: (N, channels, \\*out) or (N, \\*out, channels).
+    Same kind as `data`: (N, channels, \\*out) or (N, \\*out, channels).
 
     Raises
     ------
@@ -229,51 +230,53 @@ class ConvSpec(NamedTuple):
         """Returns the spec with its arguments in canonical form, for this number of axes."""
         return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
 
-    def windows(self, size: Shape) -> Windows:
+    def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
         return make_windows_unchecked(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Convolution for a checked spec and its inputs."""
-        spec, in_channels = self.completed(inputs)
+        spec, in_channels = self.with_shapes_of(inputs)
         windows = spec.windows(inputs.size)
-        if spec.groups > 1:  # cuDNN does not promise them with channels last
+        if spec.groups > 1:  # cuDNN does not guarantee grouped convolutions with channels last
             inputs = inputs._replace(native_layout=False)
-        work = inputs.work(windows, "conv", in_channels, channels=spec.channels, groups=spec.groups)
+        inputs.check_output(windows, "conv", spec.channels, spec.groups)
+        work = inputs.workload("conv", in_channels, channels=spec.channels, groups=spec.groups)
         return Convolution.of(inputs, windows, work, choose_plan(inputs, windows, work))
 
-    def completed(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
+    def with_shapes_of(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         name, groups, in_channels = inputs.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", groups)
-        share = None if in_channels is None else in_channels // groups
-        axes = {"channels": None, "data channels / groups": share}
-        kernel_size, first, second = inputs.check_weight(self.kernel_size, axes)
-        channels = channel_count("channels", self.channels, f"{name}'s first length", first, name)
-        in_channels = inputs.graph_channels() if second is None else second * groups
-        return self._replace(kernel_size=kernel_size, channels=channels), in_channels
+        group_channels = None if in_channels is None else in_channels // groups
+        axes = ("channels", None), ("data channels / groups", group_channels)
+        weight = inputs.resolve_weight(self.kernel_size, *axes)
+        channels = channel_count("channels", self.channels, f"{name}'s first length", weight.first, name)
+        in_channels = inputs.graph_channels() if weight.second is None else weight.second * groups
+        return self._replace(kernel_size=weight.kernel_size, channels=channels), in_channels
 
 
 class DepthwiseSpec(ConvSpec):
     """A convolution in as many groups as the data has channels."""
 
-    def completed(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
+    def with_shapes_of(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         name, actual = inputs.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
-        kernel_size, first, _ = inputs.check_weight(self.kernel_size, {"C*m": None, "1": 1})
-        if first is not None:
-            validation.check_divisible(f"{name}'s first length", first, "the data's channels", in_channels)
-        actual, source = first and first // in_channels, f"{name}'s first length / the data's channels"
+        weight = inputs.resolve_weight(self.kernel_size, ("C*m", None), ("1", 1))
+        if weight.first is not None:
+            validation.check_divisible(f"{name}'s first length", weight.first, "the data's channels", in_channels)
+        actual, source = weight.first and weight.first // in_channels, f"{name}'s first length / the data's channels"
         multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
         channels = in_channels * multiplier
-        return self._replace(kernel_size=kernel_size, channels=channels, groups=in_channels), in_channels
+        return self._replace(kernel_size=weight.kernel_size, channels=channels, groups=in_channels), in_channels
 
 
 @dataclass(frozen=True)
 class Convolution(Recipe):
-    """MXNet's Convolution, or for a transposed convolution its Deconvolution, perhaps of a copy of the weight."""
+    """MXNet's Convolution, or its Deconvolution for a transposed convolution. With `copies_weight`, it is given a copy
+    of the weight."""
 
     copies_weight: bool = False
 
@@ -283,24 +286,19 @@ class Convolution(Recipe):
     ) -> Convolution:
         """Returns the recipe of a plan."""
         dilation = tuple(window.dilation for window in windows)
-        more: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
-        more["no_bias"], name = inputs.arrays[-1] is None, "Convolution"
+        given: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
+        given["no_bias"], name = inputs.arrays[-1] is None, "Convolution"
         if work.operator == "transposed" and not plan.dilates:
-            name, more["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
-        return recipe_of(cls, name, inputs, windows, work, plan, more, copies_weight=copies_weight)
+            name, given["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
+        return recipe_of(cls, name, inputs, windows, work, plan, given, copies_weight=copies_weight)
 
     def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
         ndim = self.axes.stop
         if self.transposes:
             data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
-        with noted(self):
-            weight, ready = self.weight(F, weight, data), self.before(F, data)
+        with annotated(self):
+            weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
+            weight, ready = self.prepare_weight(F, weight, data), self.prepare_data(F, data)
             weights = (weight,) if bias is None else (weight, bias)
-            out = self.after(F, getattr(F, self.mxnet_operator)(ready, *weights, **self.attributes), data)
+            out = self.finish(F, getattr(F, self.mxnet_operator)(ready, *weights, **self.attributes), data)
         return tensors.channels_last(F, out, ndim) if self.transposes else out
-
-    def weight(self, F: Any, weight: Any, data: Any) -> Any:
-        """Returns the weight that MXNet's operator is given."""
-        if self.plan.dilates:
-            return arrays.flip_weight(F, weight, self.work.groups, len(self.windows))
-        return super().weight(F, arrays.copy_weight(F, weight) if self.copies_weight else weight, data)

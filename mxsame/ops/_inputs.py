@@ -13,16 +13,16 @@ from mxsame.plan.costs import Workload
 from mxsame.plan.windows import Windows, check_dynamic, padded_and_output_size
 from mxsame.scope import Target, target_of
 from mxsame.tensors import operands, probing
-from mxsame.validation import LARGEST, Shape
+from mxsame.validation import MAX_LENGTH, PartialShape
 
-SIZES = ("kernel_size", "pool_size", "input_size")  # arguments that show the number of axes
-LEAST = {"kernel_size": 1, "pool_size": 1, "strides": 1, "dilation": 1, "output_padding": 0}  # along any axis
-MOST = {"channels": LARGEST, "groups": LARGEST, "depth_multiplier": LARGEST, "p_value": 3}  # and at least 1
+SIZES = ("kernel_size", "pool_size", "input_size")  # arguments whose length gives the number of spatial axes
+MINIMUM = {"kernel_size": 1, "pool_size": 1, "strides": 1, "dilation": 1, "output_padding": 0}  # along any axis
+MAXIMUM = {"channels": MAX_LENGTH, "groups": MAX_LENGTH, "depth_multiplier": MAX_LENGTH, "p_value": 3}  # and at least 1
 _AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
 
 
 class Spec(Iterable[Any], Protocol):
-    """What a call asks for: the arguments of an operator, as they were given, or in canonical form."""
+    """The arguments of an operator, as given or in canonical form."""
 
     @property
     def layout(self) -> Any: ...
@@ -34,6 +34,17 @@ class Spec(Iterable[Any], Protocol):
 
     def lower(self, inputs: Inputs) -> Callable[..., Any]:
         """Returns the recipe of MXNet's operator for a checked spec and its inputs."""
+
+
+Axis = Tuple[str, Optional[int]]  # of a weight: its meaning, and its length, None for any
+
+
+class WeightShape(NamedTuple):
+    """The kernel size, and the first two lengths of a weight with channels first, None for unknown ones."""
+
+    kernel_size: Tuple[int, ...]
+    first: Optional[int]
+    second: Optional[int]
 
 
 class Inputs(NamedTuple):
@@ -59,8 +70,8 @@ class Inputs(NamedTuple):
         Of the data, with channels first. The size is `input_size` if a Symbol does not show it.
     native_layout : bool
         Whether MXNet's operator runs this layout, channels last, on the data's device.
-    fixes_size : bool
-        Whether the data is a Symbol of unknown size, for which the graph must refuse any size but this.
+    pins_size : bool
+        Whether the data is a Symbol of unknown size, which `input_size` then fixes in the graph.
     """
 
     F: Any
@@ -70,13 +81,14 @@ class Inputs(NamedTuple):
     restore: Callable[[Any], Any]
     target: Target
     layout: str = ""
-    shape: Shape = ()
+    shape: PartialShape = ()
     native_layout: bool = False
-    fixes_size: bool = False
+    pins_size: bool = False
 
     @classmethod
-    def classic(cls, **named: Any) -> Inputs:
-        """Returns arrays of one kind, type and device in classic form. A bias, which may be None, is the last."""
+    def of_arrays(cls, **named: Any) -> Inputs:
+        """Returns the inputs for named arrays, which must agree in kind, dtype and device; mx.np arrays become classic
+        ones. A bias, which may be None, is the last."""
         (data_name, data), *others = named.items()
         operands.check(data_name, data)
         for name, array in others:
@@ -101,7 +113,7 @@ class Inputs(NamedTuple):
         return self.F is mx.sym
 
     @property
-    def size(self) -> Shape:
+    def size(self) -> PartialShape:
         """The spatial lengths of the data."""
         return self.shape[SPATIAL:]
 
@@ -134,21 +146,19 @@ class Inputs(NamedTuple):
 
     def fixed_arrays(self) -> Tuple[Any, ...]:
         """Returns the arrays. A graph that was given its size then refuses data of another."""
-        if not self.fixes_size:
+        if not self.pins_size:
             return self.arrays
         fixed = (None, *self.size, None) if self.channels_last else (None, None, *self.size)
         return (tensors.fix_lengths(self.data, fixed), *self.arrays[1:])
 
-    def work(self, windows: Windows, operator: str, in_channels: Any = None, **more: Any) -> Workload:
-        """Returns what an operator with these windows computes, for the planner; `more` are other fields of
-        :class:`mxsame.planner.Workload`.
-
-        Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic and
-        there is no graph for every size, and for an array of more elements than MXNet can count.
-        """
-        channels, bias = more.get("channels", self.shape[1]), self.shapes[-1]
-        if "groups" in more:
-            validation.check_divisible("channels", channels, "groups", more["groups"])
+    def check_output(
+        self, windows: Windows, operator: str, channels: Optional[int], groups: Optional[int] = None
+    ) -> None:
+        """Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic
+        and there is no graph for every size, and for an array of more elements than MXNet can count."""
+        bias = self.shapes[-1]
+        if groups is not None:
+            validation.check_divisible("channels", channels, "groups", groups)
             if bias is not None:
                 validation.check_shape("bias", bias, (channels,), "(channels,)")
         if None in self.size and operator != "transposed":
@@ -156,6 +166,9 @@ class Inputs(NamedTuple):
         padded, outputs = padded_and_output_size(windows)
         validation.check_element_count("the padded data", (*self.shape[:2], *padded))
         validation.check_element_count("the output", (self.shape[0], channels, *outputs))
+
+    def workload(self, operator: str, in_channels: Any = None, **more: Any) -> Workload:
+        """Returns the workload of an operator, for the planner; `more` are other fields of it."""
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
@@ -163,16 +176,16 @@ class Inputs(NamedTuple):
         more.update(plain=plain, purpose=target.planning_purpose, device=target.where, channels_last=self.keeps_layout)
         return Workload(operator, self.shape[0], in_channels, **more)
 
-    def check_weight(self, kernel_size: Any, axes: Mapping[str, Optional[int]]) -> Tuple[Any, ...]:
-        """Returns the kernel size, and the first two lengths of the weight with channels first, None for unknown ones.
-        The kernel size of the spec and the weight's shape must agree; either may be missing.
+    def resolve_weight(self, kernel_size: Any, first: Axis, second: Axis) -> WeightShape:
+        """Returns the shape of the weight. The kernel size of the spec and the weight's shape must agree; either may be
+        missing.
 
-        `axes` maps the meaning of these two axes to their lengths, None for any. Those of the kernel follow; with
-        channels last, the second axis is the last.
+        `first` and `second` are the first two axes with channels first.
         """
         operands.check_convolvable("data", self.data)
-        name, (first, second), last = self.names[1], axes, self.channels_last
-        meaning = f"({first}, *kernel_size, {second})" if last else f"({first}, {second}, *kernel_size)"
+        name, last = self.names[1], self.channels_last
+        (meaning_1, length_1), (meaning_2, length_2) = first, second
+        meaning = f"({meaning_1}, *kernel_size, {meaning_2})" if last else f"({meaning_1}, {meaning_2}, *kernel_size)"
         given = self.shapes[1] or (None,) * len(self.shape)
         shape = tensors.shape_channels_first(given) if last else given
         for axis, (length, actual) in enumerate(zip(kernel_size or (), shape[2:])):
@@ -180,49 +193,50 @@ class Inputs(NamedTuple):
         size = kernel_size or shape[2:]
         rule = f"kernel_size must be given if the shape of {name} is unknown"
         validation.check(None not in size, rule, kernel_size=None)
-        expected = (axes[first], *size, axes[second]) if last else (*axes.values(), *size)
+        expected = (length_1, *size, length_2) if last else (length_1, length_2, *size)
         validation.check_shape(name, given, expected, meaning)
-        return size, shape[0], shape[1]
+        return WeightShape(size, shape[0], shape[1])
 
 
 def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
     """Returns the inputs of a spec, from its arrays by name. Raises `ValueError` unless all that shows the number of
     spatial axes agrees, and the data has the size that the spec gives."""
-    inputs, fields = Inputs.classic(**named), spec._asdict()
+    inputs, fields = Inputs.of_arrays(**named), spec._asdict()
     given = None if spec.layout is None else validation.rank_of_layout(spec.layout)
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
     rank = inputs.rank({"len(layout) - 2": given, **sizes})
-    layout, shape, native = validation.layout(spec.layout, rank), inputs.shapes[0] or (None,) * (rank + 2), False
+    layout, native = validation.LAYOUTS[rank][0] if spec.layout is None else spec.layout, False
+    shape = inputs.shapes[0] or (None,) * (rank + 2)
     if validation.has_channels_last(layout):
         native, shape = tensors.runs_channels_last(rank, inputs.target.device), tensors.shape_channels_first(shape)
     input_size, size = fields.get("input_size"), shape[SPATIAL:]
     if input_size is not None:
-        input_size = validation.per_axis("input_size", input_size, rank, 1, LARGEST)
+        input_size = validation.per_axis("input_size", input_size, rank, 1, MAX_LENGTH)
         for axis, (length, actual) in enumerate(zip(input_size, size)):
             validation.check_equal(f"input_size[{axis}]", length, "the data's length", actual)
         shape = shape[:SPATIAL] + input_size
-    fixes_size = input_size is not None and None in size
-    return inputs._replace(layout=layout, shape=shape, native_layout=native, fixes_size=fixes_size)
+    pins_size = input_size is not None and None in size
+    return inputs._replace(layout=layout, shape=shape, native_layout=native, pins_size=pins_size)
 
 
-Record = TypeVar("Record", bound=Any)
+AnySpec = TypeVar("AnySpec", bound=Any)
 
 
-def canonical(spec: Record, rank: int) -> Record:
-    """Returns a spec with checked arguments in one form, for this number of axes. An argument whose default is None may
-    be None; a padding is left as it is."""
+def canonical(spec: AnySpec, rank: int) -> AnySpec:
+    """Returns a spec with its arguments in canonical form, for this number of axes. Only arguments that default to None
+    may be None; padding is left unchanged."""
     checked: Dict[str, Any] = {"layout": validation.layout(spec.layout, rank)}
     for name, value in spec._asdict().items():
         if value is None and spec._field_defaults.get(name, ...) is None:
             continue
-        if name in LEAST:
-            checked[name] = validation.per_axis(name, value, rank, LEAST[name])
-        elif name in MOST:
-            checked[name] = validation.integer(name, value, 1, MOST[name])
+        if name in MINIMUM:
+            checked[name] = validation.per_axis(name, value, rank, MINIMUM[name])
+        elif name in MAXIMUM:
+            checked[name] = validation.integer(name, value, 1, MAXIMUM[name])
         elif name == "ceil_mode":
             checked[name] = validation.flag(name, value)
-    record: Record = spec._replace(**checked)
-    return record
+    replaced: AnySpec = spec._replace(**checked)
+    return replaced
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:

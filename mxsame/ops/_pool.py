@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import processor, tensors, validation
-from mxsame.ops._call import apply, choose_plan, noted, recipe_of
+from mxsame.ops._call import annotated, apply, choose_plan, recipe_of
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
@@ -16,7 +16,7 @@ from mxsame.plan.windows import Window, Windows, make_pool_windows
 from mxsame.scope import scope
 from mxsame.tensors import operands
 from mxsame.types import Ints, Layout, Padding
-from mxsame.validation import Shape
+from mxsame.validation import PartialShape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
@@ -48,14 +48,14 @@ def max_pool(
         Explicit pads must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph works for every size.
     ceil_mode : bool
         With "valid" and explicit pads, whether a partial window at the end counts: the number of outputs is then
         rounded up, not down.
 
     Returns
     -------
-    Of the kind of `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+    Same kind as `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
 
     Raises
     ------
@@ -96,7 +96,7 @@ def avg_pool(
         :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph works for every size.
     count_include_pad : bool, optional
         Whether padding counts as zeros: False by default; always True with "keras-mxnet". With `ceil_mode`, the part of
         a partial window after the padding does not count, as in `gluon.nn`.
@@ -105,12 +105,12 @@ def avg_pool(
 
     Returns
     -------
-    Of the kind of `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+    Same kind as `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
 
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, `count_include_pad=False` with "keras-mxnet" among them, and if a window would hold no
+        For wrong arguments, including `count_include_pad=False` with "keras-mxnet", and if a window would hold no
         element of the data.
 
     Examples
@@ -153,7 +153,7 @@ def lp_pool(
         :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it the graph is right for every size.
+        The spatial size of a Symbol. Without it, the graph works for every size.
     p_value : 1, 2 or 3
         The order p of the norm.
     ceil_mode : bool
@@ -161,12 +161,12 @@ def lp_pool(
 
     Returns
     -------
-    Of the kind of `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+    Same kind as `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
 
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, another p among them, and if a window would hold no element of the data.
+        For wrong arguments, including another p, and if a window would hold no element of the data.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def lp_pool(
 
 
 class PoolSpec(NamedTuple):
-    """The arguments of a pooling operator. `count_include_pad` is whether an average counts padding as zeros."""
+    """The arguments of a pooling operator. Only averages use `count_include_pad`."""
 
     pool_type: str
     pool_size: Any
@@ -203,11 +203,11 @@ class PoolSpec(NamedTuple):
         counts = self.pool_type == "avg" and validation.count_include_pad(spec.count_include_pad, padding)
         return spec._replace(strides=spec.strides or spec.pool_size, padding=padding, count_include_pad=counts)
 
-    def windows(self, size: Shape) -> Windows:
+    def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec, for data of this size."""
         return self.windows_and_pads(size)[0]
 
-    def windows_and_pads(self, size: Shape) -> Tuple[Windows, Any]:
+    def windows_and_pads(self, size: PartialShape) -> Tuple[Windows, Any]:
         """Returns the windows of a checked spec, and the pads that become data before it."""
         return make_pool_windows(
             size, self.pool_size, self.strides, self.padding, self.ceil_mode, self.count_include_pad
@@ -220,52 +220,53 @@ class PoolSpec(NamedTuple):
         if pads:  # by MXNet's pad operator, which has channels first
             shape = inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = inputs._replace(shape=shape, native_layout=False)
-        # oneDNN keeps nothing for the backward pass of a maximum at inference, which may follow.
-        doubles = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
-        work = inputs.work(windows, operator, **_layouts(inputs, operator, doubles))
+        # At inference oneDNN's max pooling keeps nothing for a backward pass, but one may follow.
+        in_float64 = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
+        inputs.check_output(windows, operator, inputs.shape[1])
+        work = inputs.workload(operator, **_layout_options(inputs, operator, in_float64))
         plan = choose_plan(inputs, windows, work, _refused(inputs, windows))
-        more: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
+        given: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
         if operator == "lp":
-            more["p_value"] = self.p_value
+            given["p_value"] = self.p_value
         if self.pool_type == "avg":
-            more["count_include_pad"] = operator == AVG_WITH_PADDING
-        fields = {"fill": _fill(operator, windows), "copies": target.has_gradients, "doubles": doubles}
-        pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, more, pads=pads, **fields)
+            given["count_include_pad"] = operator == AVG_WITH_PADDING
+        fields = {"fill": _fill(operator, windows), "copies_pairs": target.has_gradients, "in_float64": in_float64}
+        pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, pads=pads, **fields)
         if operator != "avg" or pooling.fill != "zero" or not plan.fills or pooling.windows_note:
             return pooling
         thin = replace(plan, pairs=False)
-        divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, more, **fields)
+        divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, given, **fields)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
 
 def _fill(operator: str, windows: Windows) -> str:
-    """Returns what padding holds that becomes data: copies of the edge if they change nothing. If the padding in a
-    window of two is a copy of the other element, their mean is that element."""
+    """Returns the fill value of padding that is added to the data: the edge if that changes no output. If the padding
+    in a window of two is a copy of the other element, their mean is that element."""
     averages_two = operator == "avg" and all(window.kernel_size <= 2 for window in windows)
     return "edge" if operator == "max" or averages_two else "zero"
 
 
-def _layouts(inputs: Inputs, operator: str, doubles: bool) -> Dict[str, Any]:
-    """Returns the layout of the data, and those that it can have, if oneDNN has fast code for pairs of channels.
+def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str, Any]:
+    """Returns the fields of a workload on the layout of the data, if oneDNN has fast code for pairs of channels.
     Whether an NDArray is in oneDNN's blocks is not known."""
     has_code = inputs.target.where == "cpu" and tensors.has_onednn() and processor.has("AVX512_CORE")
-    if doubles or len(inputs.size) > 1 or operator == "lp" or not has_code:
+    if in_float64 or len(inputs.size) > 1 or operator == "lp" or not has_code:
         return {}
     in_blocks = not inputs.channels_last and tensors.is_in_blocks(inputs.data, inputs.target.purpose)
     return {"in_channels": inputs.graph_channels(), "in_blocks": in_blocks, "pairs": True}
 
 
 def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
-    """Returns the strategies that are not exact, or slow: a graph without another one next to it takes a length of 1,
-    which windows of two do not take with "full"."""
+    """Returns the strategies that are not exact, or slow, here. "full" is refused in the only graph of a net with
+    dynamic shape, since that must accept an axis of length 1, which "full" does not for windows of two."""
     is_for_any_size = None in inputs.size
-    refused = () if _convolves(inputs, is_for_any_size) else ("pick",)
-    follows_size = any(isinstance(window.padding, str) for window in windows if isinstance(window, Window))
+    refused = () if _has_fast_depthwise(inputs, is_for_any_size) else ("pick",)
+    follows_size = any(isinstance(window, Window) and window.follows_size for window in windows)
     is_only_graph = inputs.in_graph and scope().is_only_graph
     return (*refused, "full") if is_for_any_size and follows_size and is_only_graph else refused
 
 
-def _convolves(inputs: Inputs, unknown_type: bool) -> bool:
+def _has_fast_depthwise(inputs: Inputs, unknown_type: bool) -> bool:
     """Returns whether there are fast depthwise convolutions that copy the data: on the CPU those of oneDNN, of float32.
     `mxnet.contrib.amp` would round what they copy. `unknown_type` is what to return for a graph that does not show the
     type."""
@@ -283,9 +284,9 @@ class Pooling(Recipe):
 
     Parameters
     ----------
-    copies : bool
+    copies_pairs : bool
         Whether pairs of channels are copied, for gradients.
-    doubles : bool
+    in_float64 : bool
         Whether it runs in float64, by MXNet's own code, which needs no workspace.
     pads
         Zeros that become data before it.
@@ -293,8 +294,8 @@ class Pooling(Recipe):
         The same pooling of ones: the part of each window that is data, by which averages are divided.
     """
 
-    copies: bool = False
-    doubles: bool = False
+    copies_pairs: bool = False
+    in_float64: bool = False
     pads: Tuple[validation.Pair, ...] = ()
     divisor: Optional[Pooling] = None
 
@@ -303,9 +304,9 @@ class Pooling(Recipe):
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
         data = arrays.pad(F, data, self.pads)
-        with noted(self):
-            out = self._pooled(F, F.cast(data, dtype="float64") if self.doubles else data)
-            if self.doubles:
+        with annotated(self):
+            out = self._pooled(F, F.cast(data, dtype="float64") if self.in_float64 else data)
+            if self.in_float64:
                 out = F.cast(out, dtype="float32")
             if self.divisor is not None:
                 thin = arrays.take_first(F, data, (0, 1 if self.spatial_axis == SPATIAL else ndim - 1))
@@ -314,10 +315,10 @@ class Pooling(Recipe):
         return tensors.channels_last(F, out, ndim) if self.transposes else out
 
     def _pooled(self, F: Any, data: Any) -> Any:
-        plan, ready = self.plan, self.before(F, data)
+        plan, ready = self.plan, self.prepare_data(F, data)
         if plan.pairs:
-            ready = arrays.pair_channels(F, ready, self.copies)
+            ready = arrays.pair_channels(F, ready, self.copies_pairs)
         out = F.Pooling(ready, **self.attributes)
         if plan.pairs:
             out = arrays.unpair_channels(F, out)
-        return self.after(F, out, data)
+        return self.finish(F, out, data)

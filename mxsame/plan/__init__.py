@@ -1,5 +1,5 @@
-"""How MXNet can run an operator of a given geometry. Nothing here imports MXNet; what runs it is given `F`, `mx.nd` or
-`mx.sym`.
+"""How MXNet can run an operator of a given geometry. Nothing here imports MXNet: code that runs a plan passes `F`,
+which is `mx.nd` or `mx.sym`.
 
 `make_windows` makes a window for each axis; `STRATEGIES` is the table of ways to run windows; `exact_plans` gives the
 exact ones. `mxsame.planner` chooses among them.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Sequence, Tuple
 
-from mxsame.onednn_blocks import LARGEST
+from mxsame.onednn_blocks import MAX_BLOCK
 
 SPATIAL = 2  # the first spatial axis, with channels first
-COPY = "__copy__"  # an attribute of operators that change nothing, which MXNet needs: no pass takes them out
+COPY = "__copy__"  # marks an identity operator that MXNet needs, so that no pass removes it
 
 
 def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero", like: Any = None) -> Any:
-    """Returns the array with (low, high) elements concatenated along an axis. They are made of its own elements, which
-    have its type, batch and device. With `like`, an array of one axis, low is the length of that."""
+    """Returns the array with (low, high) elements concatenated along an axis. They are made from the array, so they
+    have its dtype, batch size and device. With a 1-D `like`, low is its length."""
     low, high = counts
     first = F.slice_axis(array, axis=axis, begin=0, end=1)
     last = F.slice_axis(array, axis=axis, begin=-1, end=None)
@@ -31,36 +31,36 @@ def pad(F: Any, data: Any, pads: Sequence[Tuple[int, int]], fill: str = "zero", 
     are: a single spatial axis gets another, and images with channels last (`first` is 1) get one before the batch."""
     if not any(map(any, pads)):
         return data
-    back: Tuple[int, ...] = ()
+    restore_shape: Tuple[int, ...] = ()
     if first < SPATIAL:
-        data, pads, back = F.expand_dims(data, axis=0), [*pads, (0, 0)], (-3, -2)
+        data, pads, restore_shape = F.expand_dims(data, axis=0), [*pads, (0, 0)], (-3, -2)
     elif len(pads) == 1:
-        data, pads, back = F.expand_dims(data, axis=-1), [*pads, (0, 0)], (0, 0, 0)
+        data, pads, restore_shape = F.expand_dims(data, axis=-1), [*pads, (0, 0)], (0, 0, 0)
     widths = (0, 0, 0, 0, *(count for pair in pads for count in pair))
     mode = {"zero": {"mode": "constant", "constant_value": 0}, "edge": {"mode": "edge"}}[fill]
     data = F.pad(data, pad_width=widths, **mode)
-    return F.reshape(data, shape=back) if back else data
+    return F.reshape(data, shape=restore_shape) if restore_shape else data
 
 
 def pair_channels(F: Any, data: Any, copies: bool) -> Any:
-    """Returns (N, C, W) as (N, C/2, 2, W), where each pair of channels is an image of two rows. `copies` is for
-    gradients."""
+    """Returns (N, C, W) as (N, C/2, 2, W), where each pair of channels is an image of two rows. With `copies`,
+    the result is copied to the plain layout, which MXNet needs to compute its gradient."""
     data = F.reshape(data, shape=(0, -4, -1, 2, 0))
     return copy_to_plain(F, data) if copies else data
 
 
-def convolve_channels(F: Any, data: Any, kernel: Any, channels: Any, lengths: Sequence[int], **more: Any) -> Any:
+def convolve_channels(F: Any, data: Any, kernel: Any, channels: Any, lengths: Sequence[int], **attributes: Any) -> Any:
     r"""Returns the data with every channel convolved with the same kernel (1, 1, \*lengths). The output is in oneDNN's
     blocks."""
     weight = F.repeat(kernel, repeats=channels, axis=0)
     given = {"kernel": tuple(lengths), "num_filter": channels, "num_group": channels, "no_bias": True}
-    return F.Convolution(data, weight, **given, **more)
+    return F.Convolution(data, weight, **given, **attributes)
 
 
 def copy_to_plain(F: Any, array: Any) -> Any:
-    """Returns a copy in the plain layout. MXNet 1.9.1 needs it of what may be in a layout of oneDNN, or have a gradient
-    in one: before and after `reshape`, which takes that layout for one of as many axes as it makes, and fails; and
-    before `softmax` (:func:`mxsame.rewriting.onednn.copy_before_softmax`). An array on a GPU is returned as it is, and
+    """Returns a copy in the plain layout. MXNet 1.9.1 needs it if the array, or its gradient, may be in a layout of
+    oneDNN: before and after `reshape`, which assumes that the layout has the rank of the result, and fails; and before
+    `softmax` (:func:`mxsame.rewriting.onednn.copy_before_softmax`). An array on a GPU is returned as it is, and
     graphs for a GPU lose their copies (:func:`mxsame.rewriting.canonical.drop_copies`)."""
     if getattr(getattr(array, "ctx", None), "device_type", "cpu") == "gpu":
         return array
@@ -68,9 +68,9 @@ def copy_to_plain(F: Any, array: Any) -> Any:
 
 
 def copy_weight(F: Any, weight: Any) -> Any:
-    """Returns a copy around `transpose` of a weight that may be in a layout of oneDNN, or have a gradient in one: MXNet
-    1.9.1's `transpose` takes that of a grouped convolution for one of four axes, and fails. A shape can be inferred
-    through it, as it cannot through a slice."""
+    """Returns a copy of a weight, for use before or after `transpose`. In MXNet 1.9.1 `transpose` assumes four axes for
+    the oneDNN layout of a grouped convolution's weight, and fails. Unlike a slice, this copy lets MXNet infer the
+    weight's shape."""
     return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
 
 
@@ -90,19 +90,19 @@ def crop(F: Any, out: Any, crops: Sequence[Tuple[int, int]], first: int = SPATIA
 
 
 def take_first(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Returns the first element of these axes."""
+    """Returns the array sliced to length 1 along these axes."""
     axes = list(axes)
     array = take_first_block(F, array, axes)
     return F.slice_axis(array, axis=1, begin=0, end=1) if 1 in axes else array
 
 
 def take_first_block(F: Any, array: Any, axes: Sequence[int]) -> Any:
-    """Returns the first element of these axes, except that up to `LARGEST` channels stay, which are whole blocks.
+    """As `take_first`, but keeps the first `MAX_BLOCK` channels: whole blocks.
 
     Only `slice` reads a part of what a convolution has left in oneDNN's blocks; every other operator has MXNet undo the
     blocks of the whole array first. A slice that divides a block ends the process (SIGFPE).
     """
-    ends = {axis: LARGEST if axis == 1 else 1 for axis in axes}
+    ends = {axis: MAX_BLOCK if axis == 1 else 1 for axis in axes}
     last = max(ends) + 1
     return F.slice(array, begin=(0,) * last, end=tuple(ends.get(axis) for axis in range(last)))
 

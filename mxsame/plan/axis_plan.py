@@ -1,7 +1,7 @@
 """The steps by which MXNet runs a window along one axis, as numbers. What runs them is in `mxsame.plan.recipe`.
 
-They are numbers, one axis at a time, since a strategy drafts them and :mod:`mxsame.plan.simulation` proves them so; the
-steps that run serve all axes at once.
+Each axis has its own numbers, because strategies draft, and :mod:`mxsame.plan.simulation` proves, one axis at a time.
+The steps that run handle all axes at once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple, Optional, Tuple
 from mxsame.plan.windows import AnyWindow
 
 
-class SelectorKernel(NamedTuple):
-    """A kernel of zeros and a single one, which moves an array along an axis. The one is at reach - low, and low is at
-    least `least`. `zeros` zeros are added to both ends of the array first.
+class OneHotKernel(NamedTuple):
+    """A one-hot kernel, which moves an array along an axis: the 1 is at reach - low, and low >= `least`. First, `zeros`
+    zeros are added to both ends of the array.
 
-    >>> SelectorKernel(least=0, reach=2, zeros=2).length  # [0, 0, 1] for low 0, [0, 1, 0] for low 1
+    >>> OneHotKernel(least=0, reach=2, zeros=2).length  # [0, 0, 1] for low 0, [0, 1, 0] for low 1
     3
     """
 
@@ -31,12 +31,13 @@ class SelectorKernel(NamedTuple):
 
     @property
     def growth(self) -> int:
-        """How much longer the array is then."""
+        """The change in the array's length."""
         return 2 * self.zeros - (self.length - 1)
 
 
 class AddedElements(NamedTuple):
-    """Elements concatenated to data: before it low of the size, and `extra` in addition; `after` after it."""
+    """Elements concatenated to the data: low + `extra` before it, where low is SAME's padding for the size, and `after`
+    after it."""
 
     extra: int
     after: int
@@ -54,8 +55,8 @@ class AxisPlan:
         The data, the kernel and the output are reversed; what follows is in flipped coordinates.
     concat
         (low, high) elements concatenated to the data.
-    lengthen
-        Elements are concatenated to the data, before it as many as follow from its size.
+    dynamic_concat
+        Elements are concatenated to the data; the number before it depends on its size.
     pad_operator
         (low, high) elements added by MXNet's pad operator.
     gather
@@ -70,8 +71,8 @@ class AxisPlan:
         windows and `pad` 1, a kernel with least 0, reach 2 and zeros 1 picks the outputs 1, 3, .. for an even size, and
         0, 2, .. for an odd one.
     dilate
-        The data gets this stride minus one zeros between its elements, and the operator is a convolution with the
-        flipped kernel (transposed convolutions only); 0 otherwise.
+        The stride s: s - 1 zeros go between the elements of the data, and the operator is a convolution with the
+        flipped kernel (transposed convolutions only); 0 if the data is not dilated.
     zeros
         (front, back) zeros concatenated to the kernel.
     pad
@@ -90,11 +91,11 @@ class AxisPlan:
     kernel_size: int
     flip: bool = False
     concat: Tuple[int, int] = (0, 0)
-    lengthen: Optional[AddedElements] = None
+    dynamic_concat: Optional[AddedElements] = None
     pad_operator: Tuple[int, int] = (0, 0)
     gather: bool = False
-    shift: Optional[SelectorKernel] = None
-    pick: Optional[SelectorKernel] = None
+    shift: Optional[OneHotKernel] = None
+    pick: Optional[OneHotKernel] = None
     dilate: int = 0
     zeros: Tuple[int, int] = (0, 0)
     pad: int = 0

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.plan import cpu_costs, gpu_costs
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import CostInputs, Workload
+from mxsame.plan.costs import CostLayer, Workload
 from mxsame.plan.exact import (
     checked_allowed,
     current_strategy,
@@ -26,15 +26,15 @@ from mxsame.plan.recipe import Plan
 from mxsame.plan.strategies import POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
 
-GAIN_WORTH_NAN = 1.1  # how much faster a maximum must be that makes NaN of an infinity
-ESTIMATES: Dict[str, Callable[[Plan, CostInputs], float]] = {"cpu": cpu_costs.estimate, "gpu": gpu_costs.estimate}
-LEAST_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
+NAN_PENALTY = 1.1  # multiplies the cost of a max pooling plan that turns infinities into NaN
+ESTIMATES: Dict[str, Callable[[Plan, CostLayer], float]] = {"cpu": cpu_costs.estimate, "gpu": gpu_costs.estimate}
+MIN_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
 
 
 class PlannedOperator(NamedTuple):
-    """The choice of a plan for an operator of a graph, which can be made again for another shape of the data.
+    """An operator of a graph, and the plan chosen for it. `plan_for` chooses again for another input shape.
 
-    `plan_for` returns all that the operator's part of the graph depends on: the plan and the channels.
+    It returns all that the operator's part of the graph depends on: the plan and the channels.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work = (Window(8, 3, 2),), Workload("conv", 8, 3, 32)
@@ -53,8 +53,8 @@ class PlannedOperator(NamedTuple):
     def depends_on_size(self) -> bool:
         """Whether the plan can differ between sizes, or some sizes are refused.
 
-        They do not for a convolution with stride 1 that MXNet's own padding serves: it has one plan, and MXNet itself
-        refuses data that is too short.
+        False only for a stride-1 convolution that uses MXNet's own padding: it has one plan, and MXNet itself refuses
+        data that is too short.
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
@@ -90,8 +90,8 @@ class PlannedOperator(NamedTuple):
 def fastest_plan(
     windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
 ) -> Plan:
-    """Return the exact plan of the `allowed` strategies that is estimated to be the fastest; for a graph that
-    `is_for_both` inference and training and for every size, the one with the smallest product of both estimates.
+    """Return the exact plan of the `allowed` strategies that is estimated to be the fastest. If `is_for_both`, a graph
+    of dynamic shape gets the plan with the smallest product of the inference and the training estimate.
 
     Raises `ValueError` if there is none.
 
@@ -109,12 +109,12 @@ def fastest_plan(
 def fastest_plan_unchecked(
     windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True
 ) -> Plan:
-    """Returns what `fastest_plan` returns, for checked arguments."""
+    """For checked arguments."""
     if current_strategy() is not None:
         plan = choose_layout(first_plan_unchecked(windows, work.operator, allowed), work)
     else:
         plan = _estimated_fastest(windows, work, allowed, is_for_both and None in [window.size for window in windows])
-    return _pad_shallow_data(plan, windows, work)
+    return _pad_short_data(plan, windows, work)
 
 
 def _checked(windows: Any, work: Any) -> Windows:
@@ -137,45 +137,53 @@ def candidates(
 
 
 def _candidates_unchecked(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
-    """Returns what `candidates` returns, for checked arguments."""
+    """For checked arguments."""
     plans = exact_plans_unchecked(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
     def competes(name: str, plan: Plan) -> bool:
         strategy = STRATEGIES[name]
         fits = work.device in strategy.competes_on and (strategy.channels_last or not work.channels_last)
-        return fits and not (is_static and (True in [axis.gather for axis in plan.axes] or _makes_nan(plan, work)))
+        is_slow = any(axis.gather for axis in plan.axes) or _makes_nan(plan, work)
+        return fits and not (is_static and is_slow)
 
     competing = {name: plan for name, plan in plans.items() if competes(name, plan)} or dict(plans)
     return {name: choose_layout(plan, work) for name, plan in competing.items()} if work.pairs else competing
 
 
 def _makes_nan(plan: Plan, work: Workload) -> bool:
-    """Returns whether outputs are picked by products with zero, which makes NaN of an infinite maximum."""
+    """Returns whether outputs are selected by multiplying the others by zero, which turns an infinite maximum into
+    NaN."""
     return work.operator == "max" and any(axis.pick for axis in plan.axes)
 
 
 @functools.lru_cache(maxsize=4096)
 def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool) -> Plan:
-    """Returns the candidate with the smallest estimate, or product of estimates for all that it is for."""
+    """Returns the candidate with the smallest estimate, or the smallest product of estimates if it must serve several
+    workloads."""
     plans = _candidates_unchecked(windows, work, allowed)
     if not plans:
         raise no_exact_plan(windows, work.operator, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
-    works = [work, replace(work, purpose="training")] if is_for_both else [work]
-    has_both_layouts = _may_have_both_layouts(windows, work)
-    if has_both_layouts:
-        works = [replace(each, channels_last=last) for each in works for last in (False, True)]
-    layers, estimated = [CostInputs(windows, each) for each in works], ESTIMATES[work.device]
+    layers = [CostLayer(windows, each) for each in _workloads(windows, work, is_for_both)]
+    estimate_on_device = ESTIMATES[work.device]
 
     def cost(name: str) -> float:
-        penalty = GAIN_WORTH_NAN if _makes_nan(plans[name], work) else 1
-        last = _measured_with_channels_last(name, plans) if has_both_layouts else name
+        penalty = NAN_PENALTY if _makes_nan(plans[name], work) else 1
+        last = _stand_in_with_channels_last(name, plans) if work.channels_last is None else name
         runs = [plans[last if layer.work.channels_last else name] for layer in layers]
-        return math.prod([estimated(plan, layer) * penalty for plan, layer in zip(runs, layers)])
+        return math.prod([estimate_on_device(plan, layer) * penalty for plan, layer in zip(runs, layers)])
 
     return plans[min(plans, key=cost)]
+
+
+def _workloads(windows: Windows, work: Workload, is_for_both: bool) -> List[Workload]:
+    """Returns the workloads that one plan must serve: of both purposes, and of both layouts if that is not known."""
+    works = [work, replace(work, purpose="training")] if is_for_both else [work]
+    if not _may_have_both_layouts(windows, work):
+        return works
+    return [replace(each, channels_last=last) for each in works for last in (False, True)]
 
 
 def _may_have_both_layouts(windows: Windows, work: Workload) -> bool:
@@ -185,17 +193,17 @@ def _may_have_both_layouts(windows: Windows, work: Workload) -> bool:
     return is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows)
 
 
-def _measured_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
+def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
     """Returns the strategy, or if it was not measured with channels last, the first that was."""
     return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_LAST), name)
 
 
-# -- convolutions of shallow data
+# -- strided 3-D convolutions of data shorter than the kernel
 
 
-def _pad_shallow_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
-    """Returns the plan. For a strided 3-D convolution without a window inside the data along the first axis, the
-    operator's own padding along that axis becomes a step before it.
+def _pad_short_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
+    """Returns the plan with the operator's own padding along the first axis moved to the pad operator, for a strided
+    3-D convolution with no window inside the data along that axis; other plans are returned unchanged.
 
     For such a convolution, oneDNN adds the weight's gradient to memory that it has not cleared. In training, a graph
     for every size may be called with such data.
@@ -238,7 +246,7 @@ def choose_layout(plan: Plan, work: Workload) -> Plan:
     (True, False)
     """
     channels = work.in_channels
-    if not work.pairs or channels is None or channels % 2 or channels < 2 * LEAST_POOLED_CHANNELS:
+    if not work.pairs or channels is None or channels % 2 or channels < 2 * MIN_POOLED_CHANNELS:
         return plan
     in_blocks = work.in_blocks and not any(step.reorders for step in plan.steps)
     return plan if in_blocks else replace(plan, pairs=True)
@@ -265,4 +273,4 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
     validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
     counts = {"plan.axes": len(plan.axes), "windows": len(windows)}
     validation.check(len({*counts.values()}) == 1, "plan must have one axis for each of the windows", **counts)
-    return ESTIMATES[work.device](plan, CostInputs(windows, work))
+    return ESTIMATES[work.device](plan, CostLayer(windows, work))

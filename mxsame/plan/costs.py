@@ -1,5 +1,5 @@
-"""What estimates of all devices are made from: the workload of an operator, and the numbers of a typical layer for what
-is not known. The estimates are in `mxsame.plan.cpu_costs` and `mxsame.plan.gpu_costs`.
+"""What the cost estimates of all devices share: the workload of an operator, and the numbers of a typical layer for
+what is not known. The estimates are in `mxsame.plan.cpu_costs` and `mxsame.plan.gpu_costs`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from mxsame import validation
-from mxsame.onednn_blocks import SMALLEST
+from mxsame.onednn_blocks import MIN_BLOCK
 from mxsame.plan.windows import AnyWindow
 
-SELECTOR_OPERATORS = 8  # operators that make a kernel with a single one
-LOW_OPERATORS = 12  # that compute SAME's low for an axis of dynamic shape
-AXIS_OPERATORS = 3  # in addition, for each axis
-GATHER_OPERATORS = 30  # that look up the data of an axis
+ONE_HOT_CALLS = 8  # operators that make a one-hot kernel
+LOW_CALLS = 12  # that compute SAME's low for an axis of dynamic shape
+AXIS_CALLS = 3  # in addition, for each axis
+GATHER_CALLS = 30  # that look up the data of an axis
 
 PURPOSES, DEVICES = ("inference", "training", "deployment"), ("cpu", "gpu")
 
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
 TYPICAL_INPUT_SIZE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
-QUARTER = {1: 32, 2: 128, 3: 128}  # the most channels of a quarter of it, by rank
+FULL_WIDTH_CHANNELS = {1: 32, 2: 128, 3: 128}  # up to which a layer's data has a quarter of the input size
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,19 @@ class Workload:
     def __post_init__(self) -> None:
         if not isinstance(self.operator, str):
             raise TypeError(f"operator must be a string; {validation.received(operator=self.operator)}")
-        for name, least in (("batch", 0), ("in_channels", 1), ("channels", 1), ("groups", 1)):
-            value = getattr(self, name)
-            if (type(value) is not int or value < least) and (value is not None or name == "groups"):
-                validation.integer(name, value, least)
+        for name, minimum in (("batch", 0), ("in_channels", 1), ("channels", 1), ("groups", 1)):
+            if getattr(self, name) is not None or name == "groups":
+                validation.integer(name, getattr(self, name), minimum)
         for name in ("plain", "in_blocks", "pairs", "channels_last"):
-            value = getattr(self, name)
-            if type(value) is not bool and not (value is None and name == "channels_last"):
-                validation.flag(name, value)
+            if getattr(self, name) is not None or name != "channels_last":
+                validation.flag(name, getattr(self, name))
         for name, words in (("purpose", PURPOSES), ("device", DEVICES)):
             value = getattr(self, name)
-            if not isinstance(value, str) or value not in words:
-                validation.check(False, f"{name} must be one of {', '.join(words)}", **{name: value})
+            fits = isinstance(value, str) and value in words
+            validation.check(fits, f"{name} must be one of {', '.join(words)}", **{name: value})
 
 
-class CostInputs:
+class CostLayer:
     """A layer for which the steps of a plan are estimated: its windows and workload, with typical numbers for what is
     unknown."""
 
@@ -96,18 +94,18 @@ class CostInputs:
         self.convolves = work.operator in ("conv", "transposed")
         self.size = [window.size or _typical_size(self.rank, self.in_channels) for window in windows]
         self.output_size = [window.outputs(length) for window, length in zip(windows, self.size)]
-        self.input_elements: int = self.batch * self.in_channels * math.prod(self.size)  # elements
+        self.input_elements: int = self.batch * self.in_channels * math.prod(self.size)
         self.output_elements: int = self.batch * self.channels * math.prod(self.output_size)
         kernel_elements = math.prod(window.kernel_size for window in windows)
         self.weight_elements: int = self.channels * self.in_channels // work.groups * kernel_elements
-        keeps_blocks = not self.training  # batch norm undoes them
-        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= SMALLEST and not work.plain
-        self.output_in_blocks: bool = keeps_blocks and self.channels >= SMALLEST and self.convolves
+        keeps_blocks = not self.training  # batch norm in training brings data back to the plain layout
+        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= MIN_BLOCK and not work.plain
+        self.output_in_blocks: bool = keeps_blocks and self.channels >= MIN_BLOCK and self.convolves
 
 
 def _typical_size(rank: int, channels: int) -> int:
     """Returns the size of a network's input for few channels, else a quarter of it, halved wherever channels double."""
-    if channels < SMALLEST:
+    if channels < MIN_BLOCK:
         return TYPICAL_INPUT_SIZE[rank]
     quarter = TYPICAL_INPUT_SIZE[rank] // 4
-    return min(quarter, max(7, quarter * QUARTER[rank] // channels))
+    return min(quarter, max(7, quarter * FULL_WIDTH_CHANNELS[rank] // channels))

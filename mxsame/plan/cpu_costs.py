@@ -27,15 +27,15 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Sequence, Type
 
 from mxsame import processor
-from mxsame.onednn_blocks import LARGEST, SMALLEST
+from mxsame.onednn_blocks import MAX_BLOCK, MIN_BLOCK
 from mxsame.plan import recipe
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import AXIS_OPERATORS, GATHER_OPERATORS, LOW_OPERATORS, SELECTOR_OPERATORS, CostInputs
+from mxsame.plan.costs import AXIS_CALLS, GATHER_CALLS, LOW_CALLS, ONE_HOT_CALLS, CostLayer
 from mxsame.plan.recipe import Plan, Step
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
-BYTES_OF_BLOCK = LARGEST * 4  # of one element of the largest blocks
+BYTES_OF_BLOCK = MAX_BLOCK * 4  # of one element of the largest blocks
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class Costs:
     """
 
     concat: float = 0.2  #: concatenate a few elements to an axis
-    concat_row: float = 15.0  #: in addition, for each row of elements next to each other that is copied
+    concat_row: float = 15.0  #: in addition, per contiguous row that is copied
     concat_back: float = 0.6  #: its backward pass
-    back_line: float = 4.5  #: the same along a single axis
+    concat_back_1d: float = 4.5  #: the same for 1-D data
     slice: float = 0.6  #: take a part, also of what a convolution has left in blocks
     slice_back: float = 1.2  #: the backward pass; twice that for a part of a dynamic shape
     flip: float = 1.1  #: reverse an axis
     gather: float = 4.0  #: transpose, copy rows, transpose back
     reorder: float = 1.5  #: from oneDNN's blocks to the plain layout, or back
-    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its way into blocks
+    weight: float = 5.0  #: per element of a weight that gets zeros or is flipped, including its reorder into blocks
     dense: float = 0.024  #: per multiplication of a convolution; twice that for gradients with pad > k // 2
     depthwise: float = 0.05  #: per multiplication of a depthwise convolution
     depthwise_slow: float = 1.0  #: the same without fast code in oneDNN (few channels, one or three axes, gradients)
@@ -68,16 +68,15 @@ class Costs:
 COSTS = Costs()
 
 
-def estimate(plan: Plan, layer: CostInputs) -> float:
+def estimate(plan: Plan, layer: CostLayer) -> float:
     """Returns the nanoseconds of an operator on the CPU with a plan."""
     costs = [STEP_COSTS[type(step)](step, layer) for step in plan.steps]
-    data, weight, backward = map(sum, zip(StepCost(), *costs))
-    nanoseconds = _operator_cost(plan, layer) + data
-    if layer.input_in_blocks and True in [step.reorders for step in plan.steps]:
+    nanoseconds = _operator_cost(plan, layer) + sum(cost.data for cost in costs)
+    if layer.input_in_blocks and any(step.reorders for step in plan.steps):
         nanoseconds += COSTS.reorder * layer.input_elements
     if layer.convolves and layer.work.purpose != "deployment":
-        nanoseconds += weight
-    return nanoseconds + (backward if layer.training else 0)
+        nanoseconds += sum(cost.weight for cost in costs)
+    return nanoseconds + (sum(cost.backward for cost in costs) if layer.training else 0)
 
 
 # -- the steps
@@ -91,67 +90,67 @@ class StepCost(NamedTuple):
     backward: float = 0.0
 
 
-def _flip(step: recipe.Flip, layer: CostInputs) -> StepCost:
+def _flip(step: recipe.Flip, layer: CostLayer) -> StepCost:
     of_input = COSTS.flip * layer.input_elements + COSTS.operator
     per_result = COSTS.flip + layer.output_in_blocks * COSTS.reorder
     of_output = per_result * layer.output_elements + COSTS.operator
     return StepCost(of_input + of_output, COSTS.weight * layer.weight_elements + 2 * COSTS.operator, of_input)
 
 
-def _concat(step: recipe.Concat, layer: CostInputs) -> StepCost:
+def _concat(step: recipe.Concat, layer: CostLayer) -> StepCost:
     count = len(step.axes)
     rows = sum(1 / math.prod(layer.size[axis - SPATIAL :]) for axis in step.axes)
     data = (count * COSTS.concat + rows * COSTS.concat_row) * layer.input_elements + 3 * count * COSTS.operator
-    per_element = COSTS.back_line if layer.rank == 1 else COSTS.concat_back
+    per_element = COSTS.concat_back_1d if layer.rank == 1 else COSTS.concat_back
     return StepCost(data, backward=count * (per_element * layer.input_elements + 3 * COSTS.operator))
 
 
-def _lengthen(step: recipe.Lengthen, layer: CostInputs) -> StepCost:
-    concat, operators = _concat(step, layer), (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
+def _dynamic_concat(step: recipe.DynamicConcat, layer: CostLayer) -> StepCost:
+    concat, operators = _concat(step, layer), (LOW_CALLS + AXIS_CALLS) * len(step.axes)
     return concat._replace(data=concat.data + COSTS.reorder * layer.input_elements + operators * COSTS.operator)
 
 
-def _pad(step: recipe.Pad, layer: CostInputs) -> StepCost:
+def _pad(step: recipe.Pad, layer: CostLayer) -> StepCost:
     cost = COSTS.gather * layer.input_elements + COSTS.operator
     return StepCost(cost, backward=cost)
 
 
-def _gather(step: recipe.Gather, layer: CostInputs) -> StepCost:
-    slowly = 3 if layer.rank == 3 else 1  # five axes are transposed
-    cost = slowly * COSTS.gather * layer.input_elements + GATHER_OPERATORS * len(step.axes) * COSTS.operator
+def _gather(step: recipe.Gather, layer: CostLayer) -> StepCost:
+    factor = 3 if layer.rank == 3 else 1  # five axes are transposed
+    cost = factor * COSTS.gather * layer.input_elements + GATHER_CALLS * len(step.axes) * COSTS.operator
     return StepCost(cost, backward=cost)
 
 
-def _move(step: Any, layer: CostInputs, elements: int) -> float:
-    """Returns the cost of moving elements by a depthwise convolution whose kernel has a single one."""
+def _move(step: Any, layer: CostLayer, elements: int) -> float:
+    """Returns the cost of moving elements by a depthwise convolution whose kernel is one-hot."""
     products: int = math.prod(kernel.length for kernel in step.values.values())
     dynamic = sum(layer.windows[axis - SPATIAL].size is None for axis in step.axes)
-    operators = SELECTOR_OPERATORS + LOW_OPERATORS * dynamic + AXIS_OPERATORS * len(step.axes)
+    operators = ONE_HOT_CALLS + LOW_CALLS * dynamic + AXIS_CALLS * len(step.axes)
     return (products * _depthwise(layer) + 2 * COSTS.touch) * elements + operators * COSTS.operator
 
 
-def _shift(step: recipe.Shift, layer: CostInputs) -> StepCost:
+def _shift(step: recipe.Shift, layer: CostLayer) -> StepCost:
     cost = _move(step, layer, layer.input_elements)
     return StepCost(cost, backward=cost)
 
 
-def _zeros(step: recipe.Zeros, layer: CostInputs) -> StepCost:
+def _zeros(step: recipe.Zeros, layer: CostLayer) -> StepCost:
     cost = COSTS.weight * layer.weight_elements
     return StepCost(0.0, cost + (4 + 3 * len(step.axes)) * COSTS.operator, cost)
 
 
-def _crop(step: recipe.Crop, layer: CostInputs) -> StepCost:
+def _crop(step: recipe.Crop, layer: CostLayer) -> StepCost:
     static, dynamic = step.is_static, bool(step.dynamic_axes)
     slices = 3 if layer.rank == 3 and layer.output_in_blocks else 1  # five axes are brought out of the blocks first
     data = (static + dynamic) * slices * COSTS.slice * layer.output_elements + (static + 4 * dynamic) * COSTS.operator
     return StepCost(data, backward=(static + 2 * dynamic) * COSTS.slice_back * layer.output_elements)
 
 
-STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostInputs], StepCost]] = {
+STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], StepCost]] = {
     recipe.Flip: _flip,
     recipe.Dilate: lambda step, layer: StepCost(),  # it is never chosen by its cost
     recipe.Concat: _concat,
-    recipe.Lengthen: _lengthen,
+    recipe.DynamicConcat: _dynamic_concat,
     recipe.Pad: _pad,
     recipe.Gather: _gather,
     recipe.Shift: _shift,
@@ -164,7 +163,7 @@ STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostInputs], StepCost]] = {
 # -- MXNet's operator
 
 
-def _operator_cost(plan: Plan, layer: CostInputs) -> float:
+def _operator_cost(plan: Plan, layer: CostLayer) -> float:
     """Returns the cost of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
     computed = [*map(AxisPlan.computed_outputs, plan.axes, layer.size, layer.output_size)]
     touched = math.prod(layer.size) * layer.in_channels + math.prod(computed) * layer.channels
@@ -173,24 +172,24 @@ def _operator_cost(plan: Plan, layer: CostInputs) -> float:
     return touch + (_convolution if layer.convolves else _pooling)(plan, layer, reads)
 
 
-def _pooling(plan: Plan, layer: CostInputs, reads: int) -> float:
+def _pooling(plan: Plan, layer: CostLayer, reads: int) -> float:
     """Returns the cost of what a pooling operator reads."""
     is_slow = layer.work.operator == "avg" and _is_partial(plan, layer.windows, layer.size)
     is_slow = is_slow or (layer.work.plain and _is_slow_when_plain(plan, layer.windows, layer.size))
-    each = COSTS.pooling_slow if is_slow else COSTS.pooling
-    return layer.batch * layer.in_channels * reads * each * (2 if layer.training else 1)
+    per_element = COSTS.pooling_slow if is_slow else COSTS.pooling
+    return layer.batch * layer.in_channels * reads * per_element * (2 if layer.training else 1)
 
 
-def _convolution(plan: Plan, layer: CostInputs, reads: int) -> float:
+def _convolution(plan: Plan, layer: CostLayer, reads: int) -> float:
     """Returns the cost of the multiplications of a convolution, and of those of its gradients in training."""
-    share = max(layer.in_channels // layer.work.groups, 1)
-    long = True in [axis.pad > axis.kernel_size // 2 for axis in plan.axes]
-    each, backward = COSTS.dense, (4 if long else 2) * COSTS.dense  # backward: gradients of the data and the weight
-    if share == 1 and layer.work.groups > 1:
-        each = _depthwise(layer)
-        backward = COSTS.depthwise_slow if long or plan.axes[-1].kernel_size > 3 else 0.0
-    products = layer.batch * layer.channels * share * reads
-    return products * (each + (backward if layer.training else 0))
+    group_channels = max(layer.in_channels // layer.work.groups, 1)
+    has_long_pad = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
+    forward, backward = COSTS.dense, (4 if has_long_pad else 2) * COSTS.dense  # backward: of the data and the weight
+    if group_channels == 1 and layer.work.groups > 1:
+        forward = _depthwise(layer)
+        backward = COSTS.depthwise_slow if has_long_pad or plan.axes[-1].kernel_size > 3 else 0.0
+    products = layer.batch * layer.channels * group_channels * reads
+    return products * (forward + (backward if layer.training else 0))
 
 
 def _reads(axis: AxisPlan, window: AnyWindow, size: int, outputs: int, computed: int) -> int:
@@ -212,14 +211,14 @@ def _reads(axis: AxisPlan, window: AnyWindow, size: int, outputs: int, computed:
     return max(total, 1)
 
 
-def _depthwise(layer: CostInputs) -> float:
+def _depthwise(layer: CostLayer) -> float:
     """Returns the cost of a multiplication of a depthwise convolution: oneDNN has fast code for two axes and a block of
     channels; one of a single channel is an ordinary convolution."""
-    is_fast = layer.in_channels == 1 or (layer.rank == 2 and layer.in_channels >= SMALLEST)
+    is_fast = layer.in_channels == 1 or (layer.rank == 2 and layer.in_channels >= MIN_BLOCK)
     return COSTS.depthwise if is_fast else COSTS.depthwise_slow
 
 
-# -- for what oneDNN has no fast code
+# -- where oneDNN has no fast code
 
 
 def _is_partial(plan: Plan, windows: Sequence[AnyWindow], size: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""The exact plans of an operator, and which of them is the first, or that of the strategy in use."""
+"""Finds the exact plans of an operator, and the first of them, or the one of the strategy in use."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import contextlib
 import contextvars
 import functools
 from types import MappingProxyType
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.recipe import Plan
-from mxsame.plan.simulation import accepts_too_short
+from mxsame.plan.simulation import accepts_short_data
 from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, checked_windows, describe_windows
 
 
 class Planned(NamedTuple):
-    """An operator that was planned within a :func:`use_strategy`, and the name of the strategy that it has."""
+    """An operator that was planned in a :func:`use_strategy` block, and the name of the strategy that it has."""
 
     operator: str
     strategy: str
@@ -78,16 +78,16 @@ def exact_plans(
 
 
 def exact_plans_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
-    """Returns what `exact_plans` returns, for checked arguments."""
+    """For checked arguments."""
     check_residues(windows)
-    if operator in POOLS and operator != AVG_WITH_PADDING:  # they ignore it
+    if operator in POOLS and operator != AVG_WITH_PADDING:  # these operators ignore padding
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     return _plans_of_representatives(tuple(window.representative() for window in windows), operator, allowed)
 
 
 @functools.lru_cache(maxsize=4096)
 def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
-    """Returns the same, for representatives of windows."""
+    """Returns the exact plans for windows that are their own representatives."""
     rows = [_plans_of_axis(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
         return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
@@ -97,12 +97,12 @@ def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[st
         if strategy.together:
             chosen = [row.get(name) for row in rows]
         elif any(name in row and "native" not in row for row in rows):
-            chosen = [_of_axis(row, name) for row in rows]
+            chosen = [_plan_or_fallback(row, name) for row in rows]
         else:
             continue
         if all(chosen):
-            plans[name] = Plan(tuple(plan for plan in chosen if plan), strategy.convention)
-    fitting = {name: plan for name, plan in plans.items() if not any(map(accepts_too_short, plan.axes, windows))}
+            plans[name] = Plan(tuple(cast(List[AxisPlan], chosen)), strategy.convention)
+    fitting = {name: plan for name, plan in plans.items() if not any(map(accepts_short_data, plan.axes, windows))}
     return MappingProxyType(fitting or plans)
 
 
@@ -123,8 +123,9 @@ def checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
     return tuple(allowed)
 
 
-def _of_axis(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
-    """Returns "native" if the axis needs nothing, else this strategy, else the first that does not need other axes."""
+def _plan_or_fallback(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
+    """Returns the axis's native plan if it has one, else the plan of this strategy, else the first plan whose strategy
+    does not require all axes."""
     if "native" in row or name not in row:
         return next((plan for one, plan in row.items() if not STRATEGIES[one].together), None)
     return row[name]
@@ -145,18 +146,20 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
 
 
 def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
-    """Returns what `first_plan` returns, for checked arguments."""
+    """For checked arguments."""
     strategy, planned = _IN_USE.get()
     tried = tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
-    for name, plan in exact_plans_unchecked(windows, operator, tried).items():
-        if planned is not None:
-            planned.append(Planned(operator, name))
-        return plan
-    raise no_exact_plan(windows, operator, allowed)
+    plans = exact_plans_unchecked(windows, operator, tried)
+    if not plans:
+        raise no_exact_plan(windows, operator, allowed)
+    name, plan = next(iter(plans.items()))
+    if planned is not None:
+        planned.append(Planned(operator, name))
+    return plan
 
 
 def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> validation.InvalidValue:
-    """Returns the error of windows for which no strategy is exact, or not the one in use."""
+    """Returns the error to raise if no strategy, or not the strategy in use, is exact for these windows."""
     strategy, given = current_strategy(), describe_windows(windows)
     is_in_use = strategy in allowed
     if not is_in_use and any(window.size is None for window in windows):
@@ -182,7 +185,8 @@ def current_strategy() -> Optional[str]:
 @validation.check_arguments
 @contextlib.contextmanager
 def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
-    """Build graphs by this strategy within the `with` block, for tests and experiments; None is the planner's choice.
+    """Build graphs with this strategy within the `with` block, for tests and experiments; None leaves the choice to the
+    planner.
 
     Operators that the strategy does not serve, and those that need nothing but MXNet's own padding, are not affected:
     the list that the block gets has the name of the strategy for each operator that is planned in it. What was built

@@ -6,14 +6,14 @@ has blocks of channels.
 
 The constants were fitted to the tables `benchmarks/results/gpu-*.json`, 250 times of plans of layers on one NVIDIA H200
 (cuDNN 8.9.6), by `python -m benchmarks gpu --fit`. Channels first were measured in float32, and channels last in
-float16; the figures do not show which of both makes a difference, so the constants are those of the layout. With them
-the plans that are chosen take 1.00 to 1.01 times as long as the fastest exact ones, as geometric means of the four
-tables; with constants that were fitted without the layer 1.03 to 1.06 times, and without all layers of its kind 1.03 to
-1.07 times. `TRANSPOSED_TILE` follows from one layer.
+float16, so the two effects cannot be separated, and the constants are assigned to the layout. With them the plans that
+are chosen take 1.00 to 1.01 times as long as the fastest exact ones, as geometric means of the four tables (1.03 to
+1.06 times in leave-one-layer-out fits, 1.03 to 1.07 in leave-one-kind-out fits). `TRANSPOSED_TILE` follows from one
+layer.
 
 The rules, each with its reason:
 
-* A copy takes as long as MXNet's own kernel for it. The pad operator works through elements twice as fast as a slice,
+* The cost of a copy is that of MXNet's kernel for it. The pad operator works through elements twice as fast as a slice,
   which computes the position of each element along every axis, and takes longer with channels last. A concatenation is
   one copy for each axis.
 * Each operator takes its time even if it moves nothing. So plans that compute pads in the graph, by thirty or more
@@ -24,8 +24,8 @@ The rules, each with its reason:
   which has larger tiles, those of the output.
 * In training, copies are made backward, too. The gradient of the weight for an image, which has few channels, is
   several times slower if outputs are cropped.
-* With channels last, the pad operator was not measured, since MXNet's takes no such data of four axes. Of five axes it
-  does, with as many elements to copy as in 3-D: it is an estimate that this is as fast as with channels first.
+* With channels last, the pad operator was not measured: MXNet's rejects such 4-D data. It accepts 5-D data, which has
+  as many elements to copy; its speed is assumed to be that of channels first.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from typing import Any, Callable, Dict, Mapping, Type
 
 from mxsame.plan import recipe
 from mxsame.plan.axis_plan import AxisPlan
-from mxsame.plan.costs import AXIS_OPERATORS, GATHER_OPERATORS, LOW_OPERATORS, SELECTOR_OPERATORS, CostInputs
+from mxsame.plan.costs import AXIS_CALLS, GATHER_CALLS, LOW_CALLS, ONE_HOT_CALLS, CostLayer
 from mxsame.plan.recipe import Plan, Step
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
 TILE = 16  # input channels that fill cuDNN's tiles of a convolution
 TRANSPOSED_TILE = 320  # output channels that fill those of a transposed convolution
-LEAST_CHANNELS = 32  # of an output of a transposed convolution that was measured; fewer are taken for so many
-LONGEST_EVEN = 4  # even kernel for which cuDNN is as fast as for odd ones
-IMAGE_CHANNELS = 4  # the most of an image
+MIN_TRANSPOSED_CHANNELS = 32  # the fewest of an output that were measured; used for fewer, too
+MAX_FAST_EVEN = 4  # even kernel for which cuDNN is as fast as for odd ones
+IMAGE_CHANNELS = 4  # data with at most this many channels is an image
 
 PRODUCTS = ("dense", "dense_last", "depthwise", "depthwise_slow")  # names of constants
 MEASURED_LAST = ("native", "full", "slice", "concat", "kernel")  # strategies, with channels last
@@ -65,7 +65,8 @@ class GpuCosts:
     crop: float = 0.007  #: a part of an array, or the array reversed
     crop_back: float = 0.0065  #: its backward pass
     crop_last: float = 0.015  #: the same with channels last
-    image_back: float = 0.064  #: in addition, backward, for a convolution of an image
+    image: float = 0.0  #: in addition, for a crop after a convolution of an image
+    image_back: float = 0.064  #: its backward pass
     concat: float = 0.005  #: concatenate a few elements to an axis
     concat_back: float = 0.01  #: its backward pass
     gather: float = 0.018  #: transpose, copy rows, transpose back
@@ -74,34 +75,34 @@ class GpuCosts:
     depthwise: float = 0.001  #: per multiplication of a depthwise convolution along one or two axes
     depthwise_slow: float = 0.18  #: the same along three axes, by cuDNN
     pooling: float = 0.0002  #: per element of a pooling window
-    longer: float = 2e4  #: for an operator whose kernel zeros make longer
-    even: float = 1.2  #: how much longer a multiplication takes with an even kernel longer than `LONGEST_EVEN`
+    longer: float = 2e4  #: in addition, for an operator whose kernel is lengthened with zeros
+    even: float = 1.2  #: how much longer a multiplication takes with an even kernel longer than `MAX_FAST_EVEN`
 
 
 GPU_COSTS = GpuCosts()
 
 
-def estimate(plan: Plan, layer: CostInputs, costs: GpuCosts = GPU_COSTS) -> float:
+def estimate(plan: Plan, layer: CostLayer, costs: GpuCosts = GPU_COSTS) -> float:
     """Estimate the nanoseconds of an operator on a GPU with a plan, to compare plans for the same windows.
 
     >>> from mxsame.plan import Window
     >>> from mxsame.plan.costs import Workload
-    >>> layer = CostInputs([Window(56, 5, 2)], Workload("conv", 32, 64, 128, device="gpu"))
+    >>> layer = CostLayer([Window(56, 5, 2)], Workload("conv", 32, 64, 128, device="gpu"))
     >>> padded, longer = Plan((AxisPlan(5, pad_operator=(1, 2)),)), Plan((AxisPlan(6, zeros=(1, 0), pad=2),))
     >>> estimate(padded, layer) < estimate(longer, layer)
     True
     """
-    every = [_computed(plan, layer, costs), *(MOVES[type(step)](step, layer) for step in plan.steps)]
+    counts = [_operator(plan, layer, costs), *(STEP_COUNTS[type(step)](step, layer) for step in plan.steps)]
     if plan.fills and layer.work.operator == "avg" and any(window.kernel_size > 2 for window in layer.windows):
-        # It is divided by the same average of ones, which are a thin array.
-        operators = sum(counts.get("operator", 0) for counts in every)
-        every.append({"operator": operators + DIVISOR_OPERATORS, "pad": 2 * layer.output_elements})
-    return sum(_time(counts, layer, costs) for counts in every)
+        # The average is divided by the average of ones (1 channel), which has the same operators.
+        operators = sum(each.get("operator", 0) for each in counts)
+        counts.append({"operator": operators + DIVISOR_CALLS, "pad": 2 * layer.output_elements})
+    return sum(_time(each, layer, costs) for each in counts)
 
 
-def _time(counts: Counts, layer: CostInputs, costs: GpuCosts) -> float:
+def _time(counts: Counts, layer: CostLayer, costs: GpuCosts) -> float:
     """Returns the nanoseconds of counts, in training those of the backward pass as well."""
-    forward = sum(getattr(costs, name, 0.0) * count for name, count in counts.items())
+    forward = sum(getattr(costs, name) * count for name, count in counts.items())
     if not layer.training:
         return forward
     backward = sum(_backward(name, costs) * count for name, count in counts.items())
@@ -111,120 +112,120 @@ def _time(counts: Counts, layer: CostInputs, costs: GpuCosts) -> float:
 def _backward(name: str, costs: GpuCosts) -> float:
     """Returns the constant of the backward pass: its own, else that of the forward pass, for multiplications twice,
     since the data and the weight have gradients."""
-    same = getattr(costs, name, 0.0) * (2 if name in PRODUCTS else 1)
-    return float(getattr(costs, f"{name}_back", same))
+    default = getattr(costs, name) * (2 if name in PRODUCTS else 1)
+    return float(getattr(costs, f"{name}_back", default))
 
 
 # -- what the steps move
 
-DIVISOR_OPERATORS = 5
-LENGTHEN_OPERATORS, DILATE_OPERATORS, CONCAT_OPERATORS = 12, 6, 4  # for each axis
+DIVISOR_CALLS = 5
+DYNAMIC_CONCAT_CALLS, DILATE_CALLS, CONCAT_CALLS = 12, 6, 4  # for each axis
 
 
-def _crop(elements: float, layer: CostInputs) -> Counts:
+def _slice_counts(elements: float, layer: CostLayer) -> Counts:
     """Returns the counts of a slice of so many elements."""
     is_image = layer.work.operator == "conv" and layer.in_channels <= IMAGE_CHANNELS
     name = "crop_last" if layer.work.channels_last else "crop"
     return {"operator": 1, name: elements, "image": elements * is_image}
 
 
-def _flip(step: recipe.Flip, layer: CostInputs) -> Counts:
+def _flip(step: recipe.Flip, layer: CostLayer) -> Counts:
     return {"operator": 4, "crop": layer.input_elements + layer.output_elements}
 
 
-def _dilate(step: recipe.Dilate, layer: CostInputs) -> Counts:
+def _dilate(step: recipe.Dilate, layer: CostLayer) -> Counts:
     """Each axis in turn gets zeros next to its elements, is concatenated with them, and cropped."""
     grown, copied = float(layer.input_elements), 0.0
     for stride in step.values.values():
         grown *= stride
         copied += 3 * grown
-    return {"operator": DILATE_OPERATORS * len(step.axes), "concat": copied}
+    return {"operator": DILATE_CALLS * len(step.axes), "concat": copied}
 
 
-def _concat(step: recipe.Concat, layer: CostInputs) -> Counts:
-    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.input_elements}
+def _concat(step: recipe.Concat, layer: CostLayer) -> Counts:
+    return {"operator": CONCAT_CALLS * len(step.axes), "concat": len(step.axes) * layer.input_elements}
 
 
-def _lengthen(step: recipe.Lengthen, layer: CostInputs) -> Counts:
-    each = LOW_OPERATORS + AXIS_OPERATORS + LENGTHEN_OPERATORS
+def _dynamic_concat(step: recipe.DynamicConcat, layer: CostLayer) -> Counts:
+    each = LOW_CALLS + AXIS_CALLS + DYNAMIC_CONCAT_CALLS
     return {"operator": each * len(step.axes), "concat": len(step.axes) * layer.input_elements}
 
 
-def _pad(step: recipe.Pad, layer: CostInputs) -> Counts:
-    """Data of one axis gets another for a while, by copies, and so does an input with channels last; that of other data
-    with channels last copies nothing."""
+def _pad(step: recipe.Pad, layer: CostLayer) -> Counts:
+    """1-D data gets a second axis and loses it again: two more copies. A channels-last input gets a fifth axis: one
+    more copy. For other channels-last data that costs no copy."""
     copies = 3 if layer.rank == 1 else 1 + bool(layer.work.channels_last and layer.work.plain)
     return {"operator": copies, "pad": copies * layer.input_elements}
 
 
-def _gather(step: recipe.Gather, layer: CostInputs) -> Counts:
-    return {"operator": GATHER_OPERATORS * len(step.axes), "gather": len(step.axes) * layer.input_elements}
+def _gather(step: recipe.Gather, layer: CostLayer) -> Counts:
+    return {"operator": GATHER_CALLS * len(step.axes), "gather": len(step.axes) * layer.input_elements}
 
 
-def _moving(step: Any, layer: CostInputs, elements: float) -> Counts:
+def _one_hot(step: Any, layer: CostLayer, elements: float) -> Counts:
     """Returns the counts of a depthwise convolution that moves elements."""
     products = elements * math.prod(one.length for one in step.values.values())
-    operators = SELECTOR_OPERATORS + (LOW_OPERATORS + AXIS_OPERATORS) * len(step.axes)
+    operators = ONE_HOT_CALLS + (LOW_CALLS + AXIS_CALLS) * len(step.axes)
     return {"operator": operators, _depthwise(layer): products}
 
 
-def _depthwise(layer: CostInputs) -> str:
+def _depthwise(layer: CostLayer) -> str:
     """Returns the constant of a depthwise convolution. MXNet has its own kernel for two axes. Along one axis only
-    kernels with a single 1 were measured, which took no longer."""
+    one-hot kernels were measured, which took no longer."""
     return "depthwise" if layer.rank < 3 else "depthwise_slow"
 
 
-def _zeros(step: recipe.Zeros, layer: CostInputs) -> Counts:
+def _zeros(step: recipe.Zeros, layer: CostLayer) -> Counts:
     """Nothing if the longer kernel is computed beforehand."""
     if layer.work.purpose == "deployment":
         return {}
-    return {"operator": CONCAT_OPERATORS * len(step.axes), "concat": len(step.axes) * layer.weight_elements}
+    return {"operator": CONCAT_CALLS * len(step.axes), "concat": len(step.axes) * layer.weight_elements}
 
 
-def _cropped(step: recipe.Crop, layer: CostInputs) -> Counts:
+def _crop(step: recipe.Crop, layer: CostLayer) -> Counts:
     """A crop to a length that follows from the size has the operators that compute it, and copies once more."""
     static, dynamic = step.is_static, bool(step.dynamic_axes)
-    return {**_crop((static + dynamic) * layer.output_elements, layer), "operator": static + 4 * dynamic}
+    return {**_slice_counts((static + dynamic) * layer.output_elements, layer), "operator": static + 4 * dynamic}
 
 
-MOVES: Dict[Type[Step[Any]], Callable[[Any, CostInputs], Counts]] = {
+STEP_COUNTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], Counts]] = {
     recipe.Flip: _flip,
     recipe.Dilate: _dilate,
     recipe.Concat: _concat,
-    recipe.Lengthen: _lengthen,
+    recipe.DynamicConcat: _dynamic_concat,
     recipe.Pad: _pad,
     recipe.Gather: _gather,
-    recipe.Shift: lambda step, layer: _moving(step, layer, layer.input_elements),
+    recipe.Shift: lambda step, layer: _one_hot(step, layer, layer.input_elements),
     recipe.Zeros: _zeros,
-    recipe.Crop: _cropped,
-    recipe.Pick: lambda step, layer: _moving(step, layer, layer.output_elements),
+    recipe.Crop: _crop,
+    recipe.Pick: lambda step, layer: _one_hot(step, layer, layer.output_elements),
 }
 
 
 # -- what MXNet's operator computes
 
 
-def _computed(plan: Plan, layer: CostInputs, costs: GpuCosts) -> Counts:
+def _operator(plan: Plan, layer: CostLayer, costs: GpuCosts) -> Counts:
     """Returns the counts of MXNet's operator itself, with the kernel and the outputs that the plan gives it."""
     work, kernel = layer.work, math.prod(axis.kernel_size for axis in plan.axes)
     positions: int = math.prod(map(_positions, plan.axes, layer.windows, layer.size, layer.output_size))
     if not layer.convolves:
         return {"operator": 1, "pooling": layer.batch * layer.in_channels * positions * kernel}
-    share = max(layer.in_channels // work.groups, 1)
-    products: float = layer.batch * layer.channels * share * positions * kernel
+    group_channels = max(layer.in_channels // work.groups, 1)
+    products: float = layer.batch * layer.channels * group_channels * positions * kernel
     counts = {"operator": 1, "longer": any(any(axis.zeros) for axis in plan.axes)}
-    if share == 1 and work.groups > 1:
+    if group_channels == 1 and work.groups > 1:
         return {**counts, _depthwise(layer): products}
     if any(_is_long_and_even(axis) for axis in plan.axes):
         products *= costs.even
     if work.operator == "transposed" and not plan.dilates:
-        products *= max(TRANSPOSED_TILE / max(layer.channels // work.groups, LEAST_CHANNELS), 1)
-    return {**counts, "dense_last" if work.channels_last else "dense": products * max(TILE / share, 1)}
+        products *= max(TRANSPOSED_TILE / max(layer.channels // work.groups, MIN_TRANSPOSED_CHANNELS), 1)
+    return {**counts, "dense_last" if work.channels_last else "dense": products * max(TILE / group_channels, 1)}
 
 
 def _is_long_and_even(axis: AxisPlan) -> bool:
     """Returns whether zeros make a kernel one for which cuDNN has no fast algorithm."""
-    return any(axis.zeros) and axis.kernel_size % 2 == 0 and axis.kernel_size > LONGEST_EVEN
+    return any(axis.zeros) and axis.kernel_size % 2 == 0 and axis.kernel_size > MAX_FAST_EVEN
 
 
 def _positions(axis: AxisPlan, window: AnyWindow, size: int, outputs: int) -> int:

@@ -12,9 +12,9 @@ from typing import Any, Dict, Generic, Mapping, Optional, Tuple, Type, TypeVar
 
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
-from mxsame.plan.axis_plan import AxisPlan, SelectorKernel
+from mxsame.plan.axis_plan import AxisPlan, OneHotKernel
 from mxsame.plan.costs import Workload
-from mxsame.plan.windows import Ints, Windows
+from mxsame.plan.windows import Dims, Windows
 
 Value = TypeVar("Value")  # of a field of `AxisPlan`
 Pair = Tuple[int, int]
@@ -24,8 +24,8 @@ Pair = Tuple[int, int]
 class Plan:
     """The plans of all axes of an operator.
 
-    Pooling operators have two facts in addition: `convention`, how they count windows ("valid": floor, "full": ceil);
-    and `pairs`, whether (N, C, W) goes to them as (N, C/2, 2, W) (`mxsame.plan.choice.choose_layout`).
+    Two fields are for pooling operators: `convention`, how they count windows ("valid": floor, "full": ceil); and
+    `pairs`, whether (N, C, W) goes to them as (N, C/2, 2, W) (`mxsame.plan.choice.choose_layout`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -55,8 +55,8 @@ class Plan:
 class Recipe:
     """How MXNet runs an operator: what is done before it, the attributes with which it runs, and what is done after it.
 
-    A plan has numbers alone. A recipe has all that its steps depend on as well, so `mxsame.ops` can run it. Subclasses
-    do, with the data in the caller's layout.
+    A plan holds only numbers. A recipe also holds everything that its steps depend on. Subclasses define `__call__`,
+    which takes data in the caller's layout.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ class Recipe:
     transposes : bool
         Whether the caller has channels last, and MXNet's operator channels first.
     windows_note : str, optional
-        An attribute of all nodes of the recipe, in a graph for another format: the windows, if the attributes of
-        MXNet's operator are not the windows for every size. Those of a convolution of dilated data are; MXNet's
-        Deconvolution is not right for all of its own.
+        The windows as text, set as an attribute on every node of the recipe when a graph is exported to another format,
+        unless the attributes of MXNet's operator already describe the windows for every size. Those of a convolution of
+        dilated data do; those of Deconvolution do not always.
     fill : "zero" or "edge"
-        What padding holds that becomes part of the data: zeros, or copies of the nearest element, which never win a
+        The elements of padding that is added to the data: zeros, or copies of the nearest element, which never win a
         maximum over a window that holds that element too.
     """
 
@@ -93,22 +93,22 @@ class Recipe:
     windows_note: Optional[str]
     fill: str = "zero"
 
-    def before(self, F: Any, data: Any) -> Any:
+    def prepare_data(self, F: Any, data: Any) -> Any:
         """Returns the data after all steps before MXNet's operator."""
         for step in self.plan.steps:
-            data = step.before(F, self, data)
+            data = step.prepare_data(F, self, data)
         return data
 
-    def weight(self, F: Any, weight: Any, data: Any) -> Any:
+    def prepare_weight(self, F: Any, weight: Any, data: Any) -> Any:
         """Returns the weight after all steps that change it."""
         for step in self.plan.steps:
-            weight = step.weight(F, self, weight, data)
+            weight = step.prepare_weight(F, self, weight, data)
         return weight
 
-    def after(self, F: Any, out: Any, data: Any) -> Any:
+    def finish(self, F: Any, out: Any, data: Any) -> Any:
         """Returns the output of MXNet's operator after all steps; `data` is the data before them."""
         for step in reversed(self.plan.steps):
-            out = step.after(F, self, out, data)
+            out = step.finish(F, self, out, data)
         return out
 
     @property
@@ -126,9 +126,9 @@ class Recipe:
 
 
 class Step(Generic[Value]):
-    """A change along some axes: `before` changes the data, `weight` the kernel and `after` the output.
+    """A change along some axes, of the data, the kernel and the output.
 
-    `values` are those of the step's own field of `AxisPlan`, by the axes that have the step.
+    `values` maps each axis that has this step to the value of its field in `AxisPlan`.
     """
 
     fills = False  # padding becomes part of the data
@@ -137,13 +137,13 @@ class Step(Generic[Value]):
     def __init__(self, values: Mapping[int, Value]):
         self.values, self.axes = values, list(values)
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         return data
 
-    def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+    def prepare_weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
         return weight
 
-    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+    def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         """Returns the changed output; `data` is the data before all steps."""
         return out
 
@@ -153,25 +153,26 @@ class Flip(Step[bool]):
 
     reorders = True
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns the data reversed, by a slice that steps backwards: it is many times faster than `reverse`."""
         ndim = recipe.axes.stop
         step = tuple(-1 if axis in self.axes else 1 for axis in range(ndim))
         return F.slice(data, begin=(None,) * ndim, end=(None,) * ndim, step=step)
 
-    def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+    def prepare_weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
         return arrays.reverse_kernel(F, weight, self.axes)
 
-    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
-        return self.before(F, recipe, out)
+    def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+        return self.prepare_data(F, recipe, out)
 
 
 class Dilate(Step[int]):
-    """The addition of zeros between the elements of a transposed convolution's data."""
+    """The addition of zeros between the elements of a transposed convolution's data, for a convolution with the flipped
+    kernel."""
 
     reorders = True
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns (n-1)*stride + 1 elements for n."""
         for axis, stride in self.values.items():
             if stride == 1:
@@ -182,39 +183,44 @@ class Dilate(Step[int]):
             data = F.slice_axis(merged, axis=axis, begin=0, end=1 - stride)
         return data
 
+    def prepare_weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+        return arrays.flip_weight(F, weight, recipe.work.groups, len(recipe.windows))
+
 
 class Concat(Step[Pair]):
     """The concatenation of elements to the data."""
 
     fills = reorders = True
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         return self.concatenate(F, recipe, data, {})
 
     def concatenate(self, F: Any, recipe: Recipe, data: Any, likes: Mapping[int, Any]) -> Any:
         """Returns the data with the elements. `likes` has arrays that are as long as what is concatenated before the
-        data, by axis. The data get four axes first: only then oneDNN concatenates, ten times as fast as MXNet."""
+        data, by axis. The data is reshaped to four axes first: only then does oneDNN do the concatenation, ten times
+        faster than MXNet."""
         rank, first = len(recipe.windows), recipe.spatial_axis
-        back: Tuple[int, ...] = ()
+        restore_shape: Tuple[int, ...] = ()
         if rank == 1:
-            data, first, back = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
+            data, first, restore_shape = F.expand_dims(data, axis=first), first + 1, (0, -3, 0)
         elif rank == 3 and recipe.work.in_channels is not None:
-            data, first, back = F.reshape(data, shape=(-3, -2)), first - 1, (-4, -1, recipe.work.in_channels, -2)
+            data, first = F.reshape(data, shape=(-3, -2)), first - 1
+            restore_shape = (-4, -1, recipe.work.in_channels, -2)
         for axis, counts in self.values.items():
             data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, recipe.fill, likes.get(axis))
-        return F.reshape(data, shape=back) if back else data
+        return F.reshape(data, shape=restore_shape) if restore_shape else data
 
 
-class Lengthen(Concat):
+class DynamicConcat(Concat):
     """The concatenation of SAME's low and more elements before the data, and of others after it.
 
     With a kernel of 3, stride 2, `extra` 2 and `after` 1, 3 elements are concatenated before 7, for which SAME's low
     is 1, and one after them: 11 in all. Of 8, for which low is 0, it makes 2 + 8 + 1 = 11, too.
     """
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
-        """Returns the data with the elements. MXNet infers its length too late for pooling operators, so it gets the
-        shape of an array for which the length is inferred at once."""
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
+        """Returns the data with the elements. MXNet infers the length of this concatenation after it checks pooling
+        operators, so the data is given the shape of `like`, whose length it infers in time."""
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (extra, after) in self.values.items():
             starts[axis], length = _infer_lengths(F, recipe, data, axis, extra)
@@ -228,24 +234,24 @@ class Pad(Step[Pair]):
 
     fills = reorders = True
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         pads = [axis.pad_operator for axis in recipe.plan.axes]
         return arrays.pad(F, data, pads, recipe.fill, recipe.spatial_axis)
 
 
 class Gather(Step[bool]):
-    """The look-up of the data with its padding in the data: out*s + max(ke - s, 0) elements along each axis."""
+    """Gathers the padded data from the data: out*s + max(ke - s, 0) elements along each axis."""
 
     fills = reorders = True
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns the padded data. Each axis in turn becomes the first, along which whole rows are copied: a look-up
         along any other axis goes element by element, many times slower."""
         whole, order = data, list(range(recipe.axes.stop))
         for axis in self.axes:
             positions = self._positions(F, recipe, whole, axis)
-            data = F.transpose(data, axes=(order.index(axis), *(at for at, one in enumerate(order) if one != axis)))
-            order = [axis, *(one for one in order if one != axis)]
+            moved = [axis, *(other for other in order if other != axis)]
+            data, order = F.transpose(data, axes=tuple(map(order.index, moved))), moved
             if recipe.fill == "zero":
                 data, positions = arrays.concatenate(F, data, 0, (1, 1)), positions + 1
             data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
@@ -264,17 +270,17 @@ class Gather(Step[bool]):
         return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, recipe, data, axis))
 
 
-class Shift(Step[SelectorKernel]):
+class Shift(Step[OneHotKernel]):
     """The shift of the data within its padding to where its low is the same for every size."""
 
-    def before(self, F: Any, recipe: Recipe, data: Any) -> Any:
+    def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         return _move_channels(F, recipe, data, data, self.values, (1,) * len(recipe.windows))
 
 
 class Zeros(Step[Pair]):
     """The concatenation of (front, back) zeros to the kernel."""
 
-    def weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
+    def prepare_weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
         """Returns the kernel with the zeros. On the CPU, its last axes go to the front first: then whole blocks are
         copied, not a few elements at a time. MXNet transposes five axes too slowly for that."""
         rank, first = len(recipe.windows), recipe.spatial_axis
@@ -295,7 +301,7 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         self.dynamic_axes = [axis for axis, (_, end) in values.items() if end is None]
         self.is_static = any(map(any, values.values()))  # whether elements are dropped whatever the size is
 
-    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+    def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
         crops = [(start, end or 0) for start, end in (axis.crop for axis in recipe.plan.axes)]
         out = arrays.crop(F, out, crops, recipe.spatial_axis)
@@ -307,10 +313,10 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         return F.slice_like(out, like, axes=self.dynamic_axes)
 
 
-class Pick(Step[SelectorKernel]):
+class Pick(Step[OneHotKernel]):
     """The choice of the outputs that SAME has for the size, from those of windows at every position."""
 
-    def after(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
+    def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         strides = tuple(recipe.window(axis).stride if axis in self.axes else 1 for axis in recipe.axes)
         return _move_channels(F, recipe, out, data, self.values, strides)
 
@@ -320,10 +326,10 @@ STEPS: Dict[str, Type[Step[Any]]] = {
     "flip": Flip,
     "dilate": Dilate,
     "concat": Concat,
-    "lengthen": Lengthen,
+    "dynamic_concat": DynamicConcat,
     "gather": Gather,
     "shift": Shift,
-    "pad_operator": Pad,  # after all that reads the size off the data
+    "pad_operator": Pad,  # after every step that reads the data's size
     "zeros": Zeros,
     "crop": Crop,
     "pick": Pick,
@@ -337,8 +343,8 @@ def _low_pad(F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
     """Returns the number of padding elements before the data along an axis, as an array (1,). It is half of all, and
     rounded up if the extra one is at the start.
 
-    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. Of data in blocks n is the
-    length of a thin row.
+    (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. For data that may be in
+    blocks, n is read from a thin slice, since reading the shape of the whole array would undo the blocks.
     """
     window, others = recipe.window(axis), [other for other in range(recipe.axes.stop) if other != axis]
     row = data if recipe.work.plain else arrays.take_first_block(F, data, others)
@@ -354,8 +360,8 @@ def _infer_lengths(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> 
     """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
     many as these and the data.
 
-    MXNet infers these lengths with the shapes. n + low is half of the sum of (out-1)s + ke and n, rounded as low is.
-    The first array is what is missing from that sum to n: of MXNet's operators, only `_rnn_param_concat` infers it.
+    n + low is half of the sum of (out-1)s + ke and n, rounded as low is; `half` has that length, and `extra` more. The
+    first array has half's length minus n: `_rnn_param_concat` is the only operator of MXNet that infers it.
 
     For 7 elements, a kernel of 3 and stride 2, SAME's low is 1. With `extra` 2, `starts` has 4 * 2 elements, `row` and
     what is concatenated to it 7 + 5, and every second one of these 20 is in `half`: 10 = 2 + 1 + 7. So the first
@@ -371,8 +377,8 @@ def _infer_lengths(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> 
     return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
 
 
-def _selector(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, SelectorKernel]) -> Any:
-    r"""Returns a kernel (1, 1, \*lengths) of zeros and a one, which is at the right position for the size of `data`."""
+def _one_hot_kernel(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, OneHotKernel]) -> Any:
+    r"""Returns a one-hot kernel (1, 1, \*lengths), with the 1 at the position for the size of `data`."""
     ndim, chosen = recipe.axes.stop, None
     dynamic = [axis for axis in kernels if recipe.window(axis).size is None]
     for axis in dynamic:
@@ -392,14 +398,17 @@ def _selector(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, SelectorK
 
 
 def _move_channels(
-    F: Any, recipe: Recipe, array: Any, data: Any, kernels: Mapping[int, SelectorKernel], strides: Ints
+    F: Any, recipe: Recipe, array: Any, data: Any, kernels: Mapping[int, OneHotKernel], strides: Dims
 ) -> Any:
-    """Returns the array moved along some axes, by a depthwise convolution whose kernel has a single one. Its position
-    follows from the size of the data."""
-    weight, channels = _selector(F, recipe, data, kernels), recipe.work.in_channels
+    """Returns the array moved along some axes, by a depthwise convolution whose kernel is one-hot. The position of the
+    1 follows from the size of the data."""
+    weight, channels = _one_hot_kernel(F, recipe, data, kernels), recipe.work.in_channels
     lengths = [kernels[axis].length if axis in kernels else 1 for axis in recipe.axes]
     pads = tuple(kernels[axis].zeros if axis in kernels else 0 for axis in recipe.axes)
     return arrays.convolve_channels(F, array, weight, channels, lengths, stride=strides, pad=pads)
+
+
+_EMPTY = AxisPlan(kernel_size=1)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -408,7 +417,7 @@ def _steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[Step[Any], ...]:
     steps = []
     for name, step in STEPS.items():
         values = {axis: getattr(plan, name) for axis, plan in enumerate(axes, SPATIAL)}
-        values = {axis: value for axis, value in values.items() if value != getattr(AxisPlan, name)}
+        values = {axis: value for axis, value in values.items() if value != getattr(_EMPTY, name)}
         if values:
             steps.append(step(values))
     return tuple(steps)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
-from mxsame.plan.axis_plan import AxisPlan, SelectorKernel
+from mxsame.plan.axis_plan import AxisPlan, OneHotKernel
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
 
@@ -27,7 +27,7 @@ class Reads(NamedTuple):
 
     @classmethod
     def of(cls, starts: range, offsets: range) -> Reads:
-        """Returns the same with a first offset of 0."""
+        """Returns the reads for these starts and offsets, shifted so that the first offset is 0."""
         first = offsets[0]
         starts = range(starts.start + first, starts.stop + first, starts.step)
         return cls(starts, range(0, offsets.stop - first, offsets.step))
@@ -53,7 +53,8 @@ def required(window: AnyWindow, size: int) -> Reads:
 
 
 def simulate(plan: AxisPlan, window: AnyWindow, size: int, convention: str = "valid") -> Optional[Reads]:
-    """Returns what MXNet reads of data of this size by a plan; None if zeros of its own would replace elements.
+    """Returns what MXNet reads of data of this size by a plan; None if MXNet would read zeros where the data has
+    elements.
 
     >>> plan = AxisPlan(3, pad=2, crop=(1, 0))  # for pads (0, 1) with stride 2: pad by 2, drop the first output
     >>> simulate(plan, Window(None, 3, 2), 6) == required(Window(None, 3, 2), 6)
@@ -75,8 +76,8 @@ def _conv_reads(plan: AxisPlan, window: Window, size: int, convention: str) -> O
     """Returns what is read for all outputs of MXNet's operator, of flipped data by the flipped kernel."""
     low, dilation = window.pads(size)[0], window.dilation
     data = _extended(range(size)[::-1] if plan.flip else range(size), *plan.concat)
-    if plan.lengthen:
-        data = _extended(data, low + plan.lengthen.extra, plan.lengthen.after)
+    if plan.dynamic_concat:
+        data = _extended(data, low + plan.dynamic_concat.extra, plan.dynamic_concat.after)
     if plan.gather:
         overlap = max(window.effective_kernel_size - window.stride, 0)
         data = range(-low, -(-size // window.stride) * window.stride + overlap - low)
@@ -115,15 +116,15 @@ def _extended(positions: range, low: int, high: int) -> range:
     return range(positions.start - low * positions.step, positions.stop + high * positions.step, positions.step)
 
 
-def _selected(positions: range, kernel: SelectorKernel, low: int) -> range:
-    """Returns the positions that a kernel with a single one leaves, of these with zeros around them."""
+def _selected(positions: range, kernel: OneHotKernel, low: int) -> range:
+    """Returns the positions that a one-hot kernel leaves, of these with zeros around them."""
     positions, first = _extended(positions, kernel.zeros, kernel.zeros), kernel.reach - low
     return positions[first : first + len(positions) - kernel.length + 1]
 
 
 def prove(draft: AxisPlan, window: AnyWindow, convention: str = "valid") -> Optional[AxisPlan]:
     """Returns a plan if MXNet runs it, and it is exact for every size of the window; else None. An end of `crop` that
-    is None becomes the number of outputs to drop, if that is the same for every size.
+    is None becomes the number of outputs to drop, if that is the same for every size, as it must be with `flip`.
 
     >>> prove(AxisPlan(3, pad=2, crop=(1, None)), Window(8, 3, 2)).crop
     (1, 0)
@@ -135,28 +136,28 @@ def prove(draft: AxisPlan, window: AnyWindow, convention: str = "valid") -> Opti
         return None
     if draft.adj and draft.adj >= window.stride:
         return None
-    surplus, whole = set(), draft if dropped is not None else replace(draft, crop=(first, 0))
+    extras, uncropped = set(), draft if dropped is not None else replace(draft, crop=(first, 0))
     for size in window.sizes:
-        reads, wanted = simulate(whole, window, size, convention), required(window, size)
-        more = len(reads.starts) - len(wanted.starts) if reads else -1
-        if reads is None or more < 0:
+        reads, expected = simulate(uncropped, window, size, convention), required(window, size)
+        extra = len(reads.starts) - len(expected.starts) if reads else -1
+        if reads is None or extra < 0:
             return None
-        kept = reads.starts[more:] if draft.flip else reads.starts[: len(wanted.starts)]
-        if (kept, reads.offsets) != wanted:
+        kept = reads.starts[extra:] if draft.flip else reads.starts[: len(expected.starts)]
+        if (kept, reads.offsets) != expected:
             return None
-        surplus.add(more)
+        extras.add(extra)
     if dropped is not None:
-        return draft if surplus == {0} else None
-    if len(surplus) == 1:
-        return replace(draft, crop=(first, surplus.pop()))
-    return draft if isinstance(window, Window) and window.follows_size else None
+        return draft if extras == {0} else None
+    if len(extras) == 1:
+        return replace(draft, crop=(first, extras.pop()))
+    return draft if isinstance(window, Window) and window.follows_size and not draft.flip else None
 
 
-def accepts_too_short(plan: AxisPlan, window: AnyWindow) -> bool:
+def accepts_short_data(plan: AxisPlan, window: AnyWindow) -> bool:
     """Returns whether MXNet runs a plan for every size on data that is shorter than the rule of explicit pads allows,
     n + low + high >= ke, as it may with ceil_mode."""
-    if not isinstance(window, Window) or window.size is not None or not isinstance(window.padding, tuple):
+    if not isinstance(window, Window) or window.size is not None or window.follows_size:
         return False
-    longest = window.effective_kernel_size - sum(window.padding) - 1
+    longest = window.effective_kernel_size - sum(window.explicit_pads) - 1
     reads = _conv_reads(plan, window, longest, "valid") if longest >= 1 else None
     return reads is not None and len(reads.starts) > 0

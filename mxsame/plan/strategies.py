@@ -2,7 +2,7 @@
 
 MXNet's operators have one pad for both ends. Steps around an operator make its values those of asymmetric padding::
 
-    flip the data -> concatenate, lengthen or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
+    flip the data -> concatenate or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
     -> crop the output -> flip back
 
 Most steps are empty in most plans. A strategy only drafts plans: whether one is exact is decided for all of them in one
@@ -16,11 +16,11 @@ from typing import Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.padding import high_pad
-from mxsame.plan.axis_plan import AddedElements, AxisPlan, SelectorKernel
+from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHotKernel
 from mxsame.plan.simulation import prove
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
-MOST_SHIFTS = 2  # after the first; each is an element of the kernel that moves data, zero for all but one
+MAX_SHIFTS = 2  # the largest difference between the lows of a window's sizes; each shift lengthens the one-hot kernel
 
 
 # -- drafts for convolutions and pooling operators. The proof completes a crop that ends in None.
@@ -35,26 +35,26 @@ def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _slice(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
-    low, high = _low_and_largest_high(pads)
+    low, high = _first_low_and_max_high(pads)
     count = max(-(-(high - low) // window.stride), 0)
     yield AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, None))
 
 
 def _concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Concatenate what one end needs more than the other, leave the common part to the operator."""
-    low, high = _low_and_largest_high(pads)
+    low, high = _first_low_and_max_high(pads)
     common = min(low, high)
     yield AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common, crop=(0, None))
 
 
-def _concat_or_lengthen(window: Window, pads: Pads) -> Iterator[AxisPlan]:
+def _static_or_dynamic_concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     yield from _concat(window, pads)
-    yield from _lengthened(window, pads)
+    yield from _dynamic_concat(window, pads)
 
 
 def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Put zeros before the kernel, which shift windows so that equal pads fit, and after it, against extra windows."""
-    low, high = _low_and_largest_high(pads)
+    """Add zeros at the kernel's start, so that equal pads suffice, and at its end, so that no extra window fits."""
+    low, high = _first_low_and_max_high(pads)
     front = max(-(-(high - low) // window.dilation), 0)
     pad, extended = low + front * window.dilation, window.effective_kernel_size + front * window.dilation
     rest = [2 * pad - high_pad(n, window.outputs(n), extended, window.stride) for n in window.sizes]
@@ -71,10 +71,10 @@ def _zeros_after(window: Window, rest: Sequence[int]) -> int:
 
 def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Leave all of the padding to MXNet's pad operator."""
-    yield AxisPlan(window.kernel_size, pad_operator=_low_and_largest_high(pads), crop=(0, None))
+    yield AxisPlan(window.kernel_size, pad_operator=_first_low_and_max_high(pads), crop=(0, None))
 
 
-def _low_and_largest_high(pads: Pads) -> validation.Pair:
+def _first_low_and_max_high(pads: Pads) -> validation.Pair:
     """Returns the low of one size, and the largest high of all: the windows of one graph start at one position."""
     return pads[0][0], max(high for _, high in pads)
 
@@ -89,25 +89,25 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
     """
     low, least = pads[0][0], 2 if window.kernel_size == 2 else 1
-    if isinstance(window.padding, tuple):
-        least = max(window.effective_kernel_size - sum(window.padding), 1)
+    if not window.follows_size:
+        least = max(window.effective_kernel_size - sum(window.explicit_pads), 1)
     if any(pad[0] != low for pad in pads):
-        yield from _lengthened(window, pads, window.stride, ceil=True)
+        yield from _dynamic_concat(window, pads, window.stride, ceil=True)
     elif window.kernel_size <= (least if window.size is None else window.size) + 2 * low:
         yield AxisPlan(window.kernel_size, pad=low)
 
 
-def _lengthened(window: Window, pads: Pads, extra: int = 0, ceil: bool = False) -> Iterator[AxisPlan]:
+def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, ceil: bool = False) -> Iterator[AxisPlan]:
     """Concatenate low of the size and `extra` elements, for windows that are dropped, before the data, and the longest
     high after it.
 
     At least two elements are needed before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
-    is_long = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
-    if window.size is None and window.follows_size and is_long:
+    has_room = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
+    if window.size is None and window.follows_size and has_room:
         high = max(max(high for _, high in pads) - (window.stride - 1 if ceil else 0), 0)
-        yield AxisPlan(window.kernel_size, lengthen=AddedElements(extra, high), crop=(extra // window.stride, 0))
+        yield AxisPlan(window.kernel_size, dynamic_concat=AddedElements(extra, high), crop=(extra // window.stride, 0))
 
 
 def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -115,9 +115,7 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     although `low` is not. Without this, 3-D networks in one graph for every size take two to three times as long."""
     for drafts in (_native, _slice, _concat):
         for draft in drafts(window, [(high, low) for low, high in pads]):
-            plan = prove(replace(draft, flip=True, crop=(draft.crop[0], None)), window)
-            if plan is not None and plan.crop[1] is not None:
-                yield plan
+            yield replace(draft, flip=True, crop=(draft.crop[0], None))
 
 
 # -- dynamic: pads that follow from the size are computed in the graph
@@ -125,25 +123,25 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Shift the data to where the windows of every size start at the same position."""
-    for least, reach in _ends(window, pads) if window.size is None else ():
-        kernel = SelectorKernel(least, reach, reach - least)
+    for least, reach in _least_low_and_reach(window, pads) if window.size is None else ():
+        kernel = OneHotKernel(least, reach, reach - least)
         yield AxisPlan(window.kernel_size, shift=kernel, pad=least, crop=(0, None))
 
 
 def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Run the operator with stride 1, and pick SAME's outputs."""
     pad = max(map(max, pads))
-    for least, _ in _ends(window, pads) if window.dilation == 1 else ():
+    for least, _ in _least_low_and_reach(window, pads) if window.dilation == 1 else ():
         for zeros in range(window.kernel_size):
-            kernel = SelectorKernel(least, pad + zeros, zeros)
+            kernel = OneHotKernel(least, pad + zeros, zeros)
             yield AxisPlan(window.kernel_size, pick=kernel, pad=pad, crop=(0, None))
 
 
-def _ends(window: Window, pads: Pads) -> Iterator[validation.Pair]:
-    """Yields the least `low`, and the pad that the last window of every size needs if all start as early as any.
-    Nothing if the pads do not follow from the size, or differ by much."""
+def _least_low_and_reach(window: Window, pads: Pads) -> Iterator[validation.Pair]:
+    """Yields the least `low`, and the pad that the last window needs if every size starts at that `low`; nothing if the
+    pads do not follow from the size, or differ by more than `MAX_SHIFTS`."""
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
-    if window.follows_size and most - least <= MOST_SHIFTS:
+    if window.follows_size and most - least <= MAX_SHIFTS:
         yield least, max(most, max(map(sum, pads)) - least)
 
 
@@ -157,7 +155,7 @@ def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _transposed_native(window: TransposedWindow) -> AxisPlan:
-    """Use the operator's own pad and adj: exact if they reach."""
+    """Use the operator's own pad and adj: exact if no other crop is needed."""
     return replace(_transposed_slice(window), crop=(0, 0))
 
 
@@ -195,7 +193,7 @@ def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
 
 # -- the table
 
-AVG_WITH_PADDING = "avg with padding"  # which counts as zeros
+AVG_WITH_PADDING = "avg with padding"  # an average that counts padding as zeros
 POOLS = ("max", "avg", AVG_WITH_PADDING, "lp")  # by MXNet's Pooling
 OPERATORS = ("conv", *POOLS, "transposed")
 
@@ -210,8 +208,8 @@ class Strategy:
     ----------
     name : str
     drafts : callable, optional
-        The window of a convolution or pooling operator, its pads (low, high) for each of its sizes -> plans, of which
-        the first exact one is used.
+        Called with a window of a convolution or pooling operator and its (low, high) pads for each size; yields drafts.
+        The first exact one is used.
     operators : tuple of str
         Those of `OPERATORS` for which `drafts` may be used.
     transposed : callable, optional
@@ -248,39 +246,38 @@ class Strategy:
         """Returns whether it can run the operator."""
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
-    def lengthens(self, window: AnyWindow) -> bool:
-        """Returns whether the data gets as many elements before it as follow from its size."""
+    def has_dynamic_concat(self, window: AnyWindow) -> bool:
+        """Returns whether its plan concatenates elements to the data whose number depends on the size."""
         plan = self.plan(window)
-        return plan is not None and plan.lengthen is not None
+        return plan is not None and plan.dynamic_concat is not None
 
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
-        """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling insists that its pad is less than
-        its kernel."""
+        """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling requires pad < kernel_size."""
         if isinstance(window, TransposedWindow):
             drafts = iter((self.transposed(window),) if self.transposed else ())
         else:
             drafts = self.drafts(window, list(map(window.pads, window.sizes))) if self.drafts else iter(())
         for draft in drafts:
             plan = prove(draft, window, self.convention)
-            if plan is not None:
-                return None if operator in POOLS and plan.pad >= plan.kernel_size else plan
+            if plan is not None and (operator not in POOLS or plan.pad < plan.kernel_size):
+                return plan
         return None
 
 
-_EVERY = ("conv", *POOLS)
+_ALL = ("conv", *POOLS)
 _SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
 _TABLE = (  # without costs, the first that is exact is chosen
-    Strategy("native", _native, _EVERY, _transposed_native, channels_last=True),
+    Strategy("native", _native, _ALL, _transposed_native, channels_last=True),
     Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
-    Strategy("slice", _slice, _EVERY, _transposed_slice, channels_last=True),
-    Strategy("concat", _concat_or_lengthen, _EVERY, channels_last=True),
+    Strategy("slice", _slice, _ALL, _transposed_slice, channels_last=True),
+    Strategy("concat", _static_or_dynamic_concat, _ALL, channels_last=True),
     Strategy("kernel", _kernel, ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
-    Strategy("pad", _pad, _EVERY, channels_last=True, competes_on=("gpu",)),
+    Strategy("pad", _pad, _ALL, channels_last=True, competes_on=("gpu",)),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),
-    Strategy("gather", _gather, _EVERY),
+    Strategy("gather", _gather, _ALL),
     Strategy("dilate", transposed=_transposed_dilate, together=True, competes_on=("gpu",)),
 )
 STRATEGIES: Dict[str, Strategy] = {strategy.name: strategy for strategy in _TABLE}

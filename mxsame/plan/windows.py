@@ -12,15 +12,15 @@ from typing import Any, List, Optional, Sequence, Tuple, Union, cast
 from mxsame import padding as arithmetic, validation
 from mxsame.types import AxisPadding, ConvPadding
 
-MOST_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
+MAX_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
 
 Sizes = Tuple[Optional[int], ...]
-Ints = Tuple[int, ...]
+Dims = Tuple[int, ...]  # one int for each axis
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """The geometry along one axis of an operator's data, checked, and in one form. `size` is None if it is dynamic."""
+    """The checked, canonical geometry of an operator along one axis. `size` is None if it is dynamic."""
 
     size: Optional[int]
     kernel_size: int
@@ -30,8 +30,8 @@ class _Axis:
     def __post_init__(self) -> None:
         for name in ("size", "kernel_size", "stride", "dilation"):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                self._set(name, None if value is None and name == "size" else validation.integer(name, value, 1))
+            if value is not None or name != "size":
+                self._set(name, validation.integer(name, value, 1))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the class is frozen
@@ -39,16 +39,16 @@ class _Axis:
     @functools.cached_property
     def effective_kernel_size(self) -> int:
         """The effective kernel size ke = (k-1)d + 1."""
-        return arithmetic.extent(self.kernel_size, self.dilation)
+        return arithmetic.effective_kernel_size_unchecked(self.kernel_size, self.dilation)
 
 
 @dataclass(frozen=True)
 class Window(_Axis):
     """The geometry along one axis of a convolution or pooling operator: output j reads the elements from j*s - low on.
 
-    `padding` is "same", "keras-mxnet" or a (low, high) pair; every other padding of
-    :func:`mxsame.padding.resolve_pads` becomes a pair. A negative pad is a number of elements that no window reads;
-    there is no plan for it. `ceil_mode` pads the end until a partial last window is whole (pooling with explicit pads).
+    `padding` is "same", "keras-mxnet" or a (low, high) pair; any other padding of :func:`mxsame.padding.resolve_pads`
+    is stored as a pair. A negative pad is a number of elements that no window reads; there is no plan for it.
+    `ceil_mode` pads the end until a partial last window is whole (pooling with explicit pads).
 
     >>> window = Window(size=7, kernel_size=2, stride=2)
     >>> window.pads(7), window.outputs(7), Window(7, 2, 2, padding="Valid").padding
@@ -61,8 +61,8 @@ class Window(_Axis):
     def __post_init__(self) -> None:
         super().__post_init__()
         validation.flag("ceil_mode", self.ceil_mode)
-        if isinstance(self.padding, str) and self.padding.lower() in arithmetic.SIZE_DEPENDENT:
-            self._set("padding", self.padding.lower())
+        if self.follows_size:
+            self._set("padding", cast(str, self.padding).lower())
         elif not _is_pair(self.padding):
             pads = arithmetic.resolve_pads(1, self.kernel_size, self.stride, self.dilation, self.padding)
             self._set("padding", pads)
@@ -70,7 +70,7 @@ class Window(_Axis):
     @property
     def _periodic_from(self) -> int:
         """The size from which on pads, outputs and crops depend on nothing but the remainder modulo the stride: a
-        multiple of the stride, so long that no element of the kernel reads padding in every window."""
+        multiple of the stride, large enough that every kernel element reads data in at least one window."""
         return self.stride * (1 - (-2 * self.effective_kernel_size // self.stride))
 
     @property
@@ -92,7 +92,12 @@ class Window(_Axis):
     @property
     def follows_size(self) -> bool:
         """Whether the pads follow from the size, so that there are ceil(n/s) outputs."""
-        return self.padding in arithmetic.SIZE_DEPENDENT
+        return arithmetic.follows_size(self.padding)
+
+    @property
+    def explicit_pads(self) -> Tuple[int, int]:
+        """The (low, high) that does not follow from the size."""
+        return (0, 0) if self.follows_size else cast(Tuple[int, int], self.padding)
 
     @property
     def extra_at_start(self) -> bool:
@@ -103,23 +108,25 @@ class Window(_Axis):
         """Returns (low, high) for this size."""
         if self.padding == arithmetic.KERAS_MXNET:
             return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
-        if isinstance(self.padding, str):
-            return arithmetic.split_same(size, self.effective_kernel_size, self.stride)
-        low, high = cast(Tuple[int, int], self.padding)
+        if self.follows_size:
+            return arithmetic.same_pads_unchecked(size, self.effective_kernel_size, self.stride)
+        low, high = self.explicit_pads
         if self.ceil_mode:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
         return low, high
 
     def outputs(self, size: int) -> int:
         """Returns how many windows fit into the padded size."""
-        low, high = self.pads(size)
-        return (size + low + high - self.effective_kernel_size) // self.stride + 1
+        return arithmetic.count_windows(size + sum(self.pads(size)), self.effective_kernel_size, self.stride)
 
-    def check_outputs(self, size: int, padding: Any) -> None:
-        """Raises `ValueError`, which reports this padding, if an axis of this size has no output, or a negative pad."""
-        given = self.padding
-        pads = self.pads(size) if isinstance(given, str) else validation.pads_of_axis("padding", given)
-        arithmetic.count_outputs(size, self.effective_kernel_size, self.stride, pads, padding)
+    def check_outputs(self, size: int, padding: Any, pool: bool) -> None:
+        """Raises `ValueError`, with `padding` in its message, if an axis of this size has no output, a negative pad, or
+        for a pooling operator a window that would read no element of data."""
+        pads = self.pads(size) if self.follows_size else self.explicit_pads
+        validation.check(min(pads) >= 0, "padding must not be negative", padding=padding)
+        arithmetic.output_size_unchecked(size, self.effective_kernel_size, self.stride, pads, padding)
+        if pool or self.ceil_mode:
+            _check_no_window_is_empty(self)
 
     def trimmed(self) -> Window:
         """Returns the window without the kernel elements at its start and end that read only padding, for a pooling
@@ -139,7 +146,7 @@ class Window(_Axis):
 @dataclass(frozen=True)
 class TransposedWindow(_Axis):
     """The geometry along one axis of a transposed convolution: `crop` is the number of elements of its full extent
-    (n-1)s + ke that are dropped at (start, end). A negative end is a number of elements that hold only the bias. The
+    (n-1)s + ke that are dropped at (start, end); for a negative end see :func:`mxsame.padding.transposed_crops`. The
     crop does not depend on the size.
 
     >>> TransposedWindow(size=4, kernel_size=3, stride=2, crop=(0, 1)).outputs(4)
@@ -147,6 +154,7 @@ class TransposedWindow(_Axis):
     """
 
     crop: Tuple[int, int] = (0, 0)
+    explicit_pads = (0, 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,6 +174,11 @@ class TransposedWindow(_Axis):
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
         return arithmetic.span(size, self.effective_kernel_size, self.stride) - sum(self.crop)
 
+    def check_outputs(self, size: int, **given: Any) -> None:
+        """Raises `ValueError`, with what is given in its message, if an axis of this size has no output."""
+        effective = self.effective_kernel_size
+        arithmetic.transposed_output_size_unchecked(size, effective, self.stride, self.crop, **given)
+
 
 def _is_pair(value: Any) -> bool:
     """Returns whether a value is a tuple of two plain ints."""
@@ -179,9 +192,9 @@ Windows = Tuple[AnyWindow, ...]
 @validation.check_arguments
 def make_windows(
     size: Sizes,
-    kernel_size: Ints,
-    strides: Ints,
-    dilation: Ints,
+    kernel_size: Dims,
+    strides: Dims,
+    dilation: Dims,
     padding: ConvPadding,
     *,
     pool: bool = False,
@@ -200,23 +213,22 @@ def make_windows(
         padding = validation.pooling_padding(padding, kernel_size)
     else:
         padding = validation.padding(padding, rank, causal=True)
+    # Not cached: the arguments may be lists, or numbers that equal others.
     return make_windows_unchecked.__wrapped__(size, kernel_size, strides, dilation, padding, pool, ceil_mode)
 
 
 @functools.lru_cache(maxsize=4096)
 def make_windows_unchecked(
-    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, pool: bool = False, ceil: bool = False
+    size: Sizes, kernel_size: Dims, strides: Dims, dilation: Dims, padding: Any, pool: bool = False, ceil: bool = False
 ) -> Tuple[Window, ...]:
-    """Returns what `make_windows` returns, for arguments in canonical form."""
+    """For arguments in canonical form, as every `*_unchecked` function of `mxsame.plan`."""
     arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
     windows = []
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
-        arithmetic.extent(k, d)  # refuses what is too long for any size
+        arithmetic.effective_kernel_size_unchecked(k, d)  # refuses what is too long for any size
         window = Window(n, k, s, d, pads, ceil)
         if window.size is not None:
-            window.check_outputs(window.size, pads)
-            if ceil:
-                _check_no_window_is_empty(window)
+            window.check_outputs(window.size, pads, pool)
         windows.append(window)
     return tuple(windows)
 
@@ -230,24 +242,24 @@ def _count_axes(**given: Any) -> int:
     return rank
 
 
-def _of_each_axis(padding: validation.Padding, rank: int) -> Sequence[Any]:
+def _of_each_axis(padding: validation.CanonicalPadding, rank: int) -> Sequence[Any]:
     """Returns the padding of each axis."""
     return (padding,) * rank if isinstance(padding, str) else padding
 
 
 def make_pool_windows(
-    size: Sizes, pool_size: Ints, strides: Ints, padding: Any, ceil_mode: bool, counts_padding: bool
+    size: Sizes, pool_size: Dims, strides: Dims, padding: Any, ceil_mode: bool, counts_padding: bool
 ) -> Tuple[Tuple[Window, ...], Any]:
-    """Returns the windows of a pooling operator, and pads (low, high) that become data before it.
+    """Returns the windows of a pooling operator, and the (low, high) pads to add to its data first.
 
-    There are such pads only for an average that counts padding, with `ceil_mode`. It must not count what a partial
-    window reads after the padding. So the padding is data, and the average counts no padding.
+    Only an average that counts padding, with `ceil_mode`, has such pads. It counts padding, but not what a partial
+    window reads beyond it. So the padding is added as data, and the operator counts none.
 
     >>> make_pool_windows((5,), (2,), (2,), ((1, 0),), True, True)
     ((Window(size=6, kernel_size=2, stride=2, dilation=1, padding=(0, 0), ceil_mode=True),), ((1, 0),))
     """
     pads: Any = ()
-    if counts_padding and ceil_mode and padding not in arithmetic.SIZE_DEPENDENT:
+    if counts_padding and ceil_mode and not arithmetic.follows_size(padding):
         pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
         size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)
@@ -282,12 +294,9 @@ def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
         if window.size is None:
             continue
         if isinstance(window, TransposedWindow):
-            rule = "padding must leave an element of the output"
-            validation.check(window.outputs(window.size) >= 1, f"{rule}; received {describe_windows([window])}")
-            continue
-        window.check_outputs(window.size, window.padding)
-        if pool:
-            _check_no_window_is_empty(window)
+            window.check_outputs(window.size, kernel_size=window.kernel_size, crop=window.crop)
+        else:
+            window.check_outputs(window.size, window.padding, pool)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -297,7 +306,7 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
         if window.size is not None:
             continue
         if window.extra_at_start and window.stride > window.effective_kernel_size + 1:
-            rule = "keras-mxnet cannot run every size with a stride so much longer than the kernel"
+            rule = "keras-mxnet cannot run every size if the stride exceeds ke + 1"
             raise validation.DynamicShapeError(f"{rule}; received {describe_windows(windows)}")
         check_residues(windows)
         if pool:
@@ -306,12 +315,12 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
 
 def checked_windows(windows: Any, operator: str) -> Windows:
     """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of the operator's windows, and a
-    `ValueError` unless there are 1 to 3 of them, and each of their outputs reads an element of the data."""
+    `ValueError` unless there are 1 to 3 of them, and every output reads an element of the data."""
     kind = TransposedWindow if operator == "transposed" else Window
     fits = isinstance(windows, (list, tuple)) and windows and all(isinstance(each, kind) for each in windows)
     rule = f"windows must be a sequence of Window or TransposedWindow, of {kind.__name__} for operator={operator!r}"
     validation.check_type(fits, rule, windows=windows)
-    rule = "windows must be of 1, 2 or 3 axes, one each"
+    rule = "windows must have one entry for each of 1, 2 or 3 axes"
     validation.check(len(windows) in validation.LAYOUTS, rule, windows=len(windows))
     check_static(tuple(windows), operator not in ("conv", "transposed"))
     return tuple(windows)
@@ -320,8 +329,8 @@ def checked_windows(windows: Any, operator: str) -> Windows:
 def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
     """Raises `ValueError` if the stride of a dynamic axis is too long to check a size of each remainder."""
     dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
-    rule = f"strides must be <= {MOST_RESIDUES} for an input of dynamic shape"
-    if any(each.stride > MOST_RESIDUES for each in dynamic):
+    rule = f"strides must be <= {MAX_RESIDUES} for an input of dynamic shape"
+    if any(each.stride > MAX_RESIDUES for each in dynamic):
         received = validation.received(strides=tuple(each.stride for each in windows))
         raise validation.DynamicShapeError(f"{rule}; {received}")
 
@@ -330,20 +339,20 @@ def _check_no_window_is_empty(window: Window) -> None:
     """Raises `ValueError` if a window starts after the data, as the last one may with ceil_mode."""
     starts = ((size, (window.outputs(size) - 1) * window.stride - window.pads(size)[0]) for size in window.sizes)
     if any(start >= size for size, start in starts):
-        rule, given = "ceil_mode must leave no window without an element of the data", describe_windows([window], True)
+        rule, given = "ceil_mode must leave each window an element of the data", describe_windows([window], True)
         if window.size is None:
-            raise validation.DynamicShapeError(f"{rule}, for any size that is possible; received {given}")
+            raise validation.DynamicShapeError(f"for every size, {rule}; received {given}")
         raise validation.InvalidValue(f"{rule}; received {given}")
 
 
 @validation.check_arguments
 def make_transposed_windows(
     size: Sizes,
-    kernel_size: Ints,
-    strides: Ints,
-    dilation: Ints,
+    kernel_size: Dims,
+    strides: Dims,
+    dilation: Dims,
     padding: ConvPadding,
-    output_padding: Optional[Ints] = None,
+    output_padding: Optional[Dims] = None,
 ) -> Tuple[TransposedWindow, ...]:
     """Returns a checked `TransposedWindow` for each axis; `padding` is one of :func:`mxsame.ops.conv_transpose`.
 
@@ -355,22 +364,22 @@ def make_transposed_windows(
     given = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
     rank = _count_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
     padding = validation.padding(padding, rank)
+    # Not cached, as above.
     return make_transposed_windows_unchecked.__wrapped__(*given.values(), padding, output_padding)
 
 
 @functools.lru_cache(maxsize=4096)
 def make_transposed_windows_unchecked(
-    size: Sizes, kernel_size: Ints, strides: Ints, dilation: Ints, padding: Any, output_padding: Optional[Ints] = None
+    size: Sizes, kernel_size: Dims, strides: Dims, dilation: Dims, padding: Any, output_padding: Optional[Dims] = None
 ) -> Tuple[TransposedWindow, ...]:
-    """Returns what `make_transposed_windows` returns, for arguments in canonical form."""
+    """For arguments in canonical form."""
     rank, windows = len(size), []
     arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
     axes = zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank), output_padding or (None,) * rank)
     for n, k, s, d, pads, extra in axes:
         window = TransposedWindow(n, k, s, d, arithmetic.transposed_crops(k, s, d, pads, extra))
-        if n is not None:  # refuses what leaves no output
-            given = {"kernel_size": k, "padding": pads, "output_padding": extra}
-            arithmetic.count_transposed_outputs(n, window.effective_kernel_size, s, window.crop, **given)
+        if n is not None:
+            window.check_outputs(n, kernel_size=k, padding=pads, output_padding=extra)
         windows.append(window)
     return tuple(windows)
 
@@ -385,7 +394,6 @@ def padded_and_output_size(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes
     padded: List[Optional[int]] = []
     outputs: List[Optional[int]] = []
     for window in windows:
-        pads = getattr(window, "padding", "")
-        padded.append(window.size and window.size + (0 if isinstance(pads, str) else sum(pads)))
+        padded.append(window.size and window.size + sum(window.explicit_pads))
         outputs.append(window.size and window.outputs(window.size))
     return tuple(padded), tuple(outputs)

@@ -169,7 +169,7 @@ def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
     `mxsame.rewriting.training.copy_blocked_gradients` adds that copy."""
     out = F.concat(*arrays, dim=axis)
     if axis == 1 and F is mx.nd and mx.autograd.is_recording():
-        copies |= any(each.shape[1] % onednn_blocks.LARGEST for each in arrays)
+        copies |= any(each.shape[1] % onednn_blocks.MAX_BLOCK for each in arrays)
     return copy_to_plain(F, out) if copies else out
 
 

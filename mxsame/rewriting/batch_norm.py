@@ -195,7 +195,7 @@ def _split_bias(graph: Graph, node: Node, shapes: Shapes, users: Users) -> Dict[
     """Let a depthwise 1x1 convolution add the bias of a Deconvolution, which takes the Deconvolution longer than its
     products, after the slices of its output. Returns the output that the new convolution replaces."""
     *_, bias = map(graph.value, node.inputs)
-    if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < onednn_blocks.SMALLEST:
+    if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < onednn_blocks.MIN_BLOCK:
         return {}
     after, user = node, users[node][0].node
     while len(users[after]) == 1 and user is not None and user.op == "slice":
@@ -240,7 +240,7 @@ def _sum_relus(graph: Graph, node: Node, slope: np.ndarray) -> None:
 
 def _is_in_blocks(source: Output, shapes: Shapes) -> bool:
     """Returns whether an array is in the blocks of a convolution."""
-    is_wide = shapes.get(source.node, ())[1:2] >= (onednn_blocks.SMALLEST,)
+    is_wide = shapes.get(source.node, ())[1:2] >= (onednn_blocks.MIN_BLOCK,)
     while source.node.op in onednn_blocks.KEEP_DEPLOYED:
         source = source.node.inputs[0]
     return is_wide and source.node.op == "Convolution" and is_channels_first(source.node)

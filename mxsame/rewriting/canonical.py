@@ -25,11 +25,11 @@ def drop_identities(graph: Graph, dropout: bool = True, copies: bool = False, fl
     """
     replacements = {}
     for node in graph.nodes():
-        makes_floats = node.op == tensors.TO_FLOATS and node.attr("scalar") == 1
+        makes_floats = node.op == tensors.FLOAT_DIVISION and node.attr("scalar") == 1
         changes_nothing = _is_identity(node) or (makes_floats and node.inputs[0].node.name in floats)
         if changes_nothing and (dropout or node.op != "Dropout") and (copies or not node.is_needed):
             replacements[Output(node)] = node.inputs[0]
-        elif node.op == "Reshape" and tensors.FIXED in node.inputs[0].node.name:
+        elif node.op == "Reshape" and tensors.FIXED_SIZE_PREFIX in node.inputs[0].node.name:
             replacements[Output(node)] = node.inputs[0].node.inputs[0]
     graph.replace(replacements)
 

@@ -37,11 +37,11 @@ def pad_channels(graph: Graph) -> None:
         if start in seen or _groups(graph, start) != 1:
             continue
         channels = start.attr("num_filter")
-        more = -channels % (onednn_blocks.LARGEST if processor.has("AVX512_CORE") else onednn_blocks.SMALLEST)
+        more = -channels % (onednn_blocks.MAX_BLOCK if processor.has("AVX512_CORE") else onednn_blocks.MIN_BLOCK)
         region = _region_of(graph, start, shapes, users) if 0 < 2 * more <= channels else None
         read = graph.values[start.inputs[1].node.name].shape[1]
-        has_blocks = read >= onednn_blocks.SMALLEST and math.prod(shapes.get(start, ())[2:]) > 1
-        if region is None and channels % onednn_blocks.SMALLEST and has_blocks:
+        has_blocks = read >= onednn_blocks.MIN_BLOCK and math.prod(shapes.get(start, ())[2:]) > 1
+        if region is None and channels % onednn_blocks.MIN_BLOCK and has_blocks:
             region = _convolution_only(start, users)
         if region is not None:
             seen.update(region.preserving)

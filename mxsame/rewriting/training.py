@@ -149,7 +149,7 @@ def use_dense_layers(graph: Graph, shapes: Shapes) -> None:
     For these, oneDNN uses AVX-512 in matrix products, but not in convolutions."""
     for node in graph.nodes():
         channels = [shapes.get(each, (0, 0))[1] for each in (node.inputs[0].node, node)] if _is_dense(node) else [0]
-        if size_for(channels) == onednn_blocks.SMALLEST and np.prod(channels) > MANY_PRODUCTS * sum(channels):
+        if size_for(channels) == onednn_blocks.MIN_BLOCK and np.prod(channels) > MANY_PRODUCTS * sum(channels):
             data, weight, *bias = node.inputs
             last = operator("transpose", f"{node.name}_last", data, axes=(0, 2, 3, 1))
             matrix = operator("Reshape", f"{node.name}_matrix", weight, shape=(0, -1))
@@ -276,7 +276,7 @@ def _block(node: Node, shapes: Shapes, array: Node) -> int:
     if node.op in ("Convolution", "Deconvolution"):
         before = shapes.get(node.inputs[0].node, (0, 0))[1]
         is_depthwise = groups == before == shape[1]
-        is_of_image = groups == 1 and before < onednn_blocks.LARGEST and array is node
+        is_of_image = groups == 1 and before < onednn_blocks.MAX_BLOCK and array is node
         lengths = [shape[1]] if is_depthwise or is_of_image else [before // groups, shape[1] // groups]
     elif node.op == "Pooling" and node.attr("global_pool", False):
         lengths = [shape[1]]

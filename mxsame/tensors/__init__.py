@@ -1,5 +1,5 @@
-"""Facts about an array or a Symbol: its shape, its type, its origin and its layout; and the attributes that carry these
-facts to a graph's variables."""
+"""Facts about an array or a Symbol: its shape, its type, its origin and its layout; the attributes that carry these
+facts to a graph's variables; and operators that fix a Symbol's size, type or layout."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     """Returns the shape, with None for every length that is unknown; None if the rank is unknown too."""
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
-    written = array.attr("__shape__") if array.get_children() is None else None
-    return _infer_shape(array, {}) if written is None else with_none(_parsed(written))
+    declared = array.attr("__shape__") if array.get_children() is None else None
+    return _infer_shape(array, {}) if declared is None else with_none(_parsed(declared))
 
 
 def declared_shapes(symbol: Any) -> dict[str, tuple[Optional[int], ...]]:
@@ -69,8 +69,8 @@ def _infer_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Opt
 
 
 def is_input(array: Any) -> bool:
-    """Returns whether data is an input of the graph, perhaps reshaped or transposed, and not the output of a layer,
-    which may have no weights."""
+    """Returns whether data is an input of the graph, possibly reshaped or transposed, rather than the output of a layer
+    (with or without weights)."""
     while isinstance(array, mx.sym.Symbol):
         if array.attr("pool_type") is not None:
             return False
@@ -116,7 +116,7 @@ def known_type(data: Any) -> Optional[str]:
     return None if dtype is None or operands.is_bfloat16(dtype) else np.dtype(dtype).name
 
 
-# -- what a graph's variables are given, and refuse
+# -- attributes of variables, and fixed sizes
 
 
 def dtype_attribute(dtype: Any) -> str:
@@ -133,9 +133,9 @@ def update_variable(parameter: Any) -> None:
     parameter.var()._set_attr(**known)
 
 
-def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optional[tuple]:
-    """Gives a variable the attributes of the output that it replaces, its shape, which is returned, its type, and
-    whether it is sparse; the current scope gets its `VariableFacts`."""
+def copy_facts(variable: Any, output: Any, shape: Optional[tuple]) -> None:
+    """Gives a variable the attributes of the output that it replaces: its shape, known or None, its type, and whether
+    it is sparse; the current scope gets its `VariableFacts`."""
     shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
     attributes = {} if stype is None else {"__storage_type__": stype}
     if shape is not None:
@@ -145,11 +145,12 @@ def describe(variable: Any, output: Any, shape: Optional[tuple] = None) -> Optio
     variable._set_attr(**attributes)
     has_blocks = shape is not None and len(shape) == 3 and is_in_blocks(output, scope().target.purpose)
     scope().facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
-    return shape
 
 
-FIXED = "data_must_be_"  # what the name of an operator starts with that refuses other data: data_must_be_N_3_32_32
-MOST_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
+FIXED_SIZE_PREFIX = (
+    "data_must_be_"  # what the name of an operator starts with that refuses other data: data_must_be_N_3_32_32
+)
+MAX_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
 
 
 def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
@@ -160,17 +161,17 @@ def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
     """
     axes = [axis for axis, length in enumerate(lengths) if length is not None]
     shown = "_".join(str(length or ("any" if axis else "N")) for axis, length in enumerate(lengths))
-    together = max(MOST_AXES - len(lengths), 1)
+    together = max(MAX_AXES - len(lengths), 1)
     for group in (axes[start : start + together] for start in range(0, len(axes), together)):
         split: list = []
         for axis, length in enumerate(lengths):
             split += [-4, length, 1] if axis in group else [0]
-        symbol = mx.sym.reshape(symbol, shape=tuple(split), name=FIXED + shown)
+        symbol = mx.sym.reshape(symbol, shape=tuple(split), name=FIXED_SIZE_PREFIX + shown)
         symbol = mx.sym.reshape(symbol, shape=tuple(-3 if axis in group else 0 for axis in range(len(lengths))))
     return symbol
 
 
-TO_FLOATS = "_npi_true_divide_scalar"  # NumPy's division makes integers floats
+FLOAT_DIVISION = "_npi_true_divide_scalar"  # NumPy's division makes integers floats
 
 
 def as_floats(symbol: Any) -> Any:

@@ -6,8 +6,8 @@ import numpy as np
 
 
 def difference(array: np.ndarray, expected: np.ndarray) -> float:
-    """Returns the largest difference, relative to the largest element that is expected; infinite for another shape, and
-    where only one of both is NaN or infinite.
+    """Returns the largest difference, relative to the largest element that is expected; infinite if the shapes
+    differ, or only one of the two is NaN or infinite somewhere.
 
     >>> difference(np.array([4.0, np.nan, np.inf]), np.array([5.0, np.nan, np.inf]))
     0.2

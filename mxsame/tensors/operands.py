@@ -90,7 +90,7 @@ def _type_of_amp() -> str:
 
 
 def check_amp(device: Optional[str]) -> None:
-    """Raises if `mxnet.contrib.amp` casts convolutions to a type that MXNet has none of on a device."""
+    """Raises if `mxnet.contrib.amp` casts convolutions to a type for which MXNet has no convolution on this device."""
     dtype = amp_type()
     if device == "cpu" and dtype in ("float16", "bfloat16"):
         lacks = ["AVX512_CORE"] * (not processor.has("AVX512_CORE")) + ["oneDNN"] * (not has_onednn())
@@ -128,8 +128,8 @@ def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], context
         validation.check(False, rule, **{f"{name}.context": str(array.ctx)})
 
 
-def in_own_memory(array: Any) -> Any:
-    """Returns an array that a graph takes: of memory that is pinned or shared between processes, a copy."""
+def without_pinned_memory(array: Any) -> Any:
+    """Returns an array that a graph accepts: a copy if it is in pinned or shared memory."""
     return array if is_own_memory(array.ctx) else array.as_in_context(mx.cpu())
 
 
@@ -138,15 +138,16 @@ def is_own_memory(context: Any) -> bool:
     return context.device_type in ("cpu", "gpu")
 
 
-NO_FLOAT16 = ("float32", "float64"), " on the CPU, where MXNet has no float16 convolution or matrix product"
+CPU_CONV_TYPES = ("float32", "float64")
+WHY_NO_FLOAT16 = " on the CPU, where MXNet has no float16 convolution or matrix product"
 
 
 def check_convolvable(name: str, data: Any) -> None:
-    """Raises for data that MXNet cannot convolve on the CPU: float16, of which it has no matrix product, and what
-    `mxnet.contrib.amp` casts to a type that the CPU lacks. A Symbol whose device is not known is the CPU's if MXNet has
-    no GPU."""
+    """Raises for data that MXNet cannot convolve on the CPU: float16, for which it has no matrix product, and types
+    that `mxnet.contrib.amp` casts to but the CPU lacks. If a Symbol's device is unknown, it is the CPU unless MXNet has
+    a GPU."""
     if isinstance(data, mx.nd.NDArray) and _is_on_cpu(data):
-        _check_float_type(name, data, *NO_FLOAT16)
+        _check_float_type(name, data, CPU_CONV_TYPES, WHY_NO_FLOAT16)
         check_amp("cpu")
     elif isinstance(data, mx.sym.Symbol) and scope().target == ANY and amp_type() and not mx.context.num_gpus():
         check_amp("cpu")

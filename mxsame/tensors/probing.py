@@ -12,12 +12,12 @@ from mxsame import tensors
 
 Shapes = Mapping[str, Tuple[Optional[int], ...]]  # of a graph's inputs, by name
 
-# The lengths to try. They are too long for a network to pool them down to nothing, and inference allocates no memory.
-# The first two suit networks that halve and double lengths, or divide them by three; some of the rest, which have every
+# Lengths to try for unknown ones: large enough for deep networks, and free, since inference allocates no memory. The
+# first two suit networks that halve and double lengths, or divide them by three; some of the rest, one for each
 # remainder modulo 64, suit those that take other lengths only, such as unpadded convolutions followed by crops.
 PROBED = (1152, *range(576, 576 + 64 * 65, 65))
 PROBED_AXES = (4, 2, 3, 5)  # of a variable whose operators do not show how many it has
-MOST_OPEN = 2  # of such variables, for which all of these are tried
+MAX_UNDECIDED = 2  # variables of unknown rank for which all `PROBED_AXES` are tried
 WITH_PARAMETERS = (  # operators that take one array, and parameters whose shapes MXNet infers
     *("Convolution", "Deconvolution", "FullyConnected", "BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm"),
     *("Embedding", "LeakyReLU"),
@@ -25,8 +25,8 @@ WITH_PARAMETERS = (  # operators that take one array, and parameters whose shape
 
 
 def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
-    """Returns the channels that a Symbol has whatever its graph is given, or None. Lengths that are open in its
-    variables are tried; a variable without a shape is an array of as many axes if it can be."""
+    """Returns the channels that a Symbol has for any input shape, or None. Unknown lengths are tried out; a variable
+    without a shape is assumed to have the Symbol's rank if that works."""
     ndim, axis = num_spatial_dims + 2, num_spatial_dims + 1 if channels_last else 1
     templates = list(_templates(symbol, ndim, channels_last))
     for sizes, tried in ((PROBED[:2], templates), (PROBED[2:], templates[:1])):
@@ -38,15 +38,15 @@ def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> O
 
 
 def _templates(symbol: Any, ndim: int, channels_last: bool) -> Iterator[Shapes]:
-    """Yields shapes of a Symbol's variables to be tried, with None for lengths that are open. The channels of an array
-    without a shape stay unknown; for a dense layer, which needs to know them, they are open after that. Lengths that a
-    variable's shape leaves open stay unknown at first, too."""
-    written, unknown = tensors.declared_shapes(symbol), tensors.unknown_length()
-    shown = _shown_axes(symbol, written)
-    opened = {name: shape for name, shape in written.items() if None in shape}
-    given = {name: axes for name, axes in shown.items() if isinstance(axes, tuple) and name not in written}
-    known = {name: shown.get(name, ndim) for name in symbol.list_arguments() if name not in {**written, **given}}
-    undecided = [name for name in known if name not in shown][:MOST_OPEN]
+    """Yields candidate shapes of a Symbol's variables, with None for lengths to be tried. First, the channels of
+    variables without a shape stay unknown, and so do lengths that a declared shape leaves open; then they are tried as
+    well: dense layers need the channels."""
+    declared, unknown = tensors.declared_shapes(symbol), tensors.unknown_length()
+    shown = _shown_axes(symbol, declared)
+    opened = {name: shape for name, shape in declared.items() if None in shape}
+    given = {name: axes for name, axes in shown.items() if isinstance(axes, tuple) and name not in declared}
+    known = {name: shown.get(name, ndim) for name in symbol.list_arguments() if name not in {**declared, **given}}
+    undecided = [name for name in known if name not in shown][:MAX_UNDECIDED]
     kinds = sorted(PROBED_AXES, key=lambda count: count != ndim)  # the same number of axes first
     for others, channels in itertools.product(({}, opened) if opened else ({},), (unknown, None)):
         for counts in itertools.product(kinds, repeat=len(undecided)):
@@ -57,9 +57,9 @@ def _templates(symbol: Any, ndim: int, channels_last: bool) -> Iterator[Shapes]:
             yield {**others, **arrays}
 
 
-def _shown_axes(symbol: Any, written: Shapes) -> Mapping[str, Any]:
-    """Returns what operators show of the variables that they take: how many axes, 0 for a parameter, whose shape
-    follows; of the data of a dense layer that knows its units, a shape."""
+def _shown_axes(symbol: Any, declared: Shapes) -> Mapping[str, Any]:
+    """Returns what the operators imply about their variables: the number of axes; 0 for a parameter, whose shape
+    follows; or the shape of a dense layer's data, if its weight has one."""
     nodes = json.loads(symbol.tojson())["nodes"]
     shown: dict[str, Any] = {}
     for node in nodes:
@@ -67,7 +67,7 @@ def _shown_axes(symbol: Any, written: Shapes) -> Mapping[str, Any]:
         if node["op"] in WITH_PARAMETERS:
             shown.update(dict.fromkeys(others, 0))
         kernel = re.findall(r"\d+", node.get("attrs", {}).get("kernel", ""))
-        units = written.get(others[0], ())[1:] if node["op"] == "FullyConnected" else ()
+        units = declared.get(others[0], ())[1:] if node["op"] == "FullyConnected" else ()
         if kernel:
             shown[data] = len(kernel) + 2
         elif units and None not in units:

@@ -14,7 +14,7 @@ from mxsame.port.description import as_list
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, OPERATORS, CallContext, Tensor, layer, operator
 from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
 from mxsame.port.types import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
-from mxsame.validation import LARGEST, check, check_divisible, integer, pads_of_axis
+from mxsame.validation import MAX_LENGTH, check, check_divisible, integer, pads_of_axis
 
 # -- shapes and permutations
 
@@ -183,7 +183,7 @@ def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
     for by, along in zip(shifts, axes):
         (along,) = axes_after_batch(along, x.rank)
         check(x.shape[along], "the axis must have a static length", shape=x.shape)
-        by = integer("shift", by, -LARGEST) % x.shape[along]
+        by = integer("shift", by, -MAX_LENGTH) % x.shape[along]
         x = call.function(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
     return x
 
