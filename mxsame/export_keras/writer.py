@@ -339,5 +339,5 @@ class Writer(Walk):
 
 
 def clean(name: str) -> str:
-    """A name that Keras takes for a layer: that of a parameter without its kind, or of an operator."""
+    """A valid name of a layer: that of a parameter without its kind, or of an operator."""
     return re.sub(r"[^\w.-]", "_", ENDING.sub("", name)).lstrip("_") or "layer"

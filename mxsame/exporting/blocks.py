@@ -26,7 +26,7 @@ class Composite(NamedTuple):
 
 @contextlib.contextmanager
 def recorded_calls(net: Any, is_whole: Chooses) -> Iterator[Any]:
-    """Within the `with` block, calls of some blocks in a net are recorded while it is traced; gives the net to trace,
+    """Within the `with` block, calls of some blocks in a net are recorded while it is traced; yields the net to trace,
     which is a block around it if the net is such a block itself."""
     blocks: Dict[Any, None] = {}
     net.apply(lambda block: blocks.update({block: None} if is_whole(block) else {}))
@@ -49,8 +49,8 @@ def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
 
 
 def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None:
-    """Let what follows a composite take variables that a writer writes by the composite: the `spec` of such a variable
-    is the composite and the number of the output."""
+    """Replace the outputs of composites by variables. The `spec` of such a variable is the composite, by which a writer
+    writes it, and the number of the output."""
     dtypes = graph.dtypes()
     new: Dict[Output, Output] = {}
     for composite in composites:

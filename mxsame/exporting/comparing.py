@@ -29,7 +29,7 @@ OF_SIGMOIDS = 2.0**-23  # twice the error of other runtimes' sigmoids in float32
 KEEPS = ("identity", "Cast", "clip", "floor", "round", "broadcast_axis", "repeat", "tile")  # kinds that pass indices on
 INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -> the input that has them, their range
     "Embedding": (0, lambda node, data: (0, node.attr("input_dim"))),
-    "one_hot": (0, lambda node, data: (-1, node.attr("depth") + 1)),  # those that are none give no 1
+    "one_hot": (0, lambda node, data: (-1, node.attr("depth") + 1)),  # others have no 1
     "take": (1, lambda node, data: (0, data[node.attr("axis")])),
     "pick": (1, lambda node, data: (0, data[node.attr("axis", -1)])),
     "gather_nd": (1, lambda node, data: (0, min(data))),
@@ -60,7 +60,7 @@ class Expected(NamedTuple):
 def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, advice: str = "") -> None:
     """Raise `ValueError`, with this advice, if an output of the file differs from the net's.
 
-    `run` gives the file's outputs for each list of inputs, as the runtime computes them."""
+    `run` returns the file's outputs for each list of inputs, as the runtime computes them."""
     shapes, data, tolerance = sampled
     follows_type = tolerance is None and str(exported.dtype) == "float32"
     least = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance

@@ -1,4 +1,4 @@
-"""Operators that are others, or a few of them: rewritten for a format that has no emitter of them.
+"""Rules that rewrite an operator by simpler ones, for a format that has no emitter for it.
 
 A rule is a function of the walk, the node, and a Symbol for each of its inputs; it returns a Symbol for its output, or
 a list of such.

@@ -13,7 +13,7 @@ from mxsame.validation import check
 
 
 class Length(NamedTuple):
-    """A length in the shape that the net was traced for, and in another one that the file serves."""
+    """A length in the shape that the net was traced for, and in the shape that probes which lengths are dynamic."""
 
     traced: int
     probe: int
@@ -29,9 +29,8 @@ MOST_INPUTS = 6  # of which each may have its batch on another axis
 
 
 class DynamicAxes(NamedTuple):
-    """What a file serves: any batch or not, any size or not. `declared` are shapes of the inputs, with None for lengths
-    that may differ, of a net that has such; `batches` are the axes of inputs whose batch is not the first; `way_out` is
-    what a message adds."""
+    """Whether a file takes any batch, and any size. `declared` are the shapes of the inputs that a net declares, with
+    None for dynamic lengths; `batches` has the batch axis of each input; `way_out` is what a message adds."""
 
     batch: bool
     size: bool
@@ -89,7 +88,7 @@ def batch_axes(graph: Graph) -> Dict[str, int]:
 
 
 def zeros_of_batches(graph: Graph) -> Dict[Node, int]:
-    """The operators that give zeros of which one length, that of this axis, follows from other arrays."""
+    """The operators of zeros that have one unknown length, which follows from other arrays, and its axis."""
     unknown = -1 if mx.util.is_np_shape() else 0
     zeros = {node: node.attr("shape") for node in graph.nodes() if node.op in ("_zeros", "_npi_zeros")}
     return {node: shape.index(unknown) for node, shape in zeros.items() if shape.count(unknown) == 1}
@@ -101,9 +100,9 @@ def _longer(shape: tuple, axis: int) -> tuple:
 
 
 def _probe_shapes(graph: Graph, serves: DynamicAxes) -> Dict[str, tuple]:
-    """Other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and each
-    axis by a different amount, since axes that have one length here may differ in another call; the axes of inputs that
-    must agree, as in a sum, change alike."""
+    """The other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and
+    each axis by a different amount, since axes that have one length here may differ in another call; the axes of inputs
+    that must agree, as in a sum, change alike."""
     added, reasons = _total_stride(graph) if serves.size else 0, {}
     dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in serves.declared]
     orders: Dict[str, Callable] = {

@@ -32,7 +32,7 @@ from mxsame.rewriting.windows import has_windows, is_channels_first, is_merged, 
 from mxsame.scope import FORMAT, BlockCall
 from mxsame.validation import check, check_type
 
-# Operators whose output has elements of their data, and no others.
+# Operators that only move elements.
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
 LONGEST = 6  # nodes of a path in a message
 MOST_SHOWN = 12  # reasons in a message
@@ -318,8 +318,8 @@ class Walk:
             self._written[Output(node, index)] = each
 
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
-        """What an emitter gives for the outputs of a node; nothing if it is refused. An error that is no refusal is one
-        of arguments that nobody has thought of."""
+        """What an emitter returns for the outputs of a node; nothing if it is refused. Any error that is no refusal is
+        due to arguments that the emitter does not handle."""
         node.attrs = attrs = Attributes(node)
         try:
             result = emitter.write(self, node, *inputs)
@@ -392,8 +392,7 @@ class Walk:
 
 
 def axes_of(w: Walk, node: Node, name: str = "axis") -> List[int]:
-    """An attribute of one axis or several as a list of numbers from 0; all axes if it is None, and the others if these
-    are to be excluded."""
+    """The axes of an attribute, counted from 0: all axes for None, and all others with `exclude`."""
     given, every = entries(node.attr(name)), range(ndim_of(w, node))
     axes = [axis % len(every) for axis in given] or list(every)
     return [axis for axis in every if axis not in axes] if given and node.attr("exclude") else axes
@@ -412,8 +411,8 @@ def axis_of(w: Walk, node: Node) -> int:
 
 
 def bounds_of(node: Node) -> Tuple[float, float]:
-    """The bounds of a clip, which have single precision. Where the lower one is above the other, MXNet gives either,
-    and others another one."""
+    """The bounds of a clip, which have single precision. With a_min above a_max, MXNet returns either, and the formats
+    another one."""
     bounds = (node.attr("a_min", -math.inf), node.attr("a_max", math.inf))
     low, high = (float(np.float32(bound)) for bound in bounds)
     check(low <= high, "a_min must be at most a_max", a_min=low, a_max=high)
@@ -421,8 +420,8 @@ def bounds_of(node: Node) -> Tuple[float, float]:
 
 
 class TopK(NamedTuple):
-    """What a node takes of an axis in order: how many elements, the largest or the smallest, and whether it gives their
-    values, their positions, both, or a mask of them."""
+    """How many elements of an axis a node returns in order, the largest or the smallest: their values ("value"), their
+    positions ("indices"), "both", or a "mask" of them."""
 
     axis: int
     length: int
@@ -431,7 +430,7 @@ class TopK(NamedTuple):
 
 
 def top_k_of(w: Walk, node: Node) -> TopK:
-    """What a `topk` is asked for, or a `sort` or an `argsort`, which take every element."""
+    """The arguments of a `topk`, or of a `sort` or an `argsort`, which return every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
     count = node.attr("k") if node.op == "topk" else 0
@@ -441,7 +440,7 @@ def top_k_of(w: Walk, node: Node) -> TopK:
 
 
 def wraps(node: Node) -> bool:
-    """Whether indices start anew after the last element; otherwise they are clipped."""
+    """Whether indices wrap around; otherwise they are clipped."""
     mode = node.attr("mode")
     check(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
     return bool(mode == "wrap")
@@ -494,7 +493,7 @@ def kernels_of(windows: Sequence[AnyWindow]) -> List[List[int]]:
 
 
 def nearest_scale(node: Node) -> int:
-    """How often an UpSampling repeats elements."""
+    """The factor of an UpSampling, which must repeat elements."""
     check_attribute(node, "sample_type", "nearest")
     check(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
     return node.attr("scale")

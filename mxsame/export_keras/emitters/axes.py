@@ -184,7 +184,7 @@ def _one_hot(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 @writes("topk", "sort", "argsort", ignored="dtype")
 def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
-    """MXNet chooses freely among equal elements, Keras takes the first."""
+    """Of equal elements Keras returns the first, MXNet any."""
     axis, count, largest, returns = top_k_of(w, node)
     x = affine(w, w.transposed(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
     values = w.operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
@@ -209,7 +209,7 @@ def _reduction(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 @writes("prod", "argmax", "argmin")
 def _by_operator(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    """Of equal elements both take the first, but Keras takes 0 for more than -0."""
+    """Of equal elements both return the first, but for Keras 0 is more than -0."""
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept = [axis for axis in x.order if keepdims or axis not in axes]

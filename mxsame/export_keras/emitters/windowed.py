@@ -164,7 +164,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
 
 
 def _before(node: Node) -> Node:
-    """What gives the data of an operator, before the pads that its windows have."""
+    """The node before the pads that the windows of an operator contain."""
     before = node.inputs[0].node
     while is_merged(before):
         before = before.inputs[0].node

@@ -170,7 +170,7 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
 @writes("topk", "sort", "argsort", ignored="dtype")
 def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
-    all. MXNet chooses freely among equal elements, ONNX takes the first."""
+    all. Of equal elements ONNX returns the first, MXNet any."""
     (axis, count, largest, returns), dtype = top_k_of(w, node), w.dtype(node.inputs[0])
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
     if returns == "value":

@@ -155,8 +155,8 @@ def computed(w: Writer, node: Node) -> str:
 
 @writes("zeros_like", "ones_like")
 def full_like(w: Writer, node: Node, x: str) -> str:
-    """Without `Shape`: ONNX Runtime gives the arrays that it is of other memory, and other values from a second run on
-    (1.18: a recurrent layer with a mask, in both directions)."""
+    """Without `Shape`, for whose arrays ONNX Runtime plans memory wrongly: a second run returns other values (1.18: a
+    recurrent layer with a mask, in both directions)."""
     op, value = ("Or", True) if node.kind == "ones_like" else ("And", False)
     return w.cast(w.add(op, w.cast(x, bool), w.constant(value, bool)), w.dtype(Output(node)))
 

@@ -58,7 +58,7 @@ def _suits_auto_pad(window: Window) -> bool:
 
 
 def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
-    """The (low, high) that give exactly the right windows for every size of the window; None if there are none."""
+    """The (low, high) with which the windows are right for every size; None if there are none."""
     pairs = [window.pads(size) for size in window.sizes]
     low, high = pairs[0][0], max(high for _, high in pairs)
     span = low + high - window.effective_kernel_size
