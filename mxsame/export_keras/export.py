@@ -140,7 +140,7 @@ def to_keras(
 
     >>> from mxnet.gluon import nn
     >>> def quadratic(write, attributes, x):
-    ...     square = write("Rescaling", write("Multiply", x, x), scale=attributes["a"])
+    ...     square = write("Rescaling", write("Multiply", x, x), scale=attributes["a"], offset=0.0)
     ...     linear = write("Rescaling", x, scale=attributes["b"], offset=attributes["c"])
     ...     return write("Add", square, linear)
     >>> net = nn.HybridLambda(lambda F, x: F.contrib.quadratic(x, a=1, b=2, c=3))
