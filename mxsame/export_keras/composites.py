@@ -54,7 +54,6 @@ class Splicer:
         if isinstance(value, tensors.Tensor):
             if value.mask is not None:
                 self._masks[written] = value.mask.key
-            self._w.builder.shapes.setdefault(written, value.shape)
             if value.pads is None:
                 self._keys[written] = value.key, KerasTensor(written, value.shape, value.keras_order)
                 self._values.setdefault(*self._keys[written])
@@ -85,7 +84,7 @@ class Splicer:
                 return self._flat(layer.model, path, call)
             return self._by_operators(path, call, found, error)
         call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.is_h5)
-        first = self._w.builder.call(copied, tuple(call.args), call.kwargs, getattr(found[0], "shape", ()))
+        first = self._w.builder.call(copied, tuple(call.args), call.kwargs)
         return [first._replace(output=index) for index in range(len(found))]
 
     def _copied(self, layer: Layer, path: Path) -> Layer:

@@ -210,7 +210,7 @@ def _whole(exported: ExportedNet, is_h5: bool) -> KerasFile:
     net, inputs = exported.net, exported.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
-    return KerasFile(fitted_model(net, net.description, is_h5), {}, shapes, orders, output_orders)
+    return KerasFile(fitted_model(net, net.description, is_h5), shapes, orders, output_orders)
 
 
 # -- any other network
@@ -265,7 +265,7 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     unused = [name for name, tensor in zip(shapes.inputs, builder.model.inputs) if tensor.layer not in used]
     check(not unused, "net must use the values of all of its inputs", unused=unused)
     output_orders = [x.order for x in outputs]
-    return KerasFile(builder.model, builder.shapes, shapes.inputs, [*orders.values()], output_orders)
+    return KerasFile(builder.model, shapes.inputs, [*orders.values()], output_orders)
 
 
 def _graph_of(exported: ExportedNet, options: Options) -> Tuple[Graph, Shapes, List[Composite]]:

@@ -6,7 +6,7 @@ import datetime
 import io
 import json
 import zipfile
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def save(path: str, made: KerasFile) -> None:
     """Write a model. An .h5 file is what tf.keras 2 and Keras 3 load, a .keras archive what Keras 3 does."""
     model = made.model
     h5py, is_older = files.h5py_module(), path.endswith(".h5")
-    config = json.dumps(_configuration(model, model.name, made.tensors, is_older))
+    config = json.dumps(_configuration(model, model.name, is_older))
     if is_older:
         with h5py.File(path, "w") as file:
             weights.write_entries(file.create_group("model_weights"), model, arrays_of)
@@ -41,9 +41,7 @@ def save(path: str, made: KerasFile) -> None:
         archive.writestr(files.WEIGHTS, stored.getvalue())
 
 
-def _configuration(
-    model: Model, name: str, shapes: Mapping[TensorId, tuple], is_older: bool, trainable: bool = True
-) -> Dict[str, Any]:
+def _configuration(model: Model, name: str, is_older: bool, trainable: bool = True) -> Dict[str, Any]:
     """The configuration of a model in Keras 2 or 3. Calls of nested models count from 1: in Keras 2 everywhere, in
     Keras 3 in `output_layers`, and not of Sequential ones."""
     nested = {layer.name: layer.model for layer in model.layers if layer.model is not None and layer.wrapped is None}
@@ -52,7 +50,7 @@ def _configuration(
     def reference(tensor: TensorId) -> Any:
         if is_older:
             return [tensor.layer, tensor.call + (tensor.layer in later), tensor.output]
-        config = {"shape": list(shapes.get(tensor, ())), "dtype": "float32", "keras_history": list(tensor)}
+        config = {"shape": [], "dtype": "float32", "keras_history": list(tensor)}  # Keras infers the shape
         return {"class_name": "__keras_tensor__", "config": config}
 
     def node(layer: Layer, call: LayerCall) -> Any:
@@ -68,7 +66,7 @@ def _configuration(
     layers = []
     for layer in model.layers:
         if layer.name in nested:
-            entry = _configuration(nested[layer.name], layer.name, {}, is_older, layer.trainable)
+            entry = _configuration(nested[layer.name], layer.name, is_older, layer.trainable)
         elif layer.entry:
             entry = {**layer.entry, "config": {**layer.entry["config"], "name": layer.name}}
         else:

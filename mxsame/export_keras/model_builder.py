@@ -84,18 +84,17 @@ def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]
 
 
 class KerasFile(NamedTuple):
-    """A model to be written: the shapes of its tensors, the shapes of the net's inputs, and the axes of the net's
-    inputs and outputs in the file's order."""
+    """A model to be written: the shapes of the net's inputs, and the axes of the net's inputs and outputs in the file's
+    order."""
 
     model: Model
-    tensors: Mapping[TensorId, tuple]
     shapes: Mapping[str, Shape]
     orders: Sequence[Order]
     output_orders: Sequence[Order]
 
 
 class ModelBuilder:
-    """The model, and the shapes of its tensors.
+    """The model, and what is known of its tensors and parameters.
 
     Parameters
     ----------
@@ -108,7 +107,6 @@ class ModelBuilder:
     def __init__(self, trained: Set[str], is_h5: bool) -> None:
         self.trained, self.is_h5 = trained, is_h5
         self.model = Model("network", [], [], [], version=2 if is_h5 else 3)
-        self.shapes: Dict[TensorId, Lengths] = {}
         self.layers: Dict[Any, Layer] = {}  # those that may be called again, by what they are
         self.owners: Dict[str, Any] = {}  # what trains a parameter
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net
@@ -124,7 +122,7 @@ class ModelBuilder:
         """The tensor of a new input layer."""
         config = {"name": name, "dtype": dtype, "batch_shape": list(shape)}
         layer = self.add(Layer("InputLayer", name, config, weight_specs=[]))
-        self.model.inputs.append(self.call(layer, (), {}, shape))
+        self.model.inputs.append(self.call(layer, (), {}))
         return self.model.inputs[-1]
 
     def add(self, layer: Layer) -> Layer:
@@ -140,15 +138,13 @@ class ModelBuilder:
         before = layer.name
         self._names.discard(before)
         layer.name = layer.config["name"] = self.unique(name)
-        self.shapes = {new(tensor): shape for tensor, shape in self.shapes.items()}
         self.ignored_masks = set(map(new, self.ignored_masks))
         return [x._replace(tensor=new(x.tensor)) for x in values]
 
-    def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any], shape: Lengths) -> TensorId:
-        """The output of one more call of a layer, of this shape."""
+    def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any]) -> TensorId:
+        """The output of one more call of a layer."""
         layer.calls.append(LayerCall(args, dict(kwargs)))
         tensor = TensorId(layer.name, len(layer.calls) - 1)
-        self.shapes[tensor] = shape
         if self.ignored_masks.intersection(layer.calls[-1].tensors()):
             self._follow_mask(layer, tensor)
         return tensor

@@ -100,8 +100,7 @@ class Writer(Walk):
     def by_user(self, value: Any, shape: Shape) -> KerasTensor:
         check_type(isinstance(value, KerasTensor), "custom must return what write returns", custom=value)
         order = tuple(range(len(shape)))
-        self.builder.shapes[value.tensor] = lengths = lengths_of(shape, order)
-        return KerasTensor(value.tensor, lengths, order)
+        return KerasTensor(value.tensor, lengths_of(shape, order), order)
 
     def write_for_user(self, source: Any) -> Callable[..., Any]:
         """A function of (class_name, inputs, weights, outputs, configuration). Layers that a block has written are
@@ -230,13 +229,11 @@ class Writer(Walk):
     ) -> KerasTensor:
         """The output of a call, with the axes of another value, and its shape unless given."""
         shape = like.shape if shape is None else shape
-        return like._replace(tensor=self.builder.call(layer, args, call, shape), shape=shape)
+        return like._replace(tensor=self.builder.call(layer, args, call), shape=shape)
 
     def output(self, x: KerasTensor, number: int, shape: Lengths, order: Order) -> KerasTensor:
         """Another output of the call that gave a value."""
-        tensor = x.tensor._replace(output=number)
-        self.builder.shapes[tensor] = shape
-        return KerasTensor(tensor, shape, order)
+        return KerasTensor(x.tensor._replace(output=number), shape, order)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], suffix: str) -> Layer:
         named = next(map(self.name_of, weights.values()), clean(self.node.name))
