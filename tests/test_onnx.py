@@ -453,6 +453,8 @@ def test_custom(path):
     check(net, path, random(2, 4), custom=custom)
     assert operators(path) == {"Gemm": 1, "Mul": 4, "Add": 2, "Split": 1, "Sigmoid": 1, "Concat": 1}
     check(Halves(), path, random(2, 4), custom={Halves: halves})
+    of_two = Own(lambda F, x, y: x + y), path, random(2, 4), random(2, 4)
+    check(*of_two, custom={Own: lambda write, block, x, y: write("Add", x, y)})
     alone = Own(lambda F, x: F.LeakyReLU(x, act_type="gelu"))
     check(
         alone, path, random(2, 4), custom={"LeakyReLU": lambda write, attributes, x: write("Gelu", x, domain=RUNTIMES)}

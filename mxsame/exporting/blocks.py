@@ -30,15 +30,23 @@ def recorded_calls(net: Any, is_whole: Chooses) -> Iterator[Any]:
     which is a block around it if the net is such a block itself."""
     blocks: Dict[Any, None] = {}
     net.apply(lambda block: blocks.update({block: None} if is_whole(block) else {}))
-    if net in blocks:
-        inner, net = net, mx.gluon.nn.HybridSequential(prefix="")
-        net.add(inner)
+    if net in blocks:  # a trace does not call the net itself
+        net = _Around(net)
     handles = [block.register_forward_hook(_record) for block in blocks]
     try:
         yield net
     finally:
         for handle in handles:
             handle.detach()
+
+
+class _Around(mx.gluon.HybridBlock):
+    def __init__(self, inner: Any):
+        super().__init__(prefix="")
+        self.inner = inner
+
+    def hybrid_forward(self, F: Any, *args: Any) -> Any:
+        return self.inner(*args)
 
 
 def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
