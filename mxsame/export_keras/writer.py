@@ -92,17 +92,17 @@ class Writer(Walk):
             return super().composite(composite, inputs)
         return self.network(self, composite.block, inputs, composite.shapes)
 
-    def for_user(self, output: Output) -> Any:
+    def input_for_user(self, output: Output) -> Any:
         """With the axes in the order of the net."""
         x = self.written(output)
         return self.transposed(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
 
-    def by_user(self, value: Any, shape: Shape) -> KerasTensor:
+    def output_of_user(self, value: Any, shape: Shape) -> KerasTensor:
         check_type(isinstance(value, KerasTensor), "custom must return what write returns", custom=value)
         order = tuple(range(len(shape)))
         return KerasTensor(value.tensor, lengths_of(shape, order), order)
 
-    def write_for_user(self, source: Any) -> Callable[..., Any]:
+    def write_function(self, source: Any) -> Callable[..., Any]:
         """A function of (class_name, inputs, weights, outputs, configuration). Layers that a block has written are
         called again in the next call of the block."""
         numbers = itertools.count()

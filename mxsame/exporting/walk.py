@@ -222,17 +222,17 @@ class Walk:
 
     def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
         """What represents the outputs of a block that is written as a whole: what the user's function writes."""
-        return self._by_user(composite.block, composite.block, composite.inputs, dict(enumerate(composite.shapes)))
+        return self._by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
 
-    def for_user(self, output: Output) -> Any:
+    def input_for_user(self, output: Output) -> Any:
         """An input of a user's function: an array, if it is a parameter."""
         raise NotImplementedError
 
-    def by_user(self, value: Any, shape: Shape) -> Any:
+    def output_of_user(self, value: Any, shape: Shape) -> Any:
         """What represents an output of this shape, for which a user's function has returned a value."""
         raise NotImplementedError
 
-    def write_for_user(self, source: Any) -> Callable[..., Any]:
+    def write_function(self, source: Any) -> Callable[..., Any]:
         """The function `write` of a user's function for a node or a block."""
         raise NotImplementedError
 
@@ -288,17 +288,16 @@ class Walk:
             self._refused.append(composite.block)
         self._written[Output(node)] = self._composites[key][number]
 
-    def _by_user(self, source: Any, what: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
-        """What the user's function writes for outputs of an operator or a block; its errors are raised as they are.
-        `what` is the block, or the name of the operator."""
-        given = source
+    def _by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
+        """What the user's function writes for outputs of a node or a block; its errors are raised as they are."""
+        key = given = source
         if isinstance(source, Node):
-            given = {name: source.attr(name) for name in attributes.names_of(source.op)}
-        returned = self.custom.function_of(what)(self.write_for_user(source), given, *map(self.for_user, inputs))
+            key, given = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}
+        returned = self.custom.function_of(key)(self.write_function(source), given, *map(self.input_for_user, inputs))
         values = returned if isinstance(returned, list) else [returned]
         rule = f"custom of {source.name} must return an output of write, or a list of {max(shapes) + 1}"
         check_type(len(values) > max(shapes), rule, custom=returned)
-        return [self.by_user(values[index], shape) for index, shape in shapes.items()]
+        return [self.output_of_user(values[index], shape) for index, shape in shapes.items()]
 
     def _write(self, node: Node) -> None:
         self.node = node
@@ -306,7 +305,7 @@ class Walk:
             outputs = self.outputs_of(node)
             try:
                 shapes = {output.index: self.shape(output) for output in outputs}
-                self._written.update(zip(outputs, self._by_user(node, node.op, node.inputs, shapes)))
+                self._written.update(zip(outputs, self._by_user(node, node.inputs, shapes)))
             except validation.Refusal as error:
                 self.refuse(node, f"{error}; in {self.path_to(node)}")
             return

@@ -120,15 +120,15 @@ class Writer(Walk):
 
     # -- for the user's functions
 
-    def for_user(self, output: Output) -> Any:
+    def input_for_user(self, output: Output) -> Any:
         value = self.graph.value(output)
         return self.written(output) if value is None else value
 
-    def by_user(self, value: Any, shape: Shape) -> str:
+    def output_of_user(self, value: Any, shape: Shape) -> str:
         check_type(isinstance(value, str), "custom must return what write returns", custom=value)
         return str(value)
 
-    def write_for_user(self, source: Any) -> Callable[..., Any]:
+    def write_function(self, source: Any) -> Callable[..., Any]:
         """A function of (op_type, inputs, outputs, attributes). Inputs may be arrays and numbers; floats get the type
         of the output."""
         dtype = self.dtype(Output(self.node))
