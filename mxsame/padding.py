@@ -15,6 +15,7 @@ from typing import Any, Sequence
 
 from mxsame import validation
 from mxsame.types import AxisPadding
+from mxsame.validation import Pair
 
 __all__ = [
     "causal_pads",
@@ -32,10 +33,7 @@ __all__ = [
 KERAS_MXNET = "keras-mxnet"
 
 # Where keras-mxnet has one output too many it drops the last one, but not along these axes, by the number of axes.
-_KEEPS_EXTRA_OUTPUT: dict[str, dict[int, tuple[int, ...]]] = {
-    "conv": {1: (), 2: (), 3: (2,)},
-    "pool": {1: (0,), 2: (0, 1), 3: (1, 2)},
-}
+_KEEPS_EXTRA_OUTPUT = {"conv": [(), (), (2,)], "pool": [(0,), (0, 1), (1, 2)]}
 
 
 def follows_size(padding: Any) -> bool:
@@ -173,7 +171,7 @@ def keeps_extra_output(
     rank = validation.integer("rank", rank, 1, 3)
     axis, stride = validation.integer("axis", axis, 0, rank - 1), validation.integer("stride", stride, 1)
     is_even = effective_kernel_size(kernel_size, dilation) % 2 == 0
-    return is_even and stride == 1 and axis in axes[rank]
+    return is_even and stride == 1 and axis in axes[rank - 1]
 
 
 def check_keras_mxnet(
@@ -392,9 +390,7 @@ def transposed_output_size(
     return transposed_output_size_unchecked(size, effective_kernel_size(kernel_size, dilation), stride, crop, **given)
 
 
-def transposed_output_size_unchecked(
-    size: int, effective: int, stride: int, crop: tuple[int, int], /, **given: Any
-) -> int:
+def transposed_output_size_unchecked(size: int, effective: int, stride: int, crop: Pair, /, **given: Any) -> int:
     """For checked numbers and a crop; errors report what is given.
 
     >>> transposed_output_size_unchecked(4, 3, 2, (0, 1))

@@ -139,7 +139,6 @@ def _runnable(
 
 # -- a plan becomes a recipe
 
-_NO_NOTE = contextlib.nullcontext()
 ONES, ZEROS = ((1,), (1, 1), (1, 1, 1)), ((0,), (0, 0), (0, 0, 0))
 COMMON: Dict[str, Tuple[Any, ...]] = {"stride": ONES, "dilate": ONES, "pad": ZEROS, "num_group": (1,)}
 DEFAULTS: Dict[str, Dict[str, Tuple[Any, ...]]] = {  # of MXNet's operators, for any number of axes
@@ -190,4 +189,4 @@ def _attributes_match(axis: AxisPlan, window: AnyWindow) -> bool:
 
 def annotated(recipe: Recipe) -> ContextManager[Any]:
     """Returns a context in which Symbols get the recipe's window attribute."""
-    return _NO_NOTE if recipe.windows_note is None else mx.AttrScope(**{NOTE: recipe.windows_note})
+    return contextlib.nullcontext() if recipe.windows_note is None else mx.AttrScope(**{NOTE: recipe.windows_note})

@@ -251,10 +251,10 @@ class ConvSpec(NamedTuple):
             validation.check_divisible("data channels", in_channels, "groups", groups)
         group_channels = None if in_channels is None else in_channels // groups
         axes = ("channels", None), ("data channels / groups", group_channels)
-        weight = inputs.resolve_weight(self.kernel_size, *axes)
-        channels = channel_count("channels", self.channels, f"{name}'s first length", weight.first, name)
-        in_channels = inputs.graph_channels() if weight.second is None else weight.second * groups
-        return self._replace(kernel_size=weight.kernel_size, channels=channels), in_channels
+        first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
+        channels = channel_count("channels", self.channels, f"{name}'s first length", first, name)
+        in_channels = inputs.graph_channels() if second is None else second * groups
+        return self._replace(kernel_size=tuple(kernel_size), channels=channels), in_channels
 
 
 class DepthwiseSpec(ConvSpec):
@@ -264,13 +264,13 @@ class DepthwiseSpec(ConvSpec):
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         name, actual = inputs.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
-        weight = inputs.resolve_weight(self.kernel_size, ("C*m", None), ("1", 1))
-        if weight.first is not None:
-            validation.check_divisible(f"{name}'s first length", weight.first, "the data's channels", in_channels)
-        actual, source = weight.first and weight.first // in_channels, f"{name}'s first length / the data's channels"
+        first, _, *kernel_size = inputs.weight_shape(self.kernel_size, ("C*m", None), ("1", 1))
+        if first is not None:
+            validation.check_divisible(f"{name}'s first length", first, "the data's channels", in_channels)
+        actual, source = first and first // in_channels, f"{name}'s first length / the data's channels"
         multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
         channels = in_channels * multiplier
-        return self._replace(kernel_size=weight.kernel_size, channels=channels, groups=in_channels), in_channels
+        return self._replace(kernel_size=tuple(kernel_size), channels=channels, groups=in_channels), in_channels
 
 
 @dataclass(frozen=True)

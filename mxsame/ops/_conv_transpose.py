@@ -128,13 +128,13 @@ class TransposedSpec(NamedTuple):
     def with_shapes_of(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         axes = ("data channels", inputs.shape[1]), ("channels / groups", None)
-        kernel_size, first, second = inputs.resolve_weight(self.kernel_size, *axes)
+        first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
         in_channels = inputs.shape[1] or first or inputs.graph_channels()
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", self.groups)
         actual, source = second and second * self.groups, "the weight's second length times groups"
         channels = channel_count("channels", self.channels, source, actual, "weight")
-        return self._replace(kernel_size=kernel_size, channels=channels), in_channels
+        return self._replace(kernel_size=tuple(kernel_size), channels=channels), in_channels
 
 
 def _reorders_weight(windows: Windows, target: Target) -> bool:

@@ -39,14 +39,6 @@ class Spec(Iterable[Any], Protocol):
 Axis = Tuple[str, Optional[int]]  # of a weight: its meaning, and its length, None for any
 
 
-class WeightShape(NamedTuple):
-    """The kernel size, and the first two lengths of a weight with channels first, None for unknown ones."""
-
-    kernel_size: Tuple[int, ...]
-    first: Optional[int]
-    second: Optional[int]
-
-
 class Inputs(NamedTuple):
     """The arrays of a call.
 
@@ -176,9 +168,9 @@ class Inputs(NamedTuple):
         more.update(plain=plain, purpose=target.planning_purpose, device=target.where, channels_last=self.keeps_layout)
         return Workload(operator, self.shape[0], in_channels, **more)
 
-    def resolve_weight(self, kernel_size: Any, first: Axis, second: Axis) -> WeightShape:
-        """Returns the shape of the weight. The kernel size of the spec and the weight's shape must agree; either may be
-        missing.
+    def weight_shape(self, kernel_size: Any, first: Axis, second: Axis) -> PartialShape:
+        """Returns the shape of the weight with channels first; only the first two lengths may be None. The kernel size
+        of the spec and the weight's shape must agree; either may be missing.
 
         `first` and `second` are the first two axes with channels first.
         """
@@ -195,7 +187,7 @@ class Inputs(NamedTuple):
         validation.check(None not in size, rule, kernel_size=None)
         expected = (length_1, *size, length_2) if last else (length_1, length_2, *size)
         validation.check_shape(name, given, expected, meaning)
-        return WeightShape(size, shape[0], shape[1])
+        return (*shape[:2], *size)
 
 
 def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:

@@ -179,18 +179,13 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
 
 
 def _workloads(windows: Windows, work: Workload, is_for_both: bool) -> List[Workload]:
-    """Returns the workloads that one plan must serve: of both purposes, and of both layouts if that is not known."""
+    """Returns the workloads that one plan must serve: of both purposes; and of both layouts, if that of the data is not
+    known, and there are operators and figures for both: on a GPU for images of static shape, in inference."""
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
-    if not _may_have_both_layouts(windows, work):
-        return works
-    return [replace(each, channels_last=last) for each in works for last in (False, True)]
-
-
-def _may_have_both_layouts(windows: Windows, work: Workload) -> bool:
-    """Returns whether the layout of the data is not known, and there are operators and figures for both: on a GPU for
-    images of static shape, in inference."""
     is_unknown = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
-    return is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows)
+    if is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows):
+        return [replace(each, channels_last=last) for each in works for last in (False, True)]
+    return works
 
 
 def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:

@@ -149,13 +149,12 @@ def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ..
     """For checked arguments."""
     strategy, planned = _IN_USE.get()
     tried = tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
-    plans = exact_plans_unchecked(windows, operator, tried)
-    if not plans:
+    first = next(iter(exact_plans_unchecked(windows, operator, tried).items()), None)
+    if first is None:
         raise no_exact_plan(windows, operator, allowed)
-    name, plan = next(iter(plans.items()))
     if planned is not None:
-        planned.append(Planned(operator, name))
-    return plan
+        planned.append(Planned(operator, first[0]))
+    return first[1]
 
 
 def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> validation.InvalidValue:

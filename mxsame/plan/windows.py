@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, List, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
 from mxsame.types import AxisPadding, ConvPadding
@@ -119,9 +119,10 @@ class Window(_Axis):
         """Returns how many windows fit into the padded size."""
         return arithmetic.count_windows(size + sum(self.pads(size)), self.effective_kernel_size, self.stride)
 
-    def check_outputs(self, size: int, padding: Any, pool: bool) -> None:
+    def check_outputs(self, size: int, pool: bool, padding: Any = None) -> None:
         """Raises `ValueError`, with `padding` in its message, if an axis of this size has no output, a negative pad, or
         for a pooling operator a window that would read no element of data."""
+        padding = self.padding if padding is None else padding
         pads = self.pads(size) if self.follows_size else self.explicit_pads
         validation.check(min(pads) >= 0, "padding must not be negative", padding=padding)
         arithmetic.output_size_unchecked(size, self.effective_kernel_size, self.stride, pads, padding)
@@ -174,10 +175,10 @@ class TransposedWindow(_Axis):
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
         return arithmetic.span(size, self.effective_kernel_size, self.stride) - sum(self.crop)
 
-    def check_outputs(self, size: int, **given: Any) -> None:
+    def check_outputs(self, size: int, pool: bool = False, **given: Any) -> None:
         """Raises `ValueError`, with what is given in its message, if an axis of this size has no output."""
-        effective = self.effective_kernel_size
-        arithmetic.transposed_output_size_unchecked(size, effective, self.stride, self.crop, **given)
+        given, rule = given or {"crop": self.crop}, (self.effective_kernel_size, self.stride, self.crop)
+        arithmetic.transposed_output_size_unchecked(size, *rule, **given)
 
 
 def _is_pair(value: Any) -> bool:
@@ -228,7 +229,7 @@ def make_windows_unchecked(
         arithmetic.effective_kernel_size_unchecked(k, d)  # refuses what is too long for any size
         window = Window(n, k, s, d, pads, ceil)
         if window.size is not None:
-            window.check_outputs(window.size, pads, pool)
+            window.check_outputs(window.size, pool, pads)
         windows.append(window)
     return tuple(windows)
 
@@ -291,12 +292,8 @@ def describe_windows(windows: Sequence[AnyWindow], pool: bool = False) -> str:
 def check_static(windows: Tuple[AnyWindow, ...], pool: bool) -> None:
     """Raises `ValueError` if an axis of static size has no output, or a window that would read no element of data."""
     for window in windows:
-        if window.size is None:
-            continue
-        if isinstance(window, TransposedWindow):
-            window.check_outputs(window.size, kernel_size=window.kernel_size, crop=window.crop)
-        else:
-            window.check_outputs(window.size, window.padding, pool)
+        if window.size is not None:
+            window.check_outputs(window.size, pool)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -391,9 +388,5 @@ def padded_and_output_size(windows: Tuple[AnyWindow, ...]) -> Tuple[Sizes, Sizes
     >>> padded_and_output_size(make_windows((7, None), (2, 3), (2, 1), (1, 1), ((0, 1), (1, 1))))
     ((8, None), (4, None))
     """
-    padded: List[Optional[int]] = []
-    outputs: List[Optional[int]] = []
-    for window in windows:
-        padded.append(window.size and window.size + sum(window.explicit_pads))
-        outputs.append(window.size and window.outputs(window.size))
-    return tuple(padded), tuple(outputs)
+    padded = tuple(window.size and window.size + sum(window.explicit_pads) for window in windows)
+    return padded, tuple(window.size and window.outputs(window.size) for window in windows)
