@@ -156,8 +156,7 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
     here = [each for each in (gluon_name, OTHER_FUNCTIONS.get(name)) if each in names]
     here = here or [f"{gluon_name}{rank}D" for rank in LAYOUTS if f"{gluon_name}{rank}D" in names]
     there = [f"{other}.{gluon_name}" for other, owner in elsewhere.items() if hasattr(owner, gluon_name)]
-    if not here and not there:
-        here = list(filter(None, [most_alike(gluon_name, names)]))
+    here = here or ([] if there else list(filter(None, [most_alike(gluon_name, names)])))
     candidates = [f"{module}.{each}" for each in here] or there[:1]
     hint = f"use {' or '.join(candidates)}" if candidates else "it has " + ", ".join(names)
     return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
@@ -302,7 +301,7 @@ def rank(candidates: dict[str, int | None]) -> int:
     check(known, f"{rule} with one entry per axis; received none of them")
     first = next(iter(known.values()))
     same = first in LAYOUTS and all(count == first for count in known.values())
-    rule = "all arguments must have the same number of spatial axes, 1, 2 or 3 (data has two more, N and C)"
+    rule = "the number of spatial axes must be 1, 2 or 3, the same for all arguments (data has two more, N and C)"
     check(same, rule, **known)
     return first
 

@@ -191,8 +191,12 @@ class ConvolutionLayer(Layer):
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
 
+    def _spec_for(self, x: Any) -> Any:
+        """Returns the spec of a call with this data."""
+        return self._spec
+
     def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
-        return apply(self._spec, data=x, **weights, bias=bias)
+        return apply(self._spec_for(x), data=x, **weights, bias=bias)
 
     def _add_parameters(self, **initializers: Any) -> None:
         """Adds parameters of these names; unknown lengths are 0 until the first input."""

@@ -23,11 +23,9 @@ class _Depthwise(ConvolutionLayer):
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]
         return first // self._spec.depth_multiplier if first > 0 else None
 
-    def _operator_output(self, x: Any, bias: Any = None, **weights: Any) -> Any:
-        spec = self._spec
-        if isinstance(x, mx.sym.Symbol):
-            spec = spec._replace(in_channels=self._known_in_channels())
-        return apply(spec, data=x, **weights, bias=bias)
+    def _spec_for(self, x: Any) -> Any:
+        in_graph = isinstance(x, mx.sym.Symbol)
+        return self._spec._replace(in_channels=self._known_in_channels()) if in_graph else self._spec
 
     def _repr_arguments(self) -> dict:
         return {"depth_multiplier": self._spec.depth_multiplier}

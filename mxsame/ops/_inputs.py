@@ -143,16 +143,13 @@ class Inputs(NamedTuple):
         fixed = (None, *self.size, None) if self.channels_last else (None, None, *self.size)
         return (tensors.fix_lengths(self.data, fixed), *self.arrays[1:])
 
-    def check_output(
-        self, windows: Windows, operator: str, channels: Optional[int], groups: Optional[int] = None
-    ) -> None:
+    def check_output(self, windows: Windows, operator: str, channels: Any, groups: Any = None) -> None:
         """Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic
         and there is no graph for every size, and for an array of more elements than MXNet can count."""
-        bias = self.shapes[-1]
         if groups is not None:
             validation.check_divisible("channels", channels, "groups", groups)
-            if bias is not None:
-                validation.check_shape("bias", bias, (channels,), "(channels,)")
+            if self.shapes[-1] is not None:
+                validation.check_shape("bias", self.shapes[-1], (channels,), "(channels,)")
         if None in self.size and operator != "transposed":
             check_dynamic(windows, operator in POOLS)
         padded, outputs = padded_and_output_size(windows)

@@ -167,13 +167,12 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
     if len(plans) == 1:
         return next(iter(plans.values()))
     layers = [CostLayer(windows, each) for each in _workloads(windows, work, is_for_both)]
-    estimate_on_device = ESTIMATES[work.device]
 
     def cost(name: str) -> float:
         penalty = NAN_PENALTY if _makes_nan(plans[name], work) else 1
         last = _stand_in_with_channels_last(name, plans) if work.channels_last is None else name
         runs = [plans[last if layer.work.channels_last else name] for layer in layers]
-        return math.prod([estimate_on_device(plan, layer) * penalty for plan, layer in zip(runs, layers)])
+        return math.prod([ESTIMATES[work.device](plan, layer) * penalty for plan, layer in zip(runs, layers)])
 
     return plans[min(plans, key=cost)]
 

@@ -106,7 +106,7 @@ class Window(_Axis):
 
     def pads(self, size: int) -> Tuple[int, int]:
         """Returns (low, high) for this size."""
-        if self.padding == arithmetic.KERAS_MXNET:
+        if self.extra_at_start:
             return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
         if self.follows_size:
             return arithmetic.same_pads_unchecked(size, self.effective_kernel_size, self.stride)
