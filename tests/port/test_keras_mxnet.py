@@ -75,7 +75,7 @@ def read(*layers, shape=(3, 8, 8)):
 @pytest.mark.parametrize("shape", [(3, 8, 8), (3, None, 8)])
 def test_an_array_with_one_element_more_than_keras_mxnet_believes(shape):
     longer = ("MaxPooling2D", {"pool_size": [2, 2], "strides": [1, 1], "padding": "same"})
-    with pytest.raises(ValueError, match=r"'maxpooling2d_1' \(MaxPooling2D\): .*keras-mxnet has one more for this"):
+    with pytest.raises(ValueError, match=r"'maxpooling2d_1' \(MaxPooling2D\): .*keras-mxnet has one more for an"):
         read(("ReLU", {}), longer, shape=shape)
 
 
