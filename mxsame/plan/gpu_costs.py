@@ -103,7 +103,7 @@ def estimate(plan: Plan, layer: CostLayer, costs: GpuCosts = GPU_COSTS) -> float
 def _time(counts: Counts, layer: CostLayer, costs: GpuCosts) -> float:
     """Returns the nanoseconds of counts, in training those of the backward pass as well."""
     per_count = {name: getattr(costs, name) + (_backward(name, costs) if layer.training else 0) for name in counts}
-    return sum(per_count[name] * count for name, count in counts.items())
+    return float(sum(per_count[name] * count for name, count in counts.items()))
 
 
 def _backward(name: str, costs: GpuCosts) -> float:
