@@ -96,7 +96,8 @@ def to_keras(
         returns an output of `write`, or a list of such. `write(class_name, *inputs, weights=(), outputs=1, **config)`
         calls a layer of Keras, or in a `.keras` file an operator of `keras.ops` ("Exp", "nn.OneHot"), and returns its
         output, or a list of several. Arrays have the order of axes that they have in `net`; parameters are NumPy
-        arrays. Errors in a function are raised as they are. The outputs of the file are compared as always.
+        arrays, and a layer is trained if one of them is. Errors in a function are raised as they are. The outputs of
+        the file are compared as always.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20.
 

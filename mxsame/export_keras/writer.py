@@ -116,15 +116,19 @@ class Writer(Walk):
                 check_type(fits, rule, inputs=[type(x).__name__ for x in inputs])
                 key = (source, next(numbers))
                 if key not in self.builder.layers:
-                    self.builder.layers[key] = self._users_layer(class_name, source.name, config, weights)
+                    self.builder.layers[key] = self._users_layer(class_name, source, config, weights)
                 args = ([x.tensor for x in inputs] if len(inputs) > 1 else inputs[0].tensor,)
                 out = self._called(self.builder.layers[key], args, {}, inputs[0], ())
             return [self.output(out, number, (), ()) for number in range(outputs)] if outputs > 1 else out
 
         return write
 
-    def _users_layer(self, class_name: str, name: str, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
-        layer = self._layer_of(class_name, self.builder.unique(clean(name)), config)
+    def _users_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
+        """A layer that is trained if a parameter of the operator or the block is, or if there is none."""
+        own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
+        parameters = set().union(*own)
+        config = {"trainable": bool(parameters & self._trained) or not parameters, **config}
+        layer = self._layer_of(class_name, self.builder.unique(clean(source.name)), config)
         names, shapes = [spec.name for spec in layer.weight_specs or ()], [np.shape(array) for array in weights]
         rule = f"weights of {class_name} must be {', '.join(names) or 'none'}"
         check(len(weights) == len(names), rule, shapes=shapes)
