@@ -153,12 +153,12 @@ ODD_ARRAYS = {
     "group": (lambda shape: sym.Group([sym.var("x"), sym.var("y")]), "one output", ValueError),
     "float64": (lambda shape: nd.ones(shape, dtype="float64"), "must have the type of", TypeError),
     "float16": (lambda shape: nd.ones(shape, dtype="float16"), "must have the type of|on the CPU", TypeError),
-    "int32": (lambda shape: nd.ones(shape, dtype="int32"), "must be float", TypeError),
+    "int32": (lambda shape: nd.ones(shape, dtype="int32"), "must have a float type", TypeError),
     "offset": (lambda shape: nd.ones(shape, ctx=mx.cpu(1)), "must be on the device of", ValueError),
     "sparse": (lambda shape: nd.ones(shape).tostype("row_sparse"), "dense", TypeError),
     "rank0": (lambda shape: nd.ones((1,)), "spatial axes|shape", ValueError),
     "rank+1": (lambda shape: nd.ones((*shape, 1)), "spatial axes|shape", ValueError),
-    "int-variable": (lambda shape: sym.var("x", dtype="int32"), "must be float|same kind", TypeError),
+    "int-variable": (lambda shape: sym.var("x", dtype="int32"), "must have a float type|same kind", TypeError),
     "sparse-variable": (lambda shape: sym.var("x", stype="csr"), "dense|same kind", TypeError),
 }
 
@@ -206,7 +206,7 @@ CONTRADICTIONS = [
     (lambda: ops.max_pool(sym.var("d", shape=(1, 1, 5, 5)), 2, input_size=6), "input_size"),
     (lambda: ops.conv(D1, W1, layout="NCHW"), "number of spatial axes"),
     (lambda: ops.conv(D, W1), "number of spatial axes"),
-    (lambda: ops.max_pool(ones(1, 1, 2, 2, 2, 2), 2), "must be 1, 2 or 3"),
+    (lambda: ops.max_pool(ones(1, 1, 2, 2, 2, 2), 2), "the same number of spatial axes, 1, 2 or 3"),
     (lambda: ops.conv(S, V, channels=2, kernel_size=3), "must be known: give data of known shape"),
     # groups, weights and biases
     (lambda: ops.conv(D, ones(6, 1, 3, 3), groups=3), "data channels must be a multiple of groups"),

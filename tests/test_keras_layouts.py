@@ -110,7 +110,7 @@ BAD = [
     (lambda: layouts.to_keras(WEIGHT, "depthwise"), "depth_multiplier must be an integer"),
     (lambda: layouts.to_keras(WEIGHT, "depthwise", depth_multiplier=3), "multiple of depth_mult"),
     (lambda: layouts.to_keras(WEIGHT, "conv", depth_multiplier=1), "must be left out"),
-    (lambda: layouts.to_mxnet(nd.ones((1, 1, 1), dtype="int32"), "conv"), "kernel must be float"),
+    (lambda: layouts.to_mxnet(nd.ones((1, 1, 1), dtype="int32"), "conv"), "kernel must have a float type"),
     (lambda: layouts.to_mxnet([KERNEL], "conv"), "kernel must be an NDArray"),
 ]
 

@@ -92,5 +92,5 @@ def test_a_scale_that_is_no_integer_serves_no_dynamic_size(tmp_path):
     def resize(F, x):
         return F.contrib.BilinearResize2D(x, scale_height=1.5, scale_width=0.6, align_corners=False)
 
-    with pytest.raises(ValueError, match=r"unless align_corners is True: give .*; received scales=\[1.5, 0.6\]"):
+    with pytest.raises(ValueError, match=r"unless align_corners is True: use .*; received scales=\[1.5, 0.6\]"):
         exported(block_of(resize), tmp_path / "net.onnx", *inputs_of(SHAPE), dynamic_size=True)

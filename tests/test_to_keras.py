@@ -754,7 +754,7 @@ def test_the_command_line(tmp_path):
     for arguments, words in (
         (["--shape", "2,3,8,8"], "5 layers, 837 parameters, compared by mxsame.from_keras"),
         ([], "needs -o NAME.keras, NAME.h5 or NAME.onnx, and --shape"),
-        (["--shape", "2,3,8,8", "--check"], "takes -o, --shape, --layout, --json and ONNX"),
+        (["--shape", "2,3,8,8", "--check"], "accepts -o, --shape, --layout, --json and ONNX"),
     ):
         assert words in " ".join(convert(file, out, *arguments).output.split())
     assert classes(out) == ["InputLayer", "Conv2D", "Flatten", "Dense", "Softmax"]
