@@ -91,7 +91,7 @@ MORE = [
     (lambda: backend.conv2d(*HALVES), r"^x must be float32 or float64 on the CPU.* received x.dtype='float16'"),
     (lambda: ops.max_pool(UNKNOWN, (2, 2), 5000), r"strides must be <= 4096 .* strides=\(5000, 5000\)"),
     (lambda: ops.average_pool(UNKNOWN, 2), "spatial axes must be known: give data of known shape"),
-    (lambda: ops.max_pool(ones((1,) * 6), 2), r"must be 1, 2 or 3 .* inputs\.ndim - 2=4"),
+    (lambda: ops.max_pool(ones((1,) * 6), 2), r"must be 1, 2 or 3, .* inputs\.ndim - 2=4"),
     (lambda: ops.conv(X, ones((2, 4, 5))), r"inputs\.ndim - 2=2, kernel\.ndim - 2=1"),
     (lambda: backend.conv1d(X, ones((2, 4, 5))), r"num_spatial_dims=1, x\.ndim - 2=2"),
     (lambda: ops.max_pool(X, (2, 2, 2)), r"len\(pool_size\)=3, inputs\.ndim - 2=2"),
