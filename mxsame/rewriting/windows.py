@@ -107,7 +107,7 @@ def _without_outputs(window: AnyWindow, crop: Tuple[int, int]) -> AnyWindow:
 
 def _pads(window: Any) -> Tuple[int, int]:
     """Returns the (low, high) of a window, which may be negative."""
-    if isinstance(window.padding, str) or window.ceil_mode:
+    if window.follows_size or window.ceil_mode:
         return window.pads(window.size)
     return window.padding
 
