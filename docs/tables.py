@@ -202,6 +202,13 @@ def measured(lines: Iterable[List[str]]) -> List[List[str]]:
     return [line for line in lines if any(line[1:])]
 
 
+def with_figures(head: List[str], lines: List[List[str]]) -> str:
+    """The table without rows and columns that have no figure yet."""
+    lines = measured(lines)
+    columns = [number for number in range(len(head)) if any(line[number] for line in lines)]
+    return markdown([head[number] for number in columns], [[line[number] for number in columns] for line in lines])
+
+
 def networks_summary() -> str:
     inference, training = rows_of("networks", "inference"), rows_of("networks-train", "training step")
     deployed = rows_of("networks", "inference, deployed")
@@ -226,7 +233,7 @@ def networks_summary() -> str:
         ]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, measured(lines))
+    return with_figures(head, lines)
 
 
 def speed_line() -> str:
@@ -264,7 +271,7 @@ def networks_training() -> str:
         ]
         for network, name in NETWORKS.items()
     ]
-    return markdown(head, measured(lines)) + "\n\n" + provenance("networks-train")
+    return with_figures(head, lines) + "\n\n" + provenance("networks-train")
 
 
 def compared_with_tensorflow() -> Dict[str, tuple]:
@@ -408,19 +415,6 @@ def sizes() -> str:
         figures = [figure(ratio(by_mode[mode][name], "mxsame")) if name in by_mode[mode] else "" for mode in modes]
         lines.append([name, *figures])
     return markdown(head, lines)
-
-
-def start() -> str:
-    """Of one network in a file: seconds and MiB, as they are."""
-    rows = {row["mode"]: row["figures"] for row in benchmark("start")["rows"]}
-    head = ["", "first output, s", "first call with another batch, ms", "memory at rest, MiB", "peak memory, MiB"]
-    modes = {"first output": 1, "another batch": 1e3, "memory at rest": 1, "peak memory": 1}
-    names = {"mxsame": "`mxsame.hybridize`", "mxsame, deployed": "`mxsame.deploy`"}
-    lines = [
-        [names.get(name, name), *(f"{rows[mode][name]['median'] * scale:.3g}" for mode, scale in modes.items())]
-        for name in rows["first output"]
-    ]
-    return f"{markdown(head, lines)}\n\n{provenance('start')}"
 
 
 def planner() -> str:
@@ -569,7 +563,6 @@ TABLES: Dict[str, Callable[[], str]] = {
     "onnx-applications": onnx_of_applications,
     "memory": memory,
     "sizes": sizes,
-    "start": start,
     "planner": planner,
     "sampled": sampled,
     "gpu": gpu,
