@@ -19,13 +19,13 @@ Run = Callable[[np.ndarray], Any]
 def hybridized(file: str) -> Run:
     import mxsame
 
-    return _of_net(mxsame.hybridize(mxsame.from_keras(f"{file}.keras")))
+    return _of_net(mxsame.hybridize(mxsame.from_keras(f"{file}.h5")))
 
 
 def deployed(file: str) -> Run:
     import mxsame
 
-    return _of_net(mxsame.deploy(mxsame.from_keras(f"{file}.keras")))
+    return _of_net(mxsame.deploy(mxsame.from_keras(f"{file}.h5")))
 
 
 def _of_net(net: Any) -> Run:
@@ -37,7 +37,7 @@ def _of_net(net: Any) -> Run:
 def tensorflow(file: str) -> Run:
     import tensorflow as tf
 
-    run = tf.function(tf.keras.models.load_model(f"{file}.keras", compile=False))
+    run = tf.function(tf.keras.models.load_model(f"{file}.h5", compile=False))
     return lambda images: run(tf.constant(images)).numpy()
 
 
@@ -75,7 +75,7 @@ def measure(case: Any, rounds: int) -> List[dict]:
     figures: Dict[str, Dict[str, List[float]]] = {mode: {name: [] for name in runtimes} for mode in MODES}
     with tempfile.TemporaryDirectory() as folder:
         mxsame.export_onnx(net, f"{folder}/net.onnx", case.shape)
-        mxsame.to_keras(net, f"{folder}/net.keras", case.shape)
+        mxsame.to_keras(net, f"{folder}/net.h5", case.shape)
         for name in runtimes * rounds:
             given = {"runtime": name, "file": f"{folder}/net", "size": case.size}
             for mode, figure in zip(MODES, alone("start:once", **given)):
