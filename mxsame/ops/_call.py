@@ -116,9 +116,9 @@ def choose_plan(
         lengthen = (name for name, row in STRATEGIES.items() if any(map(row.has_dynamic_concat, windows)))
         refused = (*refused, *lengthen)
     missing: Tuple[str, ...] = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
-    static = _runnable(work.operator, tuple(refused), missing, inputs.native_layout)
+    static = _usable(work.operator, tuple(refused), missing, inputs.native_layout)
     missing += (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
-    dynamic = _runnable(work.operator, tuple(refused), missing, False)
+    dynamic = _usable(work.operator, tuple(refused), missing, False)
     plan = fastest_plan_unchecked(windows, work, static if inputs.keeps_layout else dynamic, target.is_for_both)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
@@ -128,9 +128,7 @@ def choose_plan(
 
 
 @functools.lru_cache(maxsize=None)
-def _runnable(
-    operator: str, refused: Tuple[str, ...], missing: Tuple[str, ...], channels_last: bool
-) -> Tuple[str, ...]:
+def _usable(operator: str, refused: Tuple[str, ...], missing: Tuple[str, ...], channels_last: bool) -> Tuple[str, ...]:
     """Returns the strategies for an operator that are not refused, need nothing that is missing, and run data with
     channels last, if it is."""
     rows = (STRATEGIES[name] for name in strategies_for(operator) if name not in refused)
