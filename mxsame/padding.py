@@ -1,10 +1,10 @@
-"""The arithmetic of SAME: how many elements of padding, and how many outputs. One axis, plain ints.
+"""The arithmetic of SAME padding along one axis, on plain ints: the number of padding elements and of outputs.
 
 Symbols, here and everywhere: n input size, k kernel size, s stride, d dilation, ke = (k-1)d + 1 the effective kernel
 size. The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2), checked against
 TensorFlow 2.13.1 in the tests. Everything else in mxsame calls these functions; each formula is written once.
 
-A second rule, "keras-mxnet", is that of keras-mxnet 2.2.4.3, for networks that were trained in it: the extra padding
+A second rule, "keras-mxnet", is for networks trained with keras-mxnet 2.2.4.3: the extra padding
 element goes to the start. The tests compare it with its source, keras/backend/mxnet_backend.py of that release.
 """
 
@@ -32,12 +32,12 @@ __all__ = [
 
 KERAS_MXNET = "keras-mxnet"
 
-# Where keras-mxnet has one output too many it drops the last one, but not along these axes, by the number of axes.
+# keras-mxnet drops a surplus last output, except along these axes; indexed by rank - 1.
 _KEEPS_EXTRA_OUTPUT = {"conv": [(), (), (2,)], "pool": [(0,), (0, 1), (1, 2)]}
 
 
 def follows_size(padding: Any) -> bool:
-    """Returns whether the pads follow from the size, so that out = ceil(n/s).
+    """Returns whether `padding` is a rule that computes the pads from the input size, so that out = ceil(n/s).
 
     >>> follows_size("SAME"), follows_size("valid"), follows_size((0, 1))
     (True, False, False)
@@ -57,7 +57,7 @@ def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
 
 
 def effective_kernel_size_unchecked(kernel_size: int, dilation: int) -> int:
-    """For numbers that are checked already, as every `*_unchecked` function here.
+    """Returns ke without checking the arguments. All `*_unchecked` functions here expect checked arguments.
 
     >>> effective_kernel_size_unchecked(3, 2)
     5
@@ -88,7 +88,8 @@ def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -
 
 @functools.lru_cache(maxsize=4096)
 def same_pads_unchecked(size: int, effective: int, stride: int) -> tuple[int, int]:
-    """For checked numbers and an effective kernel size.
+    """Returns :func:`same_pads` for checked arguments, with the effective kernel size instead of kernel size and
+    dilation.
 
     >>> same_pads_unchecked(224, 3, 2)
     (0, 1)
@@ -104,7 +105,7 @@ def _checked(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[i
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:
-    """Returns how much padding after the data this number of windows needs: (out-1)s + ke - n - low. Negative if the
+    """Returns how much padding this many windows need after the data: (out-1)s + ke - n - low. Negative if the
     last window ends before the data does.
 
     >>> high_pad(8, 4, 3, 2), high_pad(8, 3, 2, 3, low=1)
@@ -138,9 +139,9 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
 
     P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
     (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many.
-    :func:`keeps_extra_output` has the axes where it does not.)
+    It keeps that output along the axes for which :func:`keeps_extra_output` is true.)
 
-    Raises `ValueError` if two or more elements are left after the last window: keras-mxnet then asks MXNet for a
+    Raises `ValueError` if two or more elements remain after the last window: keras-mxnet then passes MXNet a
     negative pad. Otherwise raises what `same_pads` raises.
 
     >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
@@ -158,11 +159,12 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
 def keeps_extra_output(
     operator: str, rank: int, axis: int, kernel_size: int, stride: int = 1, dilation: int = 1
 ) -> bool:
-    """Return whether keras-mxnet has n + 1 outputs along this axis of a convolution ("conv") or of pooling ("pool").
+    """Return whether keras-mxnet computes n + 1 outputs along this axis of a convolution ("conv") or a pooling operator
+    ("pool").
 
     It pads both ends by ceil(P/2), which gives one output too many for an even ke and stride 1. Convolutions drop it,
     except along the third axis in 3-D; pooling drops it only along the first axis in 3-D. Keras's static shape has n
-    outputs all the same.
+    outputs in either case.
 
     >>> keeps_extra_output("pool", 2, axis=0, kernel_size=2), keeps_extra_output("conv", 2, axis=0, kernel_size=2)
     (True, False)
@@ -177,10 +179,11 @@ def keeps_extra_output(
 def check_keras_mxnet(
     padding: Any, operator: str, kernel_size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Raises `ValueError` if padding="keras-mxnet" is not supported for this operator, "conv", "transposed" or "pool".
+    """Raises `ValueError` if padding="keras-mxnet" is not supported with these arguments; `operator` is "conv",
+    "transposed" or "pool".
 
     MXNet's transposed convolution with strides and dilation computes wrong values on the CPU. If keras-mxnet has n + 1
-    outputs, its static shape still has n, and it builds later layers for n; mxsame cannot reproduce that.
+    outputs, its static shape still has n, and later layers are built for n; mxsame cannot reproduce that.
 
     >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (2, 2), (1, 1))
     >>> check_keras_mxnet("keras-mxnet", "pool", (2, 2), (1, 1), (1, 1))
@@ -254,7 +257,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
 
 
 def output_size_unchecked(size: int, effective: int, stride: int, pads: tuple[int, int], padding: Any) -> int:
-    """For checked numbers and pads; errors report the padding.
+    """Returns :func:`output_size` for checked arguments and resolved pads; `padding` is only for error messages.
 
     >>> output_size_unchecked(15, 2, 2, (0, 1), "same")
     8
@@ -276,16 +279,17 @@ def transposed_crops(
     padding: AxisPadding = "same",
     output_padding: int | None = None,
 ) -> tuple[int, int]:
-    """Return what a transposed convolution crops from its full extent F = (n-1)s + ke, as (start, end).
+    """Return how many elements a transposed convolution crops from its full output of length F = (n-1)s + ke, as
+    (start, end).
 
     A negative end appends that many elements, which hold only the bias. The input size does not matter. SAME is the
     gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the start.
     With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
     An explicit pair (low, high) crops (low, high - output_padding). "keras-mxnet" crops as many elements as SAME, half
-    of them (rounded up) from the start; with `output_padding` as many as Keras's rule, for even kernels too.
+    of them (rounded up) from the start; with `output_padding` it crops as many as Keras, for even kernels, too.
 
     Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would not
-    have the input's size, and for what keras-mxnet cannot run.
+    have the input's size, or if keras-mxnet cannot run it.
 
     >>> transposed_crops(3, 2), transposed_crops(3, 2, output_padding=0), transposed_crops(3, 2, output_padding=1)
     ((0, 1), (1, 1), (0, 1))
@@ -319,7 +323,7 @@ def transposed_crops(
 
 
 def _total_crop(effective: int, stride: int, word: str, output_padding: int | None) -> int:
-    """Returns how many elements of (n-1)s + ke are cropped at both ends together; a negative number is appended."""
+    """Returns the total number of elements cropped from (n-1)s + ke; if it is negative, elements are appended."""
     if word == "valid":
         return -max(stride - effective, 0) if output_padding is None else -output_padding
     return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
@@ -328,7 +332,7 @@ def _total_crop(effective: int, stride: int, word: str, output_padding: int | No
 def keras_transposed_size(
     size: int, kernel_size: int, stride: int, dilation: int, padding: str, output_padding: int | None = None
 ) -> int:
-    """Returns the static length of Keras's transposed convolution for "same" and "valid", whether it can run or not.
+    """Returns the output length in Keras's static shape for "same" and "valid", even if Keras cannot run the layer.
 
     >>> keras_transposed_size(4, 3, 2, 1, "same"), keras_transposed_size(4, 4, 2, 1, "same", 0)
     (8, 6)
@@ -345,7 +349,7 @@ def transposed_crops_to(
     """Return (size, (start, end)), the input size of a transposed convolution with `length` outputs, and what it crops.
 
     It is the gradient of the convolution from `length` elements to `size`, so the pads of that convolution are cropped,
-    less the elements after its last window; for a negative end see :func:`transposed_crops`.
+    minus the elements after its last window; for a negative end see :func:`transposed_crops`.
 
     Raises `ValueError` if that convolution has no output.
 
@@ -391,7 +395,8 @@ def transposed_output_size(
 
 
 def transposed_output_size_unchecked(size: int, effective: int, stride: int, crop: Pair, /, **given: Any) -> int:
-    """For checked numbers and a crop; errors report what is given.
+    """Returns :func:`transposed_output_size` for checked arguments and a resolved crop; `given` is only for error
+    messages.
 
     >>> transposed_output_size_unchecked(4, 3, 2, (0, 1))
     8

@@ -1,4 +1,4 @@
-"""What all layers share: they keep the spec of an operator of `mxsame.ops`, and check their input."""
+"""Base classes of the layers: a layer stores the spec of an operator of `mxsame.ops`, and checks its input."""
 
 from __future__ import annotations
 
@@ -24,31 +24,36 @@ ACTIVATIONS = get_args(Activation)
 
 
 class Layer(Checked, HybridBlock):
-    """A layer over `num_spatial_dims` spatial axes: it keeps the spec of an operator of `mxsame.ops`, and applies it to
-    its input and its parameters."""
+    """A layer with `num_spatial_dims` spatial axes: it stores the spec of an operator of `mxsame.ops`, and applies it
+    to its input and its parameters."""
 
     num_spatial_dims: int
-    act: Any = None  # the block of the activation
+    act: Any = None  # the activation block
     _spec: Any  # a checked mxsame.ops._inputs.Spec
 
     def __init_subclass__(cls, num_spatial_dims: Optional[int] = None) -> None:
-        """Replaces `{shared}` by the docstring of the first base, and refuses arguments under other names."""
+        """Replaces `{shared}` in the docstring with that of the first base, and makes `__init__` report misnamed
+        arguments."""
         super().__init_subclass__()
         if num_spatial_dims is not None:
             cls.num_spatial_dims = num_spatial_dims
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
-        if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):  # a user's class may name them as it likes
+        if "__init__" in vars(cls) and cls.__module__.startswith(
+            "mxsame."
+        ):  # a user's subclass may use other argument names
             cls.__init__ = validation.check_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, spec: Any, prefix: Optional[str], params: Any):
         validation.check_type(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
         is_dict = isinstance(params, (mx.gluon.ParameterDict, type(None)))
         validation.check_type(is_dict, "params must be a gluon.ParameterDict or None", params=params)
-        mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)  # Gluon's layer of this name is a base, too
+        mx.gluon.HybridBlock.__init__(
+            self, prefix=prefix, params=params
+        )  # not super(): subclasses also derive from Gluon's layer of the same name
         rank = self.num_spatial_dims
         self._spec = spec.checked(rank)
-        self._spec.windows((None,) * rank)  # refuses what is wrong for every size
+        self._spec.windows((None,) * rank)  # raises for arguments that are invalid for every size
         self._channels_last = validation.has_channels_last(self._spec.layout)
 
     # -- overridden by layers
@@ -58,11 +63,11 @@ class Layer(Checked, HybridBlock):
         return apply(self._spec, data=x, **parameters)
 
     def _known_in_channels(self) -> Optional[int]:
-        """Returns the channels that the data must have, None until they are known."""
+        """Returns the required number of input channels, or None if it is not known yet."""
         return None
 
     def _out_channels(self, in_channels: Optional[int]) -> Any:
-        """Returns the channels of the output for data of `in_channels`, None until they are known."""
+        """Returns the number of output channels for `in_channels` input channels, or None if it is not known yet."""
         return in_channels
 
     def _shapes(self, in_channels: int) -> dict:
@@ -73,22 +78,22 @@ class Layer(Checked, HybridBlock):
 
     @traces
     def forward(self, x: Array) -> Array:
-        """Returns the output for an array or a Symbol; wrong data is refused before a graph or Gluon sees it."""
+        """Returns the output for an array or a Symbol. Raises for invalid data before Gluon or a graph gets it."""
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
-            self.infer_shape(x)  # with its checks; a graph that is there already has none
+            self.infer_shape(x)  # it checks x, which a cached graph does not
             return super().forward(operands.without_pinned_memory(x))
         context = x.ctx
         try:
             own = {name: parameter.data(context) for name, parameter in _gluon.own_parameters(self).items()}
-        except (RuntimeError, ValueError):  # there are none yet, or none on this device
+        except (RuntimeError, ValueError):  # parameters not initialized yet, or not on this device
             self.check(x)
             return super().forward(x)
         try:
             return self.hybrid_forward(mx.nd, x, **own)
         except (TypeError, ValueError):
-            self.check(x)  # an error of the layer is more specific than one of its operator
+            self.check(x)  # the layer's error, if it has one, is more specific than the operator's
             raise
 
     def hybrid_forward(self, F: Any, x: Array, **parameters: Array) -> Array:
@@ -123,26 +128,26 @@ class Layer(Checked, HybridBlock):
 
     @property
     def _kwargs(self) -> GluonArguments:
-        """The arguments of MXNet's operator, under the name that Gluon's layers use."""
+        """The arguments of MXNet's operator; Gluon's layers have the same attribute."""
         return GluonArguments(self)
 
     def infer_shape(self, x: NDArray) -> None:
-        """Sets the shapes of the parameters from an input; no graph is needed for that."""
+        """Sets the parameters' shapes from an input, without building a graph."""
         self.check(x)
         self._set_deferred_shapes(self._channels_of(x.shape))
 
     def _set_deferred_shapes(self, in_channels: Optional[int]) -> None:
-        """Gives parameters their shapes as soon as the channels of the data are known."""
+        """Sets the shapes of deferred parameters if `in_channels` is known."""
         for name, parameter in _gluon.own_parameters(self).items():
             if in_channels and parameter.shape is not None and any(length <= 0 for length in parameter.shape):
                 shape = self._shapes(in_channels)[name]
                 validation.check_element_count(parameter.name, shape)
                 parameter.shape = shape
 
-    # -- what can be wrong with the data
+    # -- checks of the data
 
     def check(self, x: NDArray) -> None:
-        """Raises the error for an array that the layer does not take."""
+        """Raises `TypeError` or `ValueError` for an array that the layer does not support."""
         operands.check("data", x)
         shape = x.shape
         self._check_shape(shape)
@@ -174,7 +179,7 @@ class Layer(Checked, HybridBlock):
 
 
 class ConvolutionLayer(Layer):
-    """Arguments and parameters that convolutions share; see :class:`mxsame.nn.Conv2D` for their meaning."""
+    """Base class of the convolution layers; :class:`mxsame.nn.Conv2D` documents their arguments."""
 
     def _alias(self) -> str:
         return "conv"  # the prefix of layer and parameter names in gluon.nn
@@ -231,7 +236,7 @@ class ConvolutionLayer(Layer):
         return self._spec.channels
 
     def _repr_arguments(self) -> dict:
-        """Returns the subclass's own arguments that `repr` shows."""
+        """Returns the arguments that only this layer shows in its `repr`."""
         return {} if self._spec.groups == 1 else {"groups": self._spec.groups}
 
     def __repr__(self) -> str:

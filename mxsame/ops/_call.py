@@ -1,16 +1,16 @@
-"""From a call to MXNet's operator: a spec holds the arguments of a call. It is checked and lowered once per signature:
-kinds, shapes, dtypes and devices of the arrays.
+"""Lowers a call to MXNet's operator. A spec holds the call's arguments; it is checked and lowered once per signature,
+the kinds, shapes, dtypes and devices of the arrays.
 
-How `padding` of :func:`mxsame.ops.conv` reaches MXNet's operator in the first call with a signature:
+What the first call of :func:`mxsame.ops.conv` with a signature does with `padding`:
 
 1. `conv` puts its arguments into a `ConvSpec`;
 2. `apply` looks for the recipe of an equal spec, and finds none;
 3. `ConvSpec.checked` brings the arguments into canonical form: padding is now one of a few strings, or a (low, high)
    pair per axis;
-4. `ConvSpec.lower` compares them with the arrays, and makes a window of each axis: the padding is in them;
+4. `ConvSpec.lower` checks them against the arrays, and makes a `Window` for each axis, which holds its padding;
 5. `choose_plan` chooses the fastest of the exact plans for these windows;
-6. `Convolution.of` makes a recipe of the plan: attributes of MXNet's operator, and steps around it;
-7. the recipe is called: it runs the steps before MXNet's operator, that operator, and the steps after it.
+6. `Convolution.of` turns the plan into a recipe: the attributes of MXNet's operator, and the steps around it;
+7. `apply` calls the recipe, which runs the steps before MXNet's operator, the operator, and the steps after it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mxsame.scope import NOTE, deferred_in_trace, is_in_subgraph, scope
 from mxsame.tensors import operands
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
-_RECIPES: OrderedDict[Any, Any] = OrderedDict()  # by `_key`, the oldest first
+_RECIPES: OrderedDict[Any, Any] = OrderedDict()  # `_key` -> recipe, oldest first
 MAX_RECIPES = 4096
 WITH_INPUT_SHAPE = ("file", "format", "deployment")  # purposes of graphs that are made with one
 NEEDS_SHAPE = "use data of static shape, or mxsame.hybridize(net)"
@@ -47,8 +47,8 @@ FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # strategies that leav
 
 @deferred_in_trace
 def apply(spec: Spec, **named: Any) -> Any:
-    """Returns the output of an operator as an array of the same kind as the data; `named` has the data first and the
-    bias last. A second call with the same arguments and arrays of the same shapes costs a look-up."""
+    """Returns the output of an operator as an array of the same kind as the data. `named` are its arrays, data first
+    and bias last. A second call with an equal signature only looks up the recipe."""
     arrays = tuple(named.values())
     key = _key(spec, arrays)
     recipe = _RECIPES.get(key)
@@ -88,7 +88,7 @@ def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
 
 
 def _typed(value: Any) -> Any:
-    """Returns an argument as a part of a key, with its type: True and 1.0 equal 1, and checks refuse them."""
+    """Returns an argument tagged with its type: True == 1, but the checks reject True."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -106,9 +106,9 @@ def choose_plan(
     refused: Sequence[str] = (),
     for_format: Sequence[str] = FORMAT_STRATEGIES,
 ) -> Plan:
-    """Returns the fastest exact plan, without the `refused` strategies (not exact or not available on the device). In a
-    loop body, strategies that lengthen the data are refused, too: MXNet cannot infer their shape there. In a graph for
-    another format nothing runs: the plan is the first of those `for_format`."""
+    """Returns the fastest exact plan, ignoring the `refused` strategies (not exact, or not available on the device). In
+    a loop body, strategies with a dynamic concat are excluded, too: MXNet cannot infer their shape there. In a graph
+    exported to another format, speed does not matter: the plan is the first exact one of `for_format`."""
     target = inputs.target
     if target.purpose == "format":
         return first_plan_unchecked(windows, work.operator, tuple(for_format))
@@ -129,8 +129,8 @@ def choose_plan(
 
 @functools.lru_cache(maxsize=None)
 def _usable(operator: str, refused: Tuple[str, ...], missing: Tuple[str, ...], channels_last: bool) -> Tuple[str, ...]:
-    """Returns the strategies for an operator that are not refused, need nothing that is missing, and run data with
-    channels last, if it is."""
+    """Returns the strategies for an operator that are not excluded, need nothing that is missing, and support
+    channels last if `channels_last`."""
     rows = (STRATEGIES[name] for name in strategies_for(operator) if name not in refused)
     return tuple(row.name for row in rows if row.needs not in missing and (row.channels_last or not channels_last))
 
@@ -157,12 +157,13 @@ def recipe_of(
     attributes: Mapping[str, Any],
     **fields: Any,
 ) -> AnyRecipe:
-    """Returns the recipe of a plan; `attributes` are those that do not follow from it, and `fields` those of the kind.
+    """Returns the recipe of a plan. `attributes` are MXNet attributes that the plan does not determine; `fields` are
+    the additional fields of the class.
 
-    MXNet parses attributes in each call, so a recipe for arrays has no defaults among them. One for a graph has them
-    all, for whoever reads it.
+    MXNet parses attributes in every call, so a recipe for arrays omits default values. A recipe for a graph has them
+    all, for tools that read the graph.
     """
-    ones, zeros = ((1,), (0,)) if plan.pairs else ((), ())  # for an axis of pairs, along which nothing is pooled
+    ones, zeros = ((1,), (0,)) if plan.pairs else ((), ())  # for the axis of a channel pair, which is not pooled
     attributes = {
         "kernel": (*ones, *(axis.kernel_size for axis in plan.axes)),
         "stride": (*ones, *(axis.strides(window) for axis, window in zip(plan.axes, windows))),
@@ -180,7 +181,7 @@ def recipe_of(
 
 
 def _attributes_match(axis: AxisPlan, window: AnyWindow) -> bool:
-    """Returns whether the attributes of MXNet's operator are those of the window."""
+    """Returns whether kernel, pad and convention of MXNet's operator alone describe the window."""
     own = axis.kernel_size, (axis.pad,) * 2, False
     return isinstance(window, Window) and (window.kernel_size, window.padding, window.ceil_mode) == own
 

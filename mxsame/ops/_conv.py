@@ -36,8 +36,9 @@ def conv(
 ) -> Array:
     """Compute a convolution in 1, 2 or 3 dimensions, with TensorFlow's SAME by default.
 
-    For "same", per axis: out = ceil(n/s), and P = max((out-1)s + ke - n, 0) zeros are added, P//2 before the data and
-    the rest, which has the extra padding element, after it; see :mod:`mxsame.padding` for the source of the rule.
+    For "same", along each axis: out = ceil(n/s), and P = max((out-1)s + ke - n, 0) zeros are added, P//2 before the
+    data and the rest, which has the extra padding element, after it; see :mod:`mxsame.padding` for the source of the
+    rule.
 
     Parameters
     ----------
@@ -52,8 +53,8 @@ def conv(
     strides, dilation : int or one int per axis
     padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
-        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). It refuses an even kernel with stride
-        1 along the third axis, for which keras-mxnet has n + 1 outputs.
+        padding element is at the start (:func:`mxsame.padding.keras_mxnet_pads`). It does not support an even kernel
+        with stride 1 along the third axis, for which keras-mxnet has n + 1 outputs.
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -66,7 +67,7 @@ def conv(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, shapes that do not fit together, and an input shorter than the kernel with "valid".
+        For invalid arguments, incompatible shapes, or an input shorter than the kernel with "valid".
 
     Examples
     --------
@@ -95,7 +96,7 @@ def depthwise_conv(
     layout: Optional[Layout] = None,
     input_size: Optional[Ints] = None,
 ) -> Array:
-    """Compute a depthwise convolution: channel c has m kernels of its own and gives the outputs c*m .. c*m + m - 1.
+    """Compute a depthwise convolution: m kernels for each channel c, which give the output channels c*m to c*m + m - 1.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ def separable_conv(
 
 
 def pointwise_spec(depthwise: ConvSpec, channels: Any) -> ConvSpec:
-    """Returns the second half of a separable convolution."""
+    """Returns the spec of the pointwise convolution that ends a separable convolution."""
     ones = (1,) * len(depthwise.kernel_size) if validation.is_sequence(depthwise.kernel_size) else 1
     return ConvSpec(ones, 1, "valid", 1, depthwise.layout, channels=channels)
 
@@ -238,7 +239,7 @@ class ConvSpec(NamedTuple):
         """Returns the recipe of MXNet's Convolution for a checked spec and its inputs."""
         spec, in_channels = self.with_shapes_of(inputs)
         windows = spec.windows(inputs.size)
-        if spec.groups > 1:  # cuDNN does not guarantee grouped convolutions with channels last
+        if spec.groups > 1:  # cuDNN does not guarantee support for grouped convolutions with channels last
             inputs = inputs._replace(native_layout=False)
         inputs.check_output(windows, "conv", spec.channels, spec.groups)
         work = inputs.workload("conv", in_channels, channels=spec.channels, groups=spec.groups)
@@ -275,8 +276,8 @@ class DepthwiseSpec(ConvSpec):
 
 @dataclass(frozen=True)
 class Convolution(Recipe):
-    """MXNet's Convolution, or its Deconvolution for a transposed convolution. With `copies_weight`, it is given a copy
-    of the weight."""
+    """Runs MXNet's Convolution, or Deconvolution for a transposed convolution. With `copies_weight`, the operator gets
+    a copy of the weight."""
 
     copies_weight: bool = False
 

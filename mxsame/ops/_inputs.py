@@ -47,23 +47,23 @@ class Inputs(NamedTuple):
     F
         `mx.nd` or `mx.sym`.
     arrays
-        NDArrays or Symbols, the data first; None for one left out.
+        NDArrays or Symbols, the data first; None for an omitted bias.
     shapes
-        Of each array, with None for unknown lengths; None if even the rank is unknown.
+        The shape of each array, with None for unknown lengths; None if the rank is unknown, too.
     names
-        Of the arguments.
+        The argument name of each array.
     restore
-        Returns an output in the kind in which the data came, classic or of mx.np.
+        Converts an output to the kind of the data: NDArray, or mx.np.ndarray.
     target
-        What the operator is for.
+        The device and the purpose that the operator is lowered for.
     layout
-        Of the data; empty until it is known, as are the shape and what follows from them.
+        The layout of the data. `of_arrays` leaves it and the fields after it at their defaults; `inputs_of` sets them.
     shape
-        Of the data, with channels first. The size is `input_size` if a Symbol does not show it.
+        The shape of the data, with channels first. The size is `input_size` if a Symbol does not have one.
     native_layout : bool
-        Whether MXNet's operator runs this layout, channels last, on the data's device.
+        Whether the layout has channels last and MXNet's operator supports it on the data's device.
     pins_size : bool
-        Whether the data is a Symbol of unknown size, which `input_size` then fixes in the graph.
+        Whether the data is a Symbol of unknown size that `input_size` fixes.
     """
 
     F: Any
@@ -79,8 +79,8 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of_arrays(cls, **named: Any) -> Inputs:
-        """Returns the inputs for named arrays, which must agree in kind, dtype and device; mx.np arrays become classic
-        ones. A bias, which may be None, is the last."""
+        """Returns the inputs for named arrays, which must agree in kind, dtype and device; mx.np arrays become
+        NDArrays. A bias, which may be None, is the last."""
         (data_name, data), *others = named.items()
         operands.check(data_name, data)
         for name, array in others:
@@ -125,7 +125,7 @@ class Inputs(NamedTuple):
         return 1 if self.keeps_layout else SPATIAL
 
     def rank(self, others: Mapping[str, Optional[int]]) -> int:
-        """Returns the number of spatial axes, on which the arrays and other sources must agree."""
+        """Returns the number of spatial axes. Raises unless the arrays and `others` (source -> rank) agree on it."""
         shapes = {name: shape for name, shape in zip(self.names, self.shapes) if name != "bias"}
         own = {f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()}
         return validation.rank({**others, **own})
@@ -137,7 +137,8 @@ class Inputs(NamedTuple):
         return probing.probe_channels(self.data, len(self.size), self.channels_last)
 
     def fixed_arrays(self) -> Tuple[Any, ...]:
-        """Returns the arrays. A graph that was given its size then refuses data of another."""
+        """Returns the arrays, with the size fixed in the graph if `input_size` gave it: the graph then rejects other
+        sizes."""
         if not self.pins_size:
             return self.arrays
         fixed = (None, *self.size, None) if self.channels_last else (None, None, *self.size)
@@ -145,7 +146,7 @@ class Inputs(NamedTuple):
 
     def check_output(self, windows: Windows, operator: str, channels: Any, groups: Any = None) -> None:
         """Raises `ValueError` if the channels of the output do not fit the groups or the bias, if the size is dynamic
-        and there is no graph for every size, and for an array of more elements than MXNet can count."""
+        and no graph is exact for every size, or if an array has more elements than MXNet can index."""
         if groups is not None:
             validation.check_divisible("channels", channels, "groups", groups)
             if self.shapes[-1] is not None:
@@ -157,7 +158,7 @@ class Inputs(NamedTuple):
         validation.check_element_count("the output", (self.shape[0], channels, *outputs))
 
     def workload(self, operator: str, in_channels: Any = None, **more: Any) -> Workload:
-        """Returns the workload of an operator, for the planner; `more` are other fields of it."""
+        """Returns the workload of an operator for the planner; `more` are additional fields of `Workload`."""
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
             in_channels = self.graph_channels()
@@ -166,8 +167,8 @@ class Inputs(NamedTuple):
         return Workload(operator, self.shape[0], in_channels, **more)
 
     def weight_shape(self, kernel_size: Any, first: Axis, second: Axis) -> PartialShape:
-        """Returns the shape of the weight with channels first; only the first two lengths may be None. The kernel size
-        of the spec and the weight's shape must agree; either may be missing.
+        """Returns the weight's shape with channels first, in which only the first two lengths may be None. The kernel
+        size and the weight's shape must agree; one of them may be unknown.
 
         `first` and `second` are the first two axes with channels first.
         """
@@ -188,8 +189,8 @@ class Inputs(NamedTuple):
 
 
 def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
-    """Returns the inputs of a spec, from its arrays by name. Raises `ValueError` unless all that shows the number of
-    spatial axes agrees, and the data has the size that the spec gives."""
+    """Returns the inputs of a spec from its named arrays. Raises `ValueError` unless all sources of the number of
+    spatial axes agree, and the data has the spec's `input_size`."""
     inputs, fields = Inputs.of_arrays(**named), spec._asdict()
     given = None if spec.layout is None else validation.rank_of_layout(spec.layout)
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
@@ -212,8 +213,8 @@ AnySpec = TypeVar("AnySpec", bound=Any)
 
 
 def canonical(spec: AnySpec, rank: int) -> AnySpec:
-    """Returns a spec with its arguments in canonical form, for this number of axes. Only arguments that default to None
-    may be None; padding is left unchanged."""
+    """Returns the spec with its arguments checked and in canonical form for `rank` spatial axes. Only arguments that
+    default to None may be None; padding is left unchanged."""
     checked: Dict[str, Any] = {"layout": validation.layout(spec.layout, rank)}
     for name, value in spec._asdict().items():
         if value is None and spec._field_defaults.get(name, ...) is None:
@@ -229,7 +230,7 @@ def canonical(spec: AnySpec, rank: int) -> AnySpec:
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:
-    """Returns a number of channels from an argument and from the shape of an array, which must agree."""
+    """Returns a number of channels, given as an argument, by an array's shape, or by both, which must then agree."""
     if given is None and actual is None:
         raise validation.InvalidValue(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
     number: int = actual if given is None else validation.integer(name, given, 1)  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""The steps by which MXNet runs a window along one axis, as numbers. What runs them is in `mxsame.plan.recipe`.
+"""`AxisPlan`: the steps around MXNet's operator along one axis, as numbers. `mxsame.plan.recipe` runs them.
 
-Each axis has its own numbers, because strategies draft, and :mod:`mxsame.plan.simulation` proves, one axis at a time.
-The steps that run handle all axes at once.
+Each axis has its own numbers, because strategies draft plans for one axis at a time, and :mod:`mxsame.plan.simulation`
+proves them one at a time. The steps that run handle all axes at once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from mxsame.plan.windows import AnyWindow
 
 
 class OneHotKernel(NamedTuple):
-    """A one-hot kernel, which moves an array along an axis: the 1 is at reach - low, and low >= `least`. First, `zeros`
-    zeros are added to both ends of the array.
+    """A one-hot kernel that shifts an array along an axis. Its 1 is at index reach - low, where low is SAME's low pad
+    for the size, and `least` the smallest low. First, `zeros` zeros are added to both ends of the array.
 
     >>> OneHotKernel(least=0, reach=2, zeros=2).length  # [0, 0, 1] for low 0, [0, 1, 0] for low 1
     3
@@ -36,7 +36,7 @@ class OneHotKernel(NamedTuple):
 
 
 class AddedElements(NamedTuple):
-    """Elements concatenated to the data: low + `extra` before it, where low is SAME's padding for the size, and `after`
+    """Elements concatenated to the data: low + `extra` before it, where low is SAME's low pad for the size, and `after`
     after it."""
 
     extra: int
@@ -50,7 +50,7 @@ class AxisPlan:
     Parameters
     ----------
     kernel_size
-        The elements of the operator's kernel, zeros included.
+        The number of elements of the operator's kernel, including `zeros`.
     flip
         The data, the kernel and the output are reversed; what follows is in flipped coordinates.
     concat
@@ -67,12 +67,12 @@ class AxisPlan:
         kernel with least 0, reach 2 and zeros 2 is [0, 0, 1] for an even size, [0, 1, 0] for an odd one, and leaves low
         zeros before the data: the windows of every size start at the first element.
     pick
-        The operator runs with stride 1, and its outputs at reach - low, reach - low + s, .. are picked. For the same
+        The operator runs with stride 1, and the outputs at reach - low, reach - low + s, ... are kept. For the same
         windows and `pad` 1, a kernel with least 0, reach 2 and zeros 1 picks the outputs 1, 3, .. for an even size, and
         0, 2, .. for an odd one.
     dilate
-        The stride s: s - 1 zeros go between the elements of the data, and the operator is a convolution with the
-        flipped kernel (transposed convolutions only); 0 if the data is not dilated.
+        The stride s, if s - 1 zeros are inserted between the elements of the data, and the operator is a convolution
+        with the flipped kernel (transposed convolutions only); 0 if the data is not dilated.
     zeros
         (front, back) zeros concatenated to the kernel.
     pad

@@ -1,7 +1,7 @@
-"""Chooses one of the exact plans: the one that is estimated to be the fastest.
+"""Chooses the exact plan with the lowest estimated cost.
 
-The estimates are in :mod:`mxsame.plan.cpu_costs` and :mod:`mxsame.plan.gpu_costs`. A graph for every size serves
-inference and training: it gets the plan with the smallest product of both estimates.
+The estimates are in :mod:`mxsame.plan.cpu_costs` and :mod:`mxsame.plan.gpu_costs`. A graph of dynamic shape serves
+both inference and training, so it gets the plan with the smallest product of the two estimates.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checke
 
 NAN_PENALTY = 1.1  # multiplies the cost of a max pooling plan that turns infinities into NaN
 ESTIMATES: Dict[str, Callable[[Plan, CostLayer], float]] = {"cpu": cpu_costs.estimate, "gpu": gpu_costs.estimate}
-MIN_POOLED_CHANNELS = 4  # for which oneDNN has fast code of pooling operators
+MIN_POOLED_CHANNELS = 4  # the fewest channels for which oneDNN has a fast pooling kernel
 
 
 class PlannedOperator(NamedTuple):
-    """An operator of a graph, and the plan chosen for it. `plan_for` chooses again for another input shape.
+    """An operator of a graph, and the plan chosen for it. `plan_for` chooses again for another input shape and
 
-    It returns all that the operator's part of the graph depends on: the plan and the channels.
+    returns everything that the operator's subgraph depends on: the plan and the channels.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work = (Window(8, 3, 2),), Workload("conv", 8, 3, 32)
@@ -45,15 +45,15 @@ class PlannedOperator(NamedTuple):
 
     windows: Windows
     work: Workload
-    allowed: Tuple[str, ...]  # for a static shape
+    allowed: Tuple[str, ...]  # strategies that data of static shape may use
     plan: Plan
     channels_last: bool = False  # of the data
 
     @property
     def depends_on_size(self) -> bool:
-        """Whether the plan can differ between sizes, or some sizes are refused.
+        """Whether the plan can differ between input sizes, or the operator rejects some sizes.
 
-        False only for a stride-1 convolution that uses MXNet's own padding: it has one plan, and MXNet itself refuses
+        False only for a stride-1 convolution that uses MXNet's own padding: it has one plan, and MXNet itself rejects
         data that is too short.
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
@@ -76,7 +76,7 @@ class PlannedOperator(NamedTuple):
     def plan_for(self, shape: Sequence[int]) -> Tuple[Plan, int]:
         """Returns the plan and the channels for data of this shape.
 
-        Raises `ValueError` for a shape that the operator does not take.
+        Raises `ValueError` for a shape that the operator does not support.
         """
         batch, *size = shape
         channels = size.pop(-1 if self.channels_last else 0)
@@ -90,7 +90,7 @@ class PlannedOperator(NamedTuple):
 def fastest_plan(
     windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
 ) -> Plan:
-    """Return the exact plan of the `allowed` strategies that is estimated to be the fastest. If `is_for_both`, a graph
+    """Return the exact plan of the `allowed` strategies with the lowest estimated cost. If `is_for_both`, a graph
     of dynamic shape gets the plan with the smallest product of the inference and the training estimate.
 
     Raises `ValueError` if there is none.
@@ -127,7 +127,7 @@ def _checked(windows: Any, work: Any) -> Windows:
 def candidates(
     windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None
 ) -> Dict[str, Plan]:
-    """Return the exact plans of the strategies that compete for speed; all exact plans if there is no such plan.
+    """Return the exact plans that the planner compares by cost; all exact plans if that leaves none.
 
     >>> from mxsame.plan import TransposedWindow
     >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Workload("transposed")))
@@ -152,7 +152,7 @@ def _candidates_unchecked(windows: Windows, work: Workload, allowed: Tuple[str, 
 
 
 def _makes_nan(plan: Plan, work: Workload) -> bool:
-    """Returns whether outputs are selected by multiplying the others by zero, which turns an infinite maximum into
+    """Returns whether the plan selects outputs by a product with zeros, which turns an infinite maximum into
     NaN."""
     return work.operator == "max" and any(axis.pick for axis in plan.axes)
 
@@ -178,8 +178,8 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
 
 
 def _workloads(windows: Windows, work: Workload, is_for_both: bool) -> List[Workload]:
-    """Returns the workloads that one plan must serve: of both purposes; and of both layouts, if that of the data is not
-    known, and there are operators and figures for both: on a GPU for images of static shape, in inference."""
+    """Returns the workloads that one plan must serve: both purposes if `is_for_both`, and both layouts if the layout is
+    unknown and both were measured (ungrouped 2-D operators of static shape on a GPU, in inference)."""
     works = [work, replace(work, purpose="training")] if is_for_both else [work]
     is_unknown = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
     if is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows):
@@ -188,7 +188,7 @@ def _workloads(windows: Windows, work: Workload, is_for_both: bool) -> List[Work
 
 
 def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
-    """Returns the strategy, or if it was not measured with channels last, the first that was."""
+    """Returns the strategy if it was measured with channels last, otherwise the first one that was."""
     return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_LAST), name)
 
 
@@ -197,10 +197,10 @@ def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
 
 def _pad_short_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
     """Returns the plan with the operator's own padding along the first axis moved to the pad operator, for a strided
-    3-D convolution with no window inside the data along that axis; other plans are returned unchanged.
+    3-D convolution with no window entirely inside the data along that axis; otherwise returns the plan unchanged.
 
-    For such a convolution, oneDNN adds the weight's gradient to memory that it has not cleared. In training, a graph
-    for every size may be called with such data.
+    For such a convolution, oneDNN accumulates the weight's gradient in uninitialized memory. In training, a graph
+    of dynamic shape may get such data.
     """
     window, axis = windows[0], plan.axes[0]
     if work.device == "gpu" or work.purpose == "deployment" or not (isinstance(window, Window) and axis.pad):
@@ -228,11 +228,12 @@ def _has_window_inside(axis: AxisPlan, window: Window, size: int) -> bool:
 
 
 def choose_layout(plan: Plan, work: Workload) -> Plan:
-    """Returns the plan with the layout of a pooling operator's data: as it is, or in pairs of channels.
+    """Returns the plan with the layout of a pooling operator's data: unchanged, or with channels in pairs.
 
-    Pairs: (N, C, W) as images of two rows, each a channel. For data that is not in blocks, oneDNN's fast code needs
-    AVX-512, two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long. Networks of
-    1-D convolutions, batch norms and pools take 0.57 to 0.84 of the time, inference and training.
+    In pairs, (N, C, W) becomes (N, C/2, 2, W), images of two rows. For data that is not in blocks, oneDNN's fast kernel
+    needs AVX-512, two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
+    Networks of 1-D convolutions, batch norms and pooling layers take 0.57 to 0.84 of the time, in inference and in
+    training.
 
     >>> from mxsame.plan import AxisPlan
     >>> plan, work = Plan((AxisPlan(2),)), Workload("max", in_channels=64, pairs=True)
@@ -251,7 +252,8 @@ def choose_layout(plan: Plan, work: Workload) -> Plan:
 
 @validation.check_arguments
 def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
-    """Estimate the nanoseconds of an operator with a plan on its device, to compare plans for the same windows.
+    """Estimate how many nanoseconds an operator takes with this plan on its device. Only for comparing plans for the
+    same windows.
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]

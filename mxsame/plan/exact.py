@@ -1,4 +1,4 @@
-"""Finds the exact plans of an operator, and the first of them, or the one of the strategy in use."""
+"""Finds the exact plans of an operator. `use_strategy` forces one strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, chec
 
 
 class Planned(NamedTuple):
-    """An operator that was planned in a :func:`use_strategy` block, and the name of the strategy that it has."""
+    """An operator that was planned in a :func:`use_strategy` block, and the strategy that it got."""
 
     operator: str
     strategy: str
@@ -33,7 +33,7 @@ _IN_USE: contextvars.ContextVar[_InUse] = contextvars.ContextVar("mxsame_strateg
 
 @validation.check_arguments
 def strategies_for(operator: str) -> Tuple[str, ...]:
-    """Returns the names of the strategies for an operator, in the order of the table.
+    """Return the names of the strategies for an operator, in the order of the table.
 
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
@@ -47,11 +47,11 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
 def exact_plans(
     windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None
 ) -> Mapping[str, Plan]:
-    """Return every exact plan, by the strategy that its axes have in common, in the order of `allowed`.
+    """Return all exact plans as a mapping from strategy to plan, in the order of `allowed`.
 
     In all of them, an axis for which "native" is exact runs natively. An axis for which the strategy is not exact runs
-    by the first one that is. If all axes run natively, there is only "native". If some plans refuse data that is too
-    short for the windows, there are only these.
+    by the first one that is. If all axes run natively, there is only "native". If some plans reject data that is too
+    short for the windows, only those plans are returned.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def exact_plans(
     operator : str
         One of `OPERATORS`.
     allowed : sequence of str, optional
-        Names of strategies; by default all that serve the operator.
+        Names of strategies; all that support the operator by default.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def exact_plans(
 def exact_plans_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
     """For checked arguments."""
     check_residues(windows)
-    if operator in POOLS and operator != AVG_WITH_PADDING:  # these operators ignore padding
+    if operator in POOLS and operator != AVG_WITH_PADDING:  # pooling operators that ignore padding
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
     return _plans_of_representatives(tuple(window.representative() for window in windows), operator, allowed)
 
@@ -133,7 +133,8 @@ def _plan_or_fallback(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPl
 
 @validation.check_arguments
 def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """Return the first of the exact plans, or the one of :func:`use_strategy`; `ValueError` if that is not exact.
+    """Return the first exact plan, or that of the strategy set by :func:`use_strategy`. Raises `ValueError` if there is
+    none.
 
     >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
     >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
@@ -158,7 +159,7 @@ def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ..
 
 
 def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> validation.InvalidValue:
-    """Returns the error to raise if no strategy, or not the strategy in use, is exact for these windows."""
+    """Returns the error for windows for which no allowed strategy is exact, or the forced one is not."""
     strategy, given = current_strategy(), describe_windows(windows)
     is_in_use = strategy in allowed
     if not is_in_use and any(window.size is None for window in windows):
@@ -187,11 +188,11 @@ def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
     """Build graphs with this strategy within the `with` block, for tests and experiments; None leaves the choice to the
     planner.
 
-    Operators that the strategy does not serve, and those that need nothing but MXNet's own padding, are not affected:
-    the list that the block gets has the name of the strategy for each operator that is planned in it. What was built
+    Operators that the strategy does not support, and those that need only MXNet's own padding, are not affected:
+    the `with` target is a list of the operators planned in the block and their strategies. What was built
     within an earlier block of the same strategy is not planned again.
 
-    Raises `ValueError` for a geometry for which the strategy is not exact.
+    Building a layer for which the strategy is not exact raises `ValueError`.
 
     >>> with use_strategy("slice") as planned:
     ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)

@@ -1,7 +1,7 @@
-"""How MXNet runs an operator by a plan: a `Recipe`, and the steps of the plan around MXNet's operator.
+"""Runs an operator by its plan: a `Recipe` applies the plan's steps before and after MXNet's operator.
 
-A step serves all axes whose `AxisPlan` asks for it, at once: one slice flips several axes. It runs on classic arrays or
-Symbols by the `F` that it is given, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here.
+A step handles all axes whose `AxisPlan` has it at once: one slice flips several axes. It runs on classic arrays or
+Symbols through its argument `F`, `mx.nd` or `mx.sym`, so nothing is imported from MXNet here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Pair = Tuple[int, int]
 class Plan:
     """The plans of all axes of an operator.
 
-    Two fields are for pooling operators: `convention`, how they count windows ("valid": floor, "full": ceil); and
-    `pairs`, whether (N, C, W) goes to them as (N, C/2, 2, W) (`mxsame.plan.choice.choose_layout`).
+    Two fields are for pooling operators: `convention` is MXNet's pooling_convention ("valid": floor, "full": ceil);
+    `pairs` is whether they get (N, C, W) reshaped to (N, C/2, 2, W) (see `mxsame.plan.choice.choose_layout`).
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
     True
@@ -55,7 +55,7 @@ class Plan:
 class Recipe:
     """How MXNet runs an operator: what is done before it, the attributes with which it runs, and what is done after it.
 
-    A plan holds only numbers. A recipe also holds everything that its steps depend on. Subclasses define `__call__`,
+    A plan holds only numbers; a recipe adds everything that its steps need. Subclasses define `__call__`,
     which takes data in the caller's layout.
 
     Parameters
@@ -63,23 +63,24 @@ class Recipe:
     mxnet_operator : str
         The name of MXNet's operator.
     attributes : dict
-        What MXNet's operator is given.
+        The keyword arguments of MXNet's operator.
     plan : mxsame.plan.Plan
         The steps around the operator.
     windows
         The geometry along each axis.
     work : mxsame.planner.Workload
-        Only shifting, picking, and concatenation in 3-D depend on its number of channels.
+        The workload that the plan was chosen for. Only the shift, pick and 3-D concat steps depend on its number of
+        channels.
     spatial_axis : int
-        The first spatial axis: 2 with channels first, 1 with channels last (`Strategy.channels_last`).
+        The first spatial axis of the data that MXNet's operator gets: 2 with channels first, 1 with channels last.
     transposes : bool
-        Whether the caller has channels last, and MXNet's operator channels first.
+        Whether the caller's data has channels last and is transposed to channels first for MXNet's operator.
     windows_note : str, optional
         The windows as text, set as an attribute on every node of the recipe when a graph is exported to another format,
         unless the attributes of MXNet's operator already describe the windows for every size. Those of a convolution of
-        dilated data do; those of Deconvolution do not always.
+        dilated data do; those of Deconvolution do so only sometimes.
     fill : "zero" or "edge"
-        The elements of padding that is added to the data: zeros, or copies of the nearest element, which never win a
+        The padding elements: zeros, or copies of the nearest element, which never change the
         maximum over a window that holds that element too.
     """
 
@@ -121,12 +122,12 @@ class Recipe:
         return self.windows[axis - SPATIAL]
 
     def row(self, F: Any, data: Any, axis: int) -> Any:
-        """Returns a row of the data along an axis: the first element of all other axes."""
+        """Returns one line of the data along an axis, at index 0 of every other axis."""
         return arrays.take_first(F, data, [other for other in range(self.axes.stop) if other != axis])
 
 
 class Step(Generic[Value]):
-    """A change along some axes, of the data, the kernel and the output.
+    """A change to the data, the kernel or the output along some axes.
 
     `values` maps each axis that has this step to the value of its field in `AxisPlan`.
     """
@@ -167,13 +168,13 @@ class Flip(Step[bool]):
 
 
 class Dilate(Step[int]):
-    """The addition of zeros between the elements of a transposed convolution's data, for a convolution with the flipped
+    """Dilates the data of a transposed convolution, which becomes a convolution with the flipped
     kernel."""
 
     reorders = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
-        """Returns (n-1)*stride + 1 elements for n."""
+        """Returns the dilated data, (n-1)*stride + 1 elements along each axis."""
         for axis, stride in self.values.items():
             if stride == 1:
                 continue
@@ -196,8 +197,8 @@ class Concat(Step[Pair]):
         return self.concatenate(F, recipe, data, {})
 
     def concatenate(self, F: Any, recipe: Recipe, data: Any, likes: Mapping[int, Any]) -> Any:
-        """Returns the data with the elements. `likes` has arrays that are as long as what is concatenated before the
-        data, by axis. The data is reshaped to four axes first: only then does oneDNN do the concatenation, ten times
+        """Returns the padded data. `likes` maps an axis to an array as long as the part concatenated before the
+        data. The data is reshaped to four axes first, because oneDNN concatenates only those, ten times
         faster than MXNet."""
         rank, first = len(recipe.windows), recipe.spatial_axis
         restore_shape: Tuple[int, ...] = ()
@@ -212,15 +213,15 @@ class Concat(Step[Pair]):
 
 
 class DynamicConcat(Concat):
-    """The concatenation of SAME's low and more elements before the data, and of others after it.
+    """Concatenates low + extra elements before the data, where low is SAME's low pad, and a fixed number after it.
 
     With a kernel of 3, stride 2, `extra` 2 and `after` 1, 3 elements are concatenated before 7, for which SAME's low
-    is 1, and one after them: 11 in all. Of 8, for which low is 0, it makes 2 + 8 + 1 = 11, too.
+    is 1, and one after them: 11 in all. For 8 elements, low is 0: 2 + 8 + 1 = 11, too.
     """
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
-        """Returns the data with the elements. MXNet infers the length of this concatenation after it checks pooling
-        operators, so the data is given the shape of `like`, whose length it infers in time."""
+        """Returns the padded data. MXNet infers the length of this concatenation only after it has checked pooling
+        operators, so the data gets the shape of `like`, whose length is inferred in time."""
         like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (extra, after) in self.values.items():
             starts[axis], length = _infer_lengths(F, recipe, data, axis, extra)
@@ -240,7 +241,7 @@ class Pad(Step[Pair]):
 
 
 class Gather(Step[bool]):
-    """Gathers the padded data from the data: out*s + max(ke - s, 0) elements along each axis."""
+    """Builds the padded data by look-up (`take`): out*s + max(ke - s, 0) elements along each axis."""
 
     fills = reorders = True
 
@@ -271,7 +272,7 @@ class Gather(Step[bool]):
 
 
 class Shift(Step[OneHotKernel]):
-    """The shift of the data within its padding to where its low is the same for every size."""
+    """Shifts the data within its padding, so that every size has the same low pad."""
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         return _move_channels(F, recipe, data, data, self.values, (1,) * len(recipe.windows))
@@ -302,7 +303,8 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         self.is_static = any(map(any, values.values()))  # whether elements are dropped whatever the size is
 
     def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
-        """Returns the output cropped, along dynamic axes to the lengths of a thin array of ceil(n/s) elements."""
+        """Returns the cropped output; along dynamic axes, slice_like crops to the ceil(n/s) elements of a strided slice
+        of the data."""
         crops = [(start, end or 0) for start, end in (axis.crop for axis in recipe.plan.axes)]
         out = arrays.crop(F, out, crops, recipe.spatial_axis)
         if not self.dynamic_axes:
@@ -314,14 +316,14 @@ class Crop(Step[Tuple[int, Optional[int]]]):
 
 
 class Pick(Step[OneHotKernel]):
-    """The choice of the outputs that SAME has for the size, from those of windows at every position."""
+    """Keeps every s-th output of an operator that ran with stride 1, starting where SAME does for this size."""
 
     def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         strides = tuple(recipe.window(axis).stride if axis in self.axes else 1 for axis in recipe.axes)
         return _move_channels(F, recipe, out, data, self.values, strides)
 
 
-# By the field of `AxisPlan`. Before the operator they run in this order, after it in the opposite one.
+# Field of `AxisPlan` -> step. Steps run in this order before the operator, in reverse order after it.
 STEPS: Dict[str, Type[Step[Any]]] = {
     "flip": Flip,
     "dilate": Dilate,
@@ -340,7 +342,7 @@ STEPS: Dict[str, Type[Step[Any]]] = {
 
 
 def _low_pad(F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
-    """Returns the number of padding elements before the data along an axis, as an array (1,). It is half of all, and
+    """Returns the number of padding elements before the data along an axis, as an array (1,): half of the total,
     rounded up if the extra one is at the start.
 
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. For data that may be in
@@ -358,7 +360,7 @@ def _low_pad(F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
 
 def _infer_lengths(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
     """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
-    many as these and the data.
+    a second array, as long as those zeros and the data together.
 
     n + low is half of the sum of (out-1)s + ke and n, rounded as low is; `half` has that length, and `extra` more. The
     first array has half's length minus n: `_rnn_param_concat` is the only operator of MXNet that infers it.
@@ -378,7 +380,7 @@ def _infer_lengths(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> 
 
 
 def _one_hot_kernel(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, OneHotKernel]) -> Any:
-    r"""Returns a one-hot kernel (1, 1, \*lengths), with the 1 at the position for the size of `data`."""
+    r"""Returns a one-hot kernel (1, 1, \*lengths); the index of its 1 follows from the size of `data`."""
     ndim, chosen = recipe.axes.stop, None
     dynamic = [axis for axis in kernels if recipe.window(axis).size is None]
     for axis in dynamic:

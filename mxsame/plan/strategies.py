@@ -1,11 +1,11 @@
-"""How MXNet runs a window: the table of strategies, which fill in the steps of an `AxisPlan`.
+"""The table of strategies. Each one drafts an `AxisPlan` for a window.
 
-MXNet's operators have one pad for both ends. Steps around an operator make its values those of asymmetric padding::
+MXNet's operators take one pad for both ends. Steps around an operator give the outputs of asymmetric padding::
 
     flip the data -> concatenate or pad -> gather, or shift, or dilate -> [longer kernel] operator(pad)
     -> crop the output -> flip back
 
-Most steps are empty in most plans. A strategy only drafts plans: whether one is exact is decided for all of them in one
+Most plans have few of these steps. A strategy only drafts plans: all of them are proved exact, or rejected, in one
 place, for every input size of the window (:func:`mxsame.plan.simulation.prove`).
 """
 
@@ -29,19 +29,19 @@ Pads = Sequence[validation.Pair]  # (low, high) for each of a window's sizes
 
 
 def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Leave padding to the operator's own pad: exact if both ends are equal, or if no window reads the surplus."""
+    """Use only the operator's own pad: exact if both pads are equal, or if no window reads the surplus padding."""
     yield AxisPlan(window.kernel_size, pad=pads[0][0])
 
 
 def _slice(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Pad both ends by low + m*s, enough for the longer one, and drop the first m outputs."""
+    """Pad both ends by low + m*s, at least high, and drop the first m outputs."""
     low, high = _first_low_and_max_high(pads)
     count = max(-(-(high - low) // window.stride), 0)
     yield AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, None))
 
 
 def _concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Concatenate what one end needs more than the other, leave the common part to the operator."""
+    """Concatenate the difference of the pads at the end that needs more; the operator pads the common part."""
     low, high = _first_low_and_max_high(pads)
     common = min(low, high)
     yield AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common, crop=(0, None))
@@ -70,7 +70,7 @@ def _zeros_after(window: Window, rest: Sequence[int]) -> int:
 
 
 def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Leave all of the padding to MXNet's pad operator."""
+    """Add all padding with MXNet's pad operator."""
     yield AxisPlan(window.kernel_size, pad_operator=_first_low_and_max_high(pads), crop=(0, None))
 
 
@@ -80,13 +80,13 @@ def _first_low_and_max_high(pads: Pads) -> validation.Pair:
 
 
 def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Use Pooling's "full" convention, which counts a partial window at the end. The operator needs k <= n + 2*pad,
+    """Use Pooling's "full" convention, which counts a partial window at the end. The operator requires k <= n + 2*pad,
     which is the rule of explicit pads, too.
 
-    Windows of 2, the most common, do not take a dynamic size of 1, which the operator refuses: strategies that take it
+    For kernels of 2, the most common, a dynamic size of 1 is not supported, because the strategies that support it
     are slower for every size.
 
-    If low depends on the size, the data is lengthened by it and by a stride, for one window that is dropped.
+    If low depends on the size, low + s elements are concatenated before the data, and the first output is dropped.
     """
     low, least = pads[0][0], 2 if window.kernel_size == 2 else 1
     if not window.follows_size:
@@ -98,10 +98,10 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, ceil: bool = False) -> Iterator[AxisPlan]:
-    """Concatenate low of the size and `extra` elements, for windows that are dropped, before the data, and the longest
+    """Concatenate low + `extra` elements before the data and the largest high after it; the windows in `extra` are
     high after it.
 
-    At least two elements are needed before the data: MXNet has no empty arrays, and if the first array that oneDNN
+    At least two elements must go before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
     has_room = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
@@ -111,8 +111,9 @@ def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, ceil: bool = Fal
 
 
 def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Use a static strategy on flipped data. For every odd kernel with stride 2, `high` is the same for every size
-    although `low` is not. Without this, 3-D networks in one graph for every size take two to three times as long."""
+    """Use the native, slice or concat strategy on flipped data. For every odd kernel with stride 2, `high` is the same
+    for every size although `low` is not. Without this, 3-D networks in one graph for every size take two to three times
+    as long."""
     for drafts in (_native, _slice, _concat):
         for draft in drafts(window, [(high, low) for low, high in pads]):
             yield replace(draft, flip=True, crop=(draft.crop[0], None))
@@ -122,7 +123,7 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Shift the data to where the windows of every size start at the same position."""
+    """Shift the data so that the windows start at the same position for every size."""
     for least, reach in _least_low_and_reach(window, pads) if window.size is None else ():
         kernel = OneHotKernel(least, reach, reach - least)
         yield AxisPlan(window.kernel_size, shift=kernel, pad=least, crop=(0, None))
@@ -138,7 +139,7 @@ def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _least_low_and_reach(window: Window, pads: Pads) -> Iterator[validation.Pair]:
-    """Yields the least `low`, and the pad that the last window needs if every size starts at that `low`; nothing if the
+    """Yields the smallest low pad, and the pad that the last window needs if every size starts at it; nothing if the
     pads do not follow from the size, or differ by more than `MAX_SHIFTS`."""
     least, most = min(low for low, _ in pads), max(low for low, _ in pads)
     if window.follows_size and most - least <= MAX_SHIFTS:
@@ -160,12 +161,12 @@ def _transposed_native(window: TransposedWindow) -> AxisPlan:
 
 
 def _transposed_slice(window: TransposedWindow) -> AxisPlan:
-    """Use the operator's own pad and adj as far as they reach, and crop its output."""
+    """Use the operator's own pad and adj as far as possible, and crop the rest from its output."""
     return _with_pad_and_adj(window, (0, 0))
 
 
 def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
-    """Put zeros around the kernel, so that pad and adj reach further: adj makes up for 0 <= start - end < stride."""
+    """Pad the kernel with zeros until pad and adj alone give the crop, which takes 0 <= start - end < stride."""
     start, end = window.crop
     front = max(-(-(end - start) // window.dilation), 0)
     back = max(-(-(start - end - window.stride + 1) // window.dilation), 0)
@@ -173,7 +174,7 @@ def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
 
 
 def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisPlan:
-    """Returns the plan with these zeros around the kernel that leaves as much as it can to pad and adj."""
+    """Returns the plan with `zeros` around the kernel that crops as little as possible after pad and adj."""
     start, end = (count + added * window.dilation for count, added in zip(window.crop, zeros))
     extent = window.effective_kernel_size + sum(zeros) * window.dilation
     pad = max(min(start, end + window.stride - 1, extent - 1), 0)
@@ -193,7 +194,7 @@ def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
 
 # -- the table
 
-AVG_WITH_PADDING = "avg with padding"  # an average that counts padding as zeros
+AVG_WITH_PADDING = "avg with padding"  # average pooling with count_include_pad=True
 POOLS = ("max", "avg", AVG_WITH_PADDING, "lp")  # by MXNet's Pooling
 OPERATORS = ("conv", *POOLS, "transposed")
 
@@ -215,11 +216,12 @@ class Strategy:
     transposed : callable, optional
         The window of a transposed convolution -> a plan that is used if it is exact.
     needs : str, optional
-        What must be known to build its graph: "weight", a part of the weight's shape; "channels", those of the data.
+        What must be known to build its graph: "weight", the weight's shape, at least in part; "channels", the data's
+        channels.
     channels_last : bool
         Whether it also runs data with channels last.
     convention : str
-        Of a pooling operator.
+        MXNet's pooling_convention, "valid" or "full".
     together : bool
         Whether all axes must run by it.
     competes_on : tuple of str
@@ -247,7 +249,7 @@ class Strategy:
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
     def has_dynamic_concat(self, window: AnyWindow) -> bool:
-        """Returns whether its plan concatenates elements to the data whose number depends on the size."""
+        """Returns whether its plan concatenates a number of elements that depends on the size."""
         plan = self.plan(window)
         return plan is not None and plan.dynamic_concat is not None
 
@@ -267,7 +269,7 @@ class Strategy:
 _ALL = ("conv", *POOLS)
 _SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # flipped, a tie of a maximum has its gradient at the last element
 
-_TABLE = (  # without costs, the first that is exact is chosen
+_TABLE = (  # in order of preference: without cost estimates, the first exact one is chosen
     Strategy("native", _native, _ALL, _transposed_native, channels_last=True),
     Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
     Strategy("slice", _slice, _ALL, _transposed_slice, channels_last=True),

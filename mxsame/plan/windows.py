@@ -75,8 +75,8 @@ class Window(_Axis):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The sizes for which a plan is checked, to be exact for every size of the window. If the size is dynamic, there
-        is one for each remainder modulo the stride."""
+        """The sizes for which a plan is checked, to be exact for every size of the window. If the size is dynamic,
+        there is one for each remainder modulo the stride."""
         return range(self._periodic_from, self._periodic_from + self.stride) if self.size is None else (self.size,)
 
     def representative(self) -> Window:
