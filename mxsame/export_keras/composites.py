@@ -1,5 +1,6 @@
-"""Networks of `from_keras` as the layers that they are: copied with their configurations and weights, and called on the
-tensors of the file. What has no layer in the file, or is a block of the user's, is written by its operators."""
+"""Writes networks of `from_keras` as their original layers, copied with configurations and weights, and called on the
+tensors of the file. A layer that the format lacks, or that the user replaced by a block, is written by its
+operators."""
 
 from __future__ import annotations
 
@@ -24,18 +25,20 @@ WriteBlock = Callable[[ModelBuilder, Part, Sequence[KerasTensor]], List[KerasTen
 
 
 class Splicer:
-    """Writes the layers of a network into the builder of a writer; `write` writes a block by its operators."""
+    """Copies the layers of a network to the builder of a writer; `write` writes a block by its operators."""
 
     def __init__(self, w: Writer, network: Network, write: WriteBlock):
         self._w, self._network, self._write = w, network, write
         self._masks: Dict[TensorId, int] = {}  # the keys of masks, by tensors of the file
-        self._values: Dict[int, KerasTensor] = {}  # what was written first for the values of the network, by their keys
-        self._keys: Dict[TensorId, Tuple[int, KerasTensor]] = {}  # the values that tensors of the file are
+        # the tensor of the file that was written first for each tensor of the network, by its key
+        self._values: Dict[int, KerasTensor] = {}
+        # the key of the network's tensor and what was written for it, by tensor of the file
+        self._keys: Dict[TensorId, Tuple[int, KerasTensor]] = {}
         self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}
         self._reasons: List[str] = []
 
     def outputs(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
-        """The values of the network's outputs, of these shapes."""
+        """The tensors of the network's outputs, with these shapes."""
         network, model = self._network, self._network.description
         check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
@@ -44,12 +47,13 @@ class Splicer:
         if self._reasons:
             raise Refused("; ".join(self._reasons), self._reasons)
         tensors = [self._tensors[(), tensor] for tensor in model.outputs]
-        self._w.builder.ignored_masks.update(self._masks.keys() & set(tensors))  # operators of MXNet have no masks
+        # MXNet's operators after the network have no masks
+        self._w.builder.ignored_masks.update(self._masks.keys() & set(tensors))
         ends = zip(tensors, network.outputs, shapes)
         return [KerasTensor(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
 
     def _note(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
-        """Note what was written for a tensor of a model."""
+        """Record the tensor of the file that was written for a tensor of a model."""
         self._tensors[path, tensor] = written
         if isinstance(value, tensors.Tensor):
             if value.mask is not None:
@@ -75,7 +79,7 @@ class Splicer:
                 self._note(path, TensorId(layer.name, number, index), value, tensor)
 
     def _call(self, layer: Layer, path: Path, call: LayerCall, found: Sequence[Any]) -> List[TensorId]:
-        """The outputs of a call: of the layer itself, of the layers in it, or of its operators."""
+        """Write a call as the layer itself, else as its inner layers, else as its operators; returns the outputs."""
         try:
             copied = self._copied(layer, path)
         except InvalidValue as error:
@@ -88,7 +92,7 @@ class Splicer:
         return [first._replace(output=index) for index in range(len(found))]
 
     def _copied(self, layer: Layer, path: Path) -> Layer:
-        """The layer in the builder, which is there once for all calls."""
+        """The copy of the layer in the builder, shared by all its calls."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
             copied = fitted(self._network, layer, self._w.is_h5)
@@ -97,7 +101,7 @@ class Splicer:
         return builder.layers[key]
 
     def _flat(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
-        """The outputs of a nested model, whose layers become those of the file."""
+        """Inline a nested model: write its layers at the top level; returns the outputs."""
         call = _without_keys(Layer("Functional", model.name, {}, model=model), call)
         check(len(self._network._states[path].calls) == 1, "models in which layers are replaced must be called once")
         for tensor, given in zip(model.inputs, call.tensors()):
@@ -121,7 +125,7 @@ class Splicer:
             new = builder.model.layers[count:]
             if len(new) == 1 and len(new[0].calls) == 1:
                 written = builder.renamed(written, new[0], path[-1])
-        else:  # nothing is computed
+        else:  # the layer returns a tensor that is already written
             written = [given[x.key] for x in found]
             check(all((x.mask is None) == (y.tensor not in self._masks) for x, y in zip(found, written)), MASKS)
         written = [self._w.transposed(x, value.keras_order) for x, value in zip(written, found)]
@@ -140,13 +144,13 @@ def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
     return LayerCall((inputs if len(inputs) > 1 else inputs[0],), call.kwargs)
 
 
-# -- layers as a file has them
+# -- layers for a file format
 
 
 def fitted_model(network: Network, model: Model, is_h5: bool) -> Model:
-    """Returns a model as a file of this format has it.
+    """Returns a model converted for this file format.
 
-    Raises `ValueError` with all layers that it does not have."""
+    Raises `ValueError` that lists all layers which the format lacks."""
     layers, reasons = [], []
     for layer in model.layers:
         try:
@@ -162,9 +166,9 @@ def fitted_model(network: Network, model: Model, is_h5: bool) -> Model:
 
 
 def fitted(network: Network, layer: Layer, is_h5: bool) -> Layer:
-    """Returns a layer, without its calls, as a file of this format has it: trained if its parameters are.
+    """Returns a layer converted for this file format, without its calls; trainable if its parameters are trained.
 
-    Raises `ValueError` if it has none such."""
+    Raises `ValueError` if the format lacks the layer."""
     check(id(layer) not in network.custom, "a block has taken its place")
     if layer.model is not None and layer.wrapped is None:
         model = fitted_model(network, layer.model, is_h5)
@@ -181,7 +185,7 @@ def fitted(network: Network, layer: Layer, is_h5: bool) -> Layer:
 
 
 def _parameters(layer: Layer) -> List[Tuple[Any, bool]]:
-    """The parameters of a layer that may be trained, and whether the model says that they are."""
+    """The trainable parameters of a layer, and whether the model declares each as trainable."""
     return [
         (stored.parameter, layer.trainable and inner.trainable)
         for inner in layer.walk()
@@ -195,7 +199,7 @@ def _trained_names(layer: Layer) -> List[str]:
 
 
 def _is_trained(layer: Layer) -> Optional[bool]:
-    """Whether a layer is trained now; None if that is as its configuration says."""
+    """Whether a layer is trained now; None if it agrees with its configuration."""
     parameters = _parameters(layer)
     trained = [parameter.grad_req != "null" for parameter, _ in parameters]
     if trained == [declared for _, declared in parameters]:

@@ -1,7 +1,7 @@
 """Writes a graph as a Keras model, node by node, with a table of emitters.
 
-Keras's arrays have their batch first and mostly their channels last. A `KerasTensor` says which axis of MXNet's array
-each axis is, so a transposition is only written where a layer needs another order.
+Keras's arrays have the batch first and mostly the channels last. A `KerasTensor` records which axis of MXNet's array
+each of its axes is, so a Permute layer is written only if a layer needs another order.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from mxsame.validation import check, check_type
 EMITTERS = Emitters()
 writes = EMITTERS.writes
 
-# in place of their data
+# operators whose data may be a constant
 TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take")
-# Layers that have a `data_format`, by default that of the user's Keras; others of one axis have none in tf.keras 2
+# Layers with a `data_format`, which is written, as its default depends on the user's Keras. Other 1-D layers have none
+# in tf.keras 2
 LAYOUT = re.compile(r"(Depthwise)?Conv.D.*|.*Pooling.D|(ZeroPadding|Cropping|UpSampling)[23]D|Flatten")
 ENDING = re.compile(r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$")
 
 
 class Weighted(NamedTuple):
-    """An array for a layer, and the output of the graph that it is."""
+    """A weight of a layer: its array, and the output of the graph that it comes from."""
 
     array: np.ndarray
     source: Output
 
 
 class Writer(Walk):
-    """The layers of a graph as a `ModelBuilder`.
+    """Writes the layers of a graph to a `ModelBuilder`.
 
     Parameters
     ----------
@@ -69,20 +70,20 @@ class Writer(Walk):
         super().__init__(graph, shapes, EMITTERS)
         self.network: Callable[
             ..., List[KerasTensor]
-        ]  # writes a network of Keras, by (writer, network, inputs, shapes)
+        ]  # function of (writer, network, inputs, shapes) that writes a network of `from_keras`; set by the exporter
         self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
         self._transposed: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = inputs
 
-    # -- what Walk asks for
+    # -- overrides of Walk
 
     def variable(self, node: Node) -> Any:
-        """The value of an input; a parameter is its own output, whose array an emitter looks up."""
+        """The tensor of an input; for a parameter its graph output, whose array emitters look up."""
         return self._inputs.get(node.name, Output(node))
 
     def placeholder(self, output: Output) -> KerasTensor:
-        """A value of the right shape."""
+        """A tensor of the right shape that no layer computes."""
         order = tuple(range(len(self.shape(output))))
         return KerasTensor(TensorId(output.node.name), self.lengths(output, order), order)
 
@@ -93,7 +94,7 @@ class Writer(Walk):
         return self.network(self, composite.block, inputs, composite.shapes)
 
     def input_for_user(self, output: Output) -> Any:
-        """With the axes in the order of the net."""
+        """A tensor with its axes in MXNet's order, or an array."""
         x = self.written(output)
         return self.transposed(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
 
@@ -124,7 +125,7 @@ class Writer(Walk):
         return write
 
     def _users_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
-        """A layer that is trained if a parameter of the operator or the block is, or if there is none."""
+        """A layer, trainable if the operator or block has a trained parameter, or no parameters."""
         own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
         parameters = set().union(*own)
         config = {"trainable": bool(parameters & self._trained) or not parameters, **config}
@@ -136,9 +137,9 @@ class Writer(Walk):
         return self.builder.add(layer)
 
     def _write(self, node: Node) -> None:
-        """What depends on parameters only is computed when an emitter asks for it."""
+        """Write a node, unless it depends on parameters only: its array is computed when an emitter asks for it."""
         types = [self._dtypes.get(output) for output in self.outputs_of(node)]
-        allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # which is 0 and 1
+        allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # written as 0 and 1
         others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
         shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, KerasTensor)]
         if constants.is_repeatable(node) and all(isinstance(self.written(source), Output) for source in node.inputs):
@@ -159,7 +160,7 @@ class Writer(Walk):
         return lengths_of(self.shape(output), order)
 
     def weight(self, output: Any) -> Weighted:
-        """The array of a layer: a parameter, or the elements of parameters in another order."""
+        """A weight of a layer: a parameter, or an array computed from parameters."""
         check(not isinstance(output, KerasTensor), "weights must depend on parameters only")
         return Weighted(self.computed(output), output)
 
@@ -181,7 +182,7 @@ class Writer(Walk):
         return clean(next(variables))
 
     def is_frozen(self, output: Output) -> bool:
-        """Whether nothing of it is trained."""
+        """Whether it depends on no trained parameter."""
         return not self._parameters(output) & self._trained
 
     def _parameters(self, output: Output) -> Set[str]:
@@ -200,10 +201,10 @@ class Writer(Walk):
         suffix: str = "",
         call: Mapping[str, Any] = {},
     ) -> KerasTensor:
-        """Call a layer with values. Its output has the shape and order of the first of them unless given.
+        """Call a layer on tensors. Its output has the shape and axis order of the first unless they are given.
 
-        `weights` are by Keras's names; `suffix` is for the name of a layer that is only a part of the node; `call` has
-        more arguments."""
+        `weights` has Keras's names as keys; `suffix` is added to the name of a layer that is only a part of the node;
+        `call` has more arguments."""
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
         features = None if inputs[0].feature_order is None else inputs[0].feature_order.tobytes()
         key = (class_name, json.dumps(config), sources, suffix, features)
@@ -219,7 +220,7 @@ class Writer(Walk):
         self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Mapping[str, Any] = {}, **config: Any
     ) -> KerasTensor:
         """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
-        `class_name` has its module before it, if that is not numpy's."""
+        `class_name` has its module as a prefix, unless that is `numpy`."""
         check(not self.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
         name = self.builder.unique(clean(self.node.name))
         module, _, class_name = class_name.rpartition(".")
@@ -231,12 +232,12 @@ class Writer(Walk):
     def _called(
         self, layer: Layer, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[Lengths]
     ) -> KerasTensor:
-        """The output of a call, with the axes of another value, and its shape unless given."""
+        """The output of a call, like another tensor, but of this shape if given."""
         shape = like.shape if shape is None else shape
         return like._replace(tensor=self.builder.call(layer, args, call), shape=shape)
 
     def output(self, x: KerasTensor, number: int, shape: Lengths, order: Order) -> KerasTensor:
-        """Another output of the call that gave a value."""
+        """Output `number` of the call that returned x."""
         return KerasTensor(x.tensor._replace(output=number), shape, order)
 
     def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], suffix: str) -> Layer:
@@ -257,7 +258,7 @@ class Writer(Walk):
         return layer
 
     def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weighted]) -> bool:
-        """Whether the layer's parameters are trained, which must be so for all or for none."""
+        """Whether the layer's parameters are trained: all of them, or none."""
         sources = {spec.name: weights[spec.name].source for spec in weight_specs}
         names = {name for spec in weight_specs if spec.trained for name in self._parameters(sources[spec.name])}
         trained = names & self._trained
@@ -270,7 +271,7 @@ class Writer(Walk):
         return bool(trained) or not names
 
     def claim(self, trained: Collection[str], owner: Any) -> None:
-        """Note what trains parameters. Raises `ValueError` if something else does, too."""
+        """Record the owner of trained parameters. Raises `ValueError` if one has another owner already."""
         for name in trained:
             other = self.builder.owners.setdefault(name, owner)
             check(other is owner, f"a trained parameter must be one layer's; {name} is also {other.name}'s")
@@ -297,7 +298,7 @@ class Writer(Walk):
         return self.transposed(x, channels_last(x.rank))
 
     def in_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
-        """Bring all into the order of axes of the first."""
+        """Bring all tensors into the axis order of the first."""
         fits = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
         check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.transposed(x, inputs[0].order) for x in inputs]
@@ -305,20 +306,20 @@ class Writer(Walk):
     def in_shape(
         self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], suffix: str = "reshape"
     ) -> KerasTensor:
-        """Reshape to another shape with the same elements, in the order here."""
+        """Reshape to a shape with as many elements, in the order that they have in the file."""
         shape, order = tuple(shape), tuple(order)
         if x.shape == shape:
             return x._replace(order=order)
         fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
         check(fits, "the batch must be of the first axis", data=x.shape, shape=shape)
-        if count_of(x.shape) != count_of(shape):  # heads of attention, or steps in time, with the batch
+        if count_of(x.shape) != count_of(shape):  # attention heads or time steps are merged into the batch
             return self.operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         suffix = "" if self.node.kind in ("Flatten", "Reshape") else suffix
         return self.layer(name, config, x, shape=shape, order=order, suffix=suffix)
 
     def reshaped(self, x: KerasTensor, source: Shape, target: Shape, for_dense: bool = False) -> KerasTensor:
-        """Reshape as MXNet does, from one shape to another; one `for_dense` layers may leave features
+        """Reshape as MXNet does, from one shape to another. With `for_dense`, features may stay
         in another order.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
@@ -340,5 +341,5 @@ class Writer(Walk):
 
 
 def clean(name: str) -> str:
-    """A valid name of a layer: that of a parameter without its kind, or of an operator."""
+    """A valid layer name from the name of a parameter, without its suffix, or of an operator."""
     return re.sub(r"[^\w.-]", "_", ENDING.sub("", name)).lstrip("_") or "layer"

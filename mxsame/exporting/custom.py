@@ -1,4 +1,4 @@
-"""What a user gives in place of emitters: `custom` of the writers."""
+"""The user's replacements for emitters: the argument `custom` of the writers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Custom = Mapping[Key, Callable[..., Any]]  # MXNet's name of an operator, or a c
 
 
 class CustomEmitters:
-    """The user's functions, by operators and by classes of blocks."""
+    """The user's functions, by operator name or block class."""
 
     def __init__(self, custom: Optional[Custom] = None):
         self.functions = {} if custom is None else custom
@@ -24,11 +24,11 @@ class CustomEmitters:
         self._used: Set[Optional[Key]] = set()
 
     def has(self, source: Any) -> bool:
-        """Whether there is a function for an operator, by its name, or for a block, by its class or a base of that."""
+        """Whether there is a function for an operator name, or for a block, by its class or a base class."""
         return self._key_of(source) is not None
 
     def function_of(self, source: Any) -> Callable[..., Any]:
-        """The function for such an operator or block, which is used now."""
+        """The function for an operator name or a block; its key counts as used from now on."""
         key = self._key_of(source)
         self._used.add(key)
         return self.functions[key]  # type: ignore[index]
@@ -38,7 +38,7 @@ class CustomEmitters:
         return next((name for name in names if name in self.functions), None)
 
     def check_used(self) -> None:
-        """Raise `ValueError` if the net has no operator or no block of a key."""
+        """Raise `ValueError` if a key of `custom` was not used."""
         unused = [getattr(key, "__name__", key) for key in self.functions if key not in self._used]
         check(not unused, "custom must be of operators and blocks that are in the net", custom=unused)
 

@@ -1,7 +1,7 @@
-"""A net's graph, node by node: every node is written by the emitter of its kind.
+"""Walks the graph of a net, and writes each node with the emitter of its kind.
 
-An emitter is a function of the walk, the node, and what was written for the node's inputs; it returns what represents
-the node's output, or a list of such. An attribute that it does not read must have MXNet's default.
+An emitter takes the walk, the node, and the values written for the node's inputs, and returns the value of
+its output, or a list of values. An attribute that it does not read must have MXNet's default.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mxsame.rewriting.windows import has_windows, is_channels_first, is_merged, 
 from mxsame.scope import FORMAT, BlockCall
 from mxsame.validation import check, check_type
 
-# Operators that only move elements.
+# Operators that only rearrange elements
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
 LONGEST = 6  # nodes of a path in a message
 MOST_SHOWN = 12  # reasons in a message
@@ -41,12 +41,12 @@ LOOPS_OF_KERAS = "; a Keras model has no such loop if its input declares the num
 
 
 def advice_for(net: Any, **more: str) -> Dict[str, str]:
-    """What helps with operators of some kinds in a net; a network of Keras has `declared_shapes`."""
+    """Advice for messages, by operator. A network of `from_keras` is recognized by `declared_shapes`."""
     return {LOOP: LOOPS_OF_KERAS if hasattr(net, "declared_shapes") else LOOPS, **more}
 
 
 class ExportedNet(NamedTuple):
-    """A net that is written: how it is called, its floating type, and the types of its inputs by their names."""
+    """A net to export, with its inputs, its floating-point dtype, and the dtype of each input by name."""
 
     net: Any
     inputs: tracing.NetInputs
@@ -55,8 +55,8 @@ class ExportedNet(NamedTuple):
 
     @classmethod
     def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> ExportedNet:
-        """An input has the integer type of the array that is given for it, or that its variable in a graph has, or else
-        the type of the parameters."""
+        """Returns a net with its inputs. An input has the integer dtype of its example array or of its graph variable,
+        else the type of the parameters."""
         tracing.check_ready(net)
         inputs = tracing.inputs_of(net, input_shape, required=True, dynamic_length=dynamic_length)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
@@ -69,8 +69,8 @@ class ExportedNet(NamedTuple):
 
 
 class NetGraph(NamedTuple):
-    """The graph of a net, the axis of each input that is the batch, and the calls of blocks that are written as a
-    whole: a block after those in it."""
+    """The graph of a net, the batch axis of each input, and the calls of blocks that are written as a
+    whole, inner blocks first."""
 
     graph: Graph
     batches: Dict[str, int]
@@ -84,8 +84,8 @@ def graph_of(
     fold: bool = False,
     is_whole: Callable[[Any], bool] = lambda block: False,
 ) -> NetGraph:
-    """The graph of the net on the CPU, with pads and slices merged into windows. A graph that is `trained` keeps its
-    dropout; to `fold` is to optimize it for inference. `is_whole` chooses blocks that are written as a whole."""
+    """The graph of the net on the CPU, with pads and slices merged into windows. With `trained` it keeps its
+    dropout; with `fold` it is optimized for inference. `is_whole` chooses the blocks to write as a whole."""
     calls: List[BlockCall] = []
     with recorded_calls(exported.net, is_whole) as net:
         graph, structure = freeze(net, exported.inputs, exported.types, FORMAT, calls)
@@ -115,14 +115,14 @@ def graph_of(
 
 
 def _copied(output: Output) -> Output:
-    """An output without the copies that keep those of a graph apart."""
+    """The output that was copied, if this is a `_copy`; copies keep the outputs of a graph distinct."""
     while output.node.op == "_copy":
         output = output.node.inputs[0]
     return output
 
 
 def _forget_zero_states(graph: Graph, dtype: Any) -> None:
-    """Let recurrent layers have zeros of their own as initial states, instead of zeros that are made of the data."""
+    """Replace initial states of recurrent layers that are `zeros_like` of the data by `_zeros` nodes."""
     for node in graph.nodes():
         for position, source in enumerate(node.inputs[2:] if node.op == "RNN" else (), 2):
             while source.node.op in ("squeeze", "broadcast_axis", "expand_dims", "Reshape"):
@@ -133,12 +133,12 @@ def _forget_zero_states(graph: Graph, dtype: Any) -> None:
 
 
 def _are_states(users: Sequence[User]) -> bool:
-    """Whether only recurrent layers use an array, whose states of zeros need not be given."""
+    """Whether only recurrent layers use an array; as a state, zeros need not be written."""
     return all(user is not None and user.op == "RNN" for user, _ in users)
 
 
 def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
-    """Let zeros whose batch follows from other arrays, as cells start with, be made of an input of the same batch."""
+    """Derive zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
     users = graph.users()
     zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not _are_states(users[node])}
     variables = [node for node in users if node.op == "null" and node.name in batches]
@@ -158,7 +158,7 @@ def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
 
 
 class Emitter(NamedTuple):
-    """The function that writes a node, and a pattern of the attributes that mean nothing to it."""
+    """The function that writes a node, and a regex of the attributes that it need not read."""
 
     write: Callable[..., Any]
     ignored: str = ""
@@ -168,7 +168,7 @@ class Emitters(Dict[str, Emitter]):
     """An emitter for each kind of node."""
 
     def writes(self, *kinds: str, ignored: str = "") -> Callable[[Callable], Callable]:
-        """A decorator: the function writes nodes of these kinds.
+        """A decorator that registers the emitter of these kinds of nodes.
 
         Raises `ValueError` if one of them has an emitter already."""
 
@@ -182,7 +182,8 @@ class Emitters(Dict[str, Emitter]):
 
 
 class Refused(validation.InvalidValue, shown=ValueError):
-    """What a net is refused for: all reasons, and the blocks among those that are written as a whole that cannot be."""
+    """Raised for a net that cannot be written, with all reasons, and the composites that cannot be written as a
+    whole."""
 
     def __init__(self, message: str, reasons: Sequence[str], blocks: Sequence[Any] = ()):
         super().__init__(message)
@@ -190,10 +191,10 @@ class Refused(validation.InvalidValue, shown=ValueError):
 
 
 class Walk:
-    """Writes a graph. A format has a class with its name, and its ways to write a `variable`, a `placeholder`, and what
+    """Writes a graph. Each format has a subclass, with its name, and methods for variables, placeholders and what
     a user's function writes.
 
-    `advice` is what helps with operators of some kinds, and with lengths that are dynamic, in messages; `custom` has
+    `advice` is text for messages, by operator, and by "dynamic" for dynamic lengths; `custom` has
     the user's functions."""
 
     function, format = "", ""  # in messages
@@ -213,15 +214,16 @@ class Walk:
         self._cause: Optional[Exception] = None
 
     def variable(self, node: Node) -> Any:
-        """What represents an input of the graph, or a parameter."""
+        """The value of an input of the graph, or of a parameter."""
         raise NotImplementedError
 
     def placeholder(self, output: Output) -> Any:
-        """What represents an output of a node that cannot be written, so that what follows can be checked as well."""
+        """A stand-in for the output of a node that cannot be written, so that the nodes after it are checked as
+        well."""
         raise NotImplementedError
 
     def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
-        """What represents the outputs of a block that is written as a whole: what the user's function writes."""
+        """The values of the outputs of a block that is written as a whole, by default by the user's function."""
         return self._by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
 
     def input_for_user(self, output: Output) -> Any:
@@ -229,11 +231,11 @@ class Walk:
         raise NotImplementedError
 
     def output_of_user(self, value: Any, shape: Shape) -> Any:
-        """What represents an output of this shape, for which a user's function has returned a value."""
+        """The value of an output of this shape, from what a user's function returned."""
         raise NotImplementedError
 
     def write_function(self, source: Any) -> Callable[..., Any]:
-        """The function `write` of a user's function for a node or a block."""
+        """The function `write` that is passed to a user's function."""
         raise NotImplementedError
 
     def refuse(self, node: Node, reason: str) -> None:
@@ -266,7 +268,7 @@ class Walk:
         return outputs
 
     def _message(self) -> str:
-        """All reasons; those that follow from operators without an emitter come after these."""
+        """The message: operators without an emitter, then the reasons."""
         shown, more = self.refusals[:MOST_SHOWN], len(self.refusals) - MOST_SHOWN
         count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
         rule = f"net must have operators that {self.format} has exactly: "
@@ -289,7 +291,8 @@ class Walk:
         self._written[Output(node)] = self._composites[key][number]
 
     def _by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
-        """What the user's function writes for outputs of a node or a block; its errors are raised as they are."""
+        """The values of the outputs of a node or a block, written by the user's function; its errors are not
+        wrapped."""
         key = given = source
         if isinstance(source, Node):
             key, given = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}
@@ -317,8 +320,8 @@ class Walk:
             self._written[Output(node, index)] = each
 
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
-        """What an emitter returns for the outputs of a node; nothing if it is refused. Any error that is no refusal is
-        due to arguments that the emitter does not handle."""
+        """The values that an emitter returns for a node; none if it refuses it. Any other error is taken to be
+        caused by arguments that the emitter does not support."""
         node.attrs = attrs = Attributes(node)
         try:
             result = emitter.write(self, node, *inputs)
@@ -341,7 +344,7 @@ class Walk:
         shown = path if len(path) <= LONGEST else [*path[: LONGEST - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
-    # -- for emitters, to read
+    # -- reading, for emitters
 
     def written(self, output: Output) -> Any:
         """What represents an output of the graph."""
@@ -351,7 +354,7 @@ class Walk:
         return self._written[output]
 
     def outputs_of(self, node: Node) -> List[Output]:
-        """The outputs of a node that something uses, and its first."""
+        """The first output of a node, and its other outputs that are used."""
         return [output for output in self.graph.used_outputs() if output.node is node]
 
     def shape(self, output: Output) -> Shape:
@@ -359,14 +362,14 @@ class Walk:
         return self.shapes[output]
 
     def static(self, output: Output, what: str, axes: Optional[Sequence[int]] = None) -> Tuple[int, ...]:
-        """The lengths of these axes of an output, or of all, which must be static; `what` it is, for the message."""
+        """The lengths of these axes of an output, or of all, which must be static; the message calls them `what`."""
         shape = self.shape(output)
         lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
         self.check_static(lengths, f"{what} must be static")
         return tuple(length.traced for length in lengths)
 
     def check_static(self, lengths: Sequence[Length], rule: str, **values: Any) -> None:
-        """Raise `ValueError` of the rule, and of what makes lengths static, if one is dynamic."""
+        """Raise `ValueError` with the rule and advice if a length is dynamic."""
         is_static = all(length.is_static for length in lengths)
         check(is_static, rule + self.advice.get("dynamic", ""), **values)
 
@@ -410,8 +413,8 @@ def axis_of(w: Walk, node: Node) -> int:
 
 
 def bounds_of(node: Node) -> Tuple[float, float]:
-    """The bounds of a clip, which have single precision. With a_min above a_max, MXNet returns either, and the formats
-    another one."""
+    """The bounds of a clip as float32. If a_min is above a_max, MXNet and the formats return different
+    values."""
     bounds = (node.attr("a_min", -math.inf), node.attr("a_max", math.inf))
     low, high = (float(np.float32(bound)) for bound in bounds)
     check(low <= high, "a_min must be at most a_max", a_min=low, a_max=high)
@@ -451,10 +454,11 @@ def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
     return rows % length if wraps(node) else np.clip(rows, 0, length - 1)
 
 
-# -- attributes that mean nothing to an emitter, as patterns
+# -- regexes of attributes that an emitter need not read
 
 SHOWN = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
-IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"  # if anywhere
+# those that `windows_at` reads
+IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"
 
 
 def check_attribute(node: Node, name: str, required: Any) -> None:
@@ -499,8 +503,8 @@ def nearest_scale(node: Node) -> int:
 
 
 def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
-    """What the averages over whole kernels must be multiplied by, for MXNet's, which count the padding, or only data,
-    but never what follows the padding to complete the last window; None if it is 1."""
+    """The factors that turn averages over whole kernels into MXNet's; None if all are 1. MXNet counts the padding, or
+    only data, but never the elements beyond the padding that complete the last window."""
     scale = np.ones(())
     for window in windows:
         low, high = window.padding if counts_padding else (0, 0)
@@ -510,13 +514,13 @@ def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[
     return None if (scale == 1).all() else scale
 
 
-# -- the vector of a recurrent layer
+# -- the packed parameters of an RNN operator
 
 
 def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List[np.ndarray]]:
-    """For each layer of an RNN the weights for its inputs (D, G*H, C) and for its state (D, G*H, H), and both biases
-    (D, 2*G*H), for D directions and G gates of H elements, in this order of MXNet's. MXNet's vector has all weights,
-    layer by layer and direction by direction, and all biases after them."""
+    """Yields, for each layer of an RNN, the input weights (D, G*H, C), the recurrent weights (D, G*H, H) and both
+    biases (D, 2*G*H), for D directions and G gates of H elements; `gates` is their order, as positions in MXNet's. The
+    vector has all weights, layer by layer and direction by direction, and all biases after them."""
     check_attribute(node, "projection_size", None)
     (channels,) = w.static(node.inputs[0], "the channels", [2])
     rest, size, directions = w.computed(node.inputs[1]), node.attr("state_size"), 1 + node.attr("bidirectional")

@@ -1,4 +1,4 @@
-"""Writes a graph as ONNX, node by node, with a table of operators."""
+"""Writes a graph as ONNX, node by node, with a table of emitters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Writer(Walk):
         self._lengths: Dict[Length, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
 
-    # -- the whole
+    # -- the model
 
     def model(self) -> Any:
         """The graph as an `onnx.ModelProto`."""
@@ -78,7 +78,7 @@ class Writer(Walk):
         return helper.make_model(graph, opset_imports=opsets, **about)
 
     def _described(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
-        """The description of an input or an output, whose dynamic lengths have names; equal ones share a name."""
+        """The `ValueInfoProto` of an input or an output. Dynamic lengths have names; equal ones share a name."""
         lengths, names = [], self._lengths
         for axis, length in enumerate(shape):
             default = "N" if axis == batch and "N" not in names.values() else f"{name}_{axis}"
@@ -100,7 +100,7 @@ class Writer(Walk):
                 field[:] = [renamed.get(name, name) for name in field]
 
     def _drop_unused(self) -> Set[str]:
-        """Drop nodes whose outputs are not used, such as those of weights that were computed; returns the names that
+        """Drop nodes whose outputs are not used, such as those replaced by computed weights; returns the names that
         are used."""
         needed, kept = set(self._outputs), []
         for node in reversed(self.nodes):
@@ -146,7 +146,7 @@ class Writer(Walk):
     # -- for emitters, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
-        """Add a node, named after the graph's; returns the name of its output, or a list of names."""
+        """Add a node, named after the graph node being written; returns the name of its output, or a list of names."""
         names = [self._unique(self.node.name) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
@@ -172,11 +172,11 @@ class Writer(Walk):
         return self.constant(value, self.dtype(like))
 
     def cast(self, name: str, dtype: Any) -> str:
-        """Cast to this type of NumPy."""
+        """Cast to a NumPy dtype."""
         return self.add("Cast", name, to=self.tensor_type(dtype))
 
     def tensor_type(self, dtype: Any) -> int:
-        """The number that ONNX has for a type of NumPy."""
+        """The `TensorProto.DataType` of a NumPy dtype."""
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def filled(self, lengths: str, value: int, dtype: Any) -> str:
@@ -184,7 +184,7 @@ class Writer(Walk):
         return self.add("ConstantOfShape", lengths, value=self._onnx.numpy_helper.from_array(np.full(1, value, dtype)))
 
     def number(self, node: Node, name: str) -> str:
-        """A scalar of ONNX as MXNet has it: with one axis, unless NumPy's shapes are on."""
+        """Reshape a scalar to one axis, as MXNet returns it unless NumPy shapes are enabled."""
         return self.add("Reshape", name, self.integers([1])) if len(self.shape(Output(node))) == 1 else name
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
@@ -192,7 +192,8 @@ class Writer(Walk):
         return self.add("Unsqueeze", name, self.integers(axes))
 
     def in_2d(self, weight: Output, name: str) -> str:
-        """The weight of a 1-D convolution as that of a 2-D one; a parameter that only such convolutions have is one."""
+        """The weight of a 1-D convolution for a 2-D one; a parameter that only convolutions use is expanded in
+        place."""
         value, users = self.graph.value(weight), self.users[weight.node]
         if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
             return self.unsqueezed(name, [2])
@@ -204,13 +205,13 @@ class Writer(Walk):
         return self.add("Squeeze", name, self.integers(axes))
 
     def reduced(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """Add a reduction; its axes are an input from opset 18 on, and those of ReduceSum in every opset."""
+        """Add a reduction. Axes are an input from opset 18 on, for ReduceSum from 13 on, the oldest that is written."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
     def sliced(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
-        """Slice by (axis, begin, end, step) each; None is the end of the data."""
+        """Slice by one (axis, begin, end, step) per axis; None is the start or the end of the axis, as in Python."""
         largest = np.iinfo(np.int64).max
         starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
         ends = [(largest if step > 0 else -largest) if end is None else end for _, _, end, step in ranges]
@@ -219,7 +220,7 @@ class Writer(Walk):
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshaped(self, name: str, source: Shape, target: Shape) -> str:
-        """Add a Reshape: static lengths are numbers, dynamic ones 0 if they keep their axis; one more is computed."""
+        """Add a Reshape: a dynamic length is 0 if it keeps its axis; one other may be -1."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
@@ -231,7 +232,7 @@ class Writer(Walk):
     def resized(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
-        """Resize by factors or to a size; by default elements are repeated."""
+        """Resize by `scales` or to `sizes`; by default elements are repeated."""
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         factors = None if scales is None else self.constant(scales, np.float32)

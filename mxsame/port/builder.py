@@ -21,7 +21,7 @@ MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
 
 
 class Refused(InvalidValue, shown=ValueError):
-    """The error of a model, with all `reasons`, each with the name of its layer."""
+    """Raised for a model that cannot be imported; `reasons` has every reason, with the name of its layer."""
 
     def __init__(self, reasons: List[str]):
         self.reasons = list(dict.fromkeys(reasons))
@@ -54,10 +54,11 @@ def users_code() -> Iterator[None]:
 
 
 class Builder:
-    """Builds a model of `total` calls into `steps`, and the `states` of its layers, by path.
+    """Builds a model into `steps`, and the `states` of its layers by path; `total` is its number of calls, for
+    progress.
 
-    `converter_of` returns the converter of a layer, `custom` are the user's functions. `states` are those of an earlier
-    build, whose blocks are used again.
+    `converter_of` returns the converter of a layer; `custom` has the user's functions; `states` are those of an earlier
+    build, whose blocks are reused.
     """
 
     def __init__(self, converter_of: Callable, total: int, custom: Mapping[str, Any],
@@ -71,8 +72,9 @@ class Builder:
               is_only_call: bool = True) -> List[Tensor]:  # fmt: skip
         """Builds a model layer by layer, and returns its outputs.
 
-        `training` is the argument of a model that contains it. A refused layer has no outputs, unless the reason is a
-        key that nothing reads, and layers that need them are skipped. The error at the end has all reasons.
+        `training` is the argument of the call of an enclosing model. A refused layer has no outputs, unless the reason
+        is a key that nothing reads; layers that need missing outputs are skipped. The error at the end lists all
+        reasons.
         """
         rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
         check(len(inputs) == len(model.inputs), rule)
@@ -119,7 +121,7 @@ class Builder:
         return [values[tensor] for tensor in model.outputs]
 
     def leave_out_after(self, outputs: Sequence[Tensor]) -> None:
-        """Removes the steps that these outputs do not need, and layers without any step."""
+        """Removes the steps that these outputs do not need, and the states of layers with no output left."""
         needed = {value.key for value in outputs}
         self.steps[:] = needed_steps(self.steps, needed)
         needed.update(key for step in self.steps for key in (*step.inputs, *step.outputs))
@@ -150,14 +152,14 @@ class Builder:
                 inner = _of_model(layer.model, given)
                 return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = call.state.converter or self.converter_of(layer)
-            if converter is None:  # which is as_list with all others
+            if converter is None:  # `Custom.check` has listed it already
                 raise Refused([])
             out = converter(call, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
 
     def _with_current_mask(self, x: Any) -> Any:
-        """Returns a tensor without its mask if a layer has removed that."""
+        """Returns a tensor, without its mask if an earlier layer has removed the mask."""
         is_unmasked = isinstance(x, Tensor) and x.keras_key in self.steps.unmasked
         return x._replace(mask=None) if is_unmasked else x
 
@@ -183,7 +185,7 @@ def _of_model(model: Model, given: List[Any]) -> List[Tensor]:
 
 def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Tensor] = (), before: str = "",
            is_replaceable: bool = True) -> str:  # fmt: skip
-    """Returns why a layer is refused, with its name, and the advice to replace it, unless it is the user's already."""
+    """Returns why a layer is refused, with its name, and advice to replace it if that would help."""
     is_own = isinstance(error, Refusal)
     if is_own:
         text = " ".join(str(error).split()) + before

@@ -1,4 +1,4 @@
-"""A call of a layer, as its converter sees it."""
+"""The call of a layer that is passed to its converter."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mxsame.validation import check
 
 @dataclass
 class LayerState:
-    """What the calls of a layer share: its block with the weights, and what the first call has decided."""
+    """State shared by all calls of a layer: its block with the weights, and the options fixed by the first call."""
 
     layer: Layer
     block: Any = None  # with the layer's weights; None if it has none
     variants: Dict[str, Any] = field(default_factory=dict)  # blocks with the same parameters, by options of the call
-    is_custom: bool = False  # the block is the user's
-    arguments: Any = None  # with which the block was made
-    is_reused: bool = False  # the block was made for a network that is built anew now
+    is_custom: bool = False  # the block was given by the user
+    arguments: Any = None  # keyword arguments that the block was made with
+    is_reused: bool = False  # the block comes from an earlier build of the network
     converter: Any = None  # of a block that replaces the layer
     first_call: Dict[str, Any] = field(default_factory=dict)  # options that all calls must share
     training: Optional[bool] = None  # `training` of the first call
     inputs: Sequence[Tensor] = ()  # of the first call
     calls: Dict[int, List[Any]] = field(default_factory=dict)  # the outputs of each call
     blocks: Dict[Any, None] = field(default_factory=dict)  # of all steps of the layer, in order
-    trainable: Optional[bool] = None  # as the user has set it
+    trainable: Optional[bool] = None  # set by the user
 
     @property
     def outputs(self) -> Sequence[Tensor]:
@@ -54,30 +54,30 @@ class LayerState:
         return [stored.parameter for stored in placed if stored.parameter is not None]
 
     def for_new_network(self) -> LayerState:
-        """Returns the state before any call, with the block, its variants and the options of the first call."""
+        """Returns a state without calls for another build, with the same block, variants and first-call options."""
         variants, first_call = dict(self.variants), dict(self.first_call)
         return replace(self, is_reused=True, calls={}, blocks={}, variants=variants, first_call=first_call)
 
 
 @dataclass
 class CallContext:
-    """One call of a layer, which its converter adds to the steps of the network.
+    """One call of a layer, with the methods by which a converter adds steps to the network.
 
-    The methods `padded`, `cast`, `function` and `constant` are those of :class:`Steps`, with the name of the layer.
+    `padded` and `cast` are methods of :class:`Steps`; so are `function` and `constant`, with the layer's name bound.
     """
 
     steps: Steps
     layer: Layer
-    path: Tuple[str, ...]  # the layer's name, after those of the models that contain it
+    path: Tuple[str, ...]  # the names of the enclosing models, then the layer's
     layer_call: LayerCall
     state: LayerState
     version: int  # of Keras: 2 or 3
     training: Optional[bool]  # the argument of the call, or that of the model that contains the layer
-    is_only_call: bool  # of the layer
+    is_only_call: bool  # whether the layer is called once
     custom: Mapping[str, Any]  # the user's functions
     build_model: Callable  # builds a model inside the layer: Builder.model
     converter: Any = None  # the Converter that builds the call
-    refusals: List[Exception] = field(default_factory=list)  # of a call that has outputs all the same
+    refusals: List[Exception] = field(default_factory=list)  # reasons against a call whose outputs are known anyway
 
     def __post_init__(self) -> None:
         self.config, self.name, steps = Config(self.layer.config), "_".join(self.path), self.steps
@@ -86,7 +86,7 @@ class CallContext:
 
     @property
     def num_spatial_dims(self) -> int:
-        """The number in the name of the layer's class, as 2 in Conv2D; 0 if there is none."""
+        """The number of spatial axes in the converter's name, such as 2 for Conv2D; 0 if it has none."""
         named = re.search("([123])D", self.converter.name)
         return int(named[1]) if named else 0
 
@@ -103,7 +103,7 @@ class CallContext:
         return validation.integer(name, self.config[name], 1)
 
     def per_spatial_axis(self, name: str, default: Any = None) -> Tuple[int, ...]:
-        """Returns a positive integer for each spatial axis, from an entry that has one for each or one for all."""
+        """Returns one positive integer per spatial axis; the configuration gives one per axis or one for all."""
         value = self.config.get(name)
         return validation.per_axis(name, default if value is None else value, self.num_spatial_dims, 1)
 
@@ -133,10 +133,10 @@ class CallContext:
         return x.shape[1] if self.is_channels_first else x.shape[-1]
 
     def per_axis(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
-        """Returns an entry for each axis."""
+        """Returns these entries in the order of the layer's `data_format`."""
         return [batch, channels, *spatial] if self.is_channels_first else [batch, *spatial, channels]
 
-    # -- tensors in an order of axes
+    # -- axis order
 
     def channels_first(self, x: Tensor) -> Tensor:
         """Returns an image of the layer's `data_format` as an array with channels first."""
@@ -149,28 +149,28 @@ class CallContext:
         return self.steps.arranged(x, False)
 
     def in_one_order(self, inputs: Sequence[Tensor]) -> List[Tensor]:
-        """Returns tensors in one order of axes: with channels first if any of them has that."""
+        """Returns the tensors in one axis order: channels first if any of them has it and all have one rank."""
         transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
         return [self.steps.arranged(x, transposed) for x in inputs]
 
     def order_of_first_call(self, x: Tensor) -> Tensor:
-        """Returns a tensor in the order of axes of the layer's first call, which its weights have."""
+        """Returns a tensor in the axis order of the layer's first call, for which its weights are stored."""
         x = self.padded(x)
         return self.steps.arranged(x, self.state.first_call.setdefault("order", x.transposed))
 
     # -- steps
 
     def same_in_all_calls(self, **options: Any) -> None:
-        """Raises a `ValueError` if these options differ from those of the first call, for which the weights are."""
+        """Raises a `ValueError` if these options differ from those of the first call, which determine the weights."""
         for name, value in options.items():
             is_same = self.state.first_call.setdefault(name, value) == value
             check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
     def block(self, make: Callable, *inputs: Tensor, conversions: Any = None, shape: Any = None,
               options: Any = None) -> List[Tensor]:  # fmt: skip
-        """Adds a step: a block with the layer's weights, and returns its outputs.
+        """Adds a step that calls a block with the layer's weights, and returns its outputs.
 
-        `make(prefix=..)` makes the block at the first call. A call with other `options` has a block of its own,
+        `make(prefix=...)` makes the block at the first call. A call with other `options` gets its own block,
         `make(prefix=.., params=..)`, with the parameters of the first. `conversions` are those of :func:`fill`.
         """
         state, variant, arguments = self.state, repr(options), _arguments(make)
@@ -192,7 +192,8 @@ class CallContext:
 
     def weighted(self, function: Any, *inputs: Tensor, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Tensor:  # fmt: skip
-        """Adds a step: a function with the layer's weights as parameters of these shapes, and returns its output.
+        """Adds a step that calls a function with the layer's weights, as parameters of these shapes; returns its
+        output.
 
         A call with data of another rank or with other arguments has a block of its own, which reshapes the parameters.
         """

@@ -1,4 +1,4 @@
-"""A Keras model as data, which the readers return, and from which the network is built."""
+"""A Keras model as data: what the readers return, and what the network is built from."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from mxsame.validation import InvalidValue, check, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
-# keys of every configuration that do not change values; a converter declares others
+# regex of configuration keys that change no values in any layer; a converter adds its own by `ignored`
 IGNORED = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
-# Keys that a converter reads, but that not every class and version of Keras writes. The user may name one of Keras's
-# layers for a class whose configuration lacks these, but no other key.
+# Keys that converters read, but that some classes and versions of Keras do not write. If the user replaces a class by
+# the name of one of Keras's layers, its configuration may lack these keys only.
 OPTIONAL_KEYS = (
     "|alpha|attention_axes|backward_layer|causal|data_format|depth_multiplier|dilation_rate|groups|interpolation"
     "|negative_slope|output_shape|recurrent_activation|score_mode|time_major|use_bias|use_gate|value_dim"
     "|zero_output_for_mask"
 )
-# Keras's own classes, by their names in files
+# names in files -> names of Keras's classes
 KERAS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
 
 class TensorId(NamedTuple):
-    """An output of a layer's call, as `keras_history` in files."""
+    """An output of a layer's call, like `keras_history` in files."""
 
     layer: str
     call: int = 0
@@ -44,7 +44,7 @@ class LayerCall:
 
 
 class NotReplaceable(InvalidValue, shown=ValueError):
-    """The error of a layer that a block in its place would not solve: of its weights, or its dtype."""
+    """Raised for a layer that cannot be replaced by a block, because of its weights or its dtype."""
 
 
 class Config(Dict[str, Any]):
@@ -63,7 +63,7 @@ class Config(Dict[str, Any]):
         return super().get(name, default)
 
     def refuse_unread(self, ignored: str = "") -> None:
-        """Raises a `ValueError` for a key that was not read, does not match `ignored`, and is set."""
+        """Raises a `ValueError` for a key that is set, was not read, and does not match `ignored`."""
         for name, value in self.items():
             known = name in self.read or re.fullmatch(f"{IGNORED}|dtype|{ignored}", name)
             check(known or is_unset(value), f"{name} must not be given, or have its default", **{name: value})
@@ -75,7 +75,7 @@ class Config(Dict[str, Any]):
         check(not missing, f"{rule}; otherwise pass a function of (config) -> Keras layers", missing=missing)
 
     def refuse_type(self, ignored: str = "") -> None:
-        """Raises `NotReplaceable` for another dtype than float32, unless `ignored` matches "dtype"."""
+        """Raises `NotReplaceable` for a dtype other than float32, unless `ignored` matches "dtype"."""
         dtype = type_name(super().get("dtype"))
         rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
         if dtype not in (None, "float32") and not re.fullmatch(ignored, "dtype"):
@@ -83,7 +83,7 @@ class Config(Dict[str, Any]):
 
 
 def is_unset(value: Any) -> bool:
-    """Returns whether the value of an argument or key says that the option is not used."""
+    """Returns whether an option is unset: None or False."""
     return value is None or value is False
 
 
@@ -95,12 +95,12 @@ class WeightSpec(NamedTuple):
     option: str = ""  # key of the configuration: the layer has the weight unless this is False or None
     unless: str = ""  # key of the configuration: the layer has the weight if this is None
     trained: bool = True
-    group: str = ""  # in a `.keras` file below the layer's group: the attribute of a live layer
-    path: str = ""  # pattern of the end of its path in the older format; the name by default
+    group: str = ""  # subgroup of the layer's group in a `.keras` file: the name of an attribute of the layer
+    path: str = ""  # regex for the end of its path in the older format; by default the name
     native: bool = False  # stored in MXNet's order of axes, by keras-mxnet
 
     def is_in(self, config: Dict[str, Any]) -> bool:
-        """Returns whether a layer of this configuration has it."""
+        """Returns whether a layer with this configuration has the weight."""
         return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
 
 
@@ -113,13 +113,13 @@ class Layer:
     config: Dict[str, Any]
     calls: List[LayerCall] = field(default_factory=list)
     operator: Optional[str] = None  # function of an operator node: TensorFlow's "math.add", or "Add" of Keras 3
-    model: Optional[Model] = None  # of a nested model; of TimeDistributed the layer that it wraps, as a model
+    model: Optional[Model] = None  # the nested model; for TimeDistributed, the wrapped layer as a model
     weights: List[Any] = field(default_factory=list)  # datasets in Keras's order, trainable first; later LoadedWeight
     weight_specs: Optional[List[WeightSpec]] = None  # by class and configuration; None for an unknown class
     stored_as: str = ""  # the class in the file, if the user has named another one
     named: bool = False  # whether the user has given the name of a class, and no configuration
     after: Sequence[Layer] = ()  # layers that the user has put after it
-    entry: Mapping[str, Any] = field(default_factory=dict)  # of the file: class and configuration; {} if outdated
+    entry: Mapping[str, Any] = field(default_factory=dict)  # as in the file; {} if that no longer holds
 
     @property
     def wrapped(self) -> Optional[Layer]:
@@ -135,7 +135,7 @@ class Layer:
         return self.config.get("trainable", True) is not False
 
     def walk(self) -> Iterator[Layer]:
-        """Returns the layer, or those of a nested model."""
+        """Returns an iterator of the layer itself, or of the layers of a nested model."""
         return iter([self]) if self.model is None else self.model.walk()
 
 
@@ -144,27 +144,27 @@ class Model:
     """A Sequential or functional model."""
 
     name: str
-    layers: List[Layer]  # in Keras's order, which weights in files have
+    layers: List[Layer]  # in Keras's order, which is that of weights in files
     inputs: List[TensorId]
     outputs: List[TensorId]
     version: int = 2  # of Keras: 2 or 3
     sequential: bool = False
-    source: Optional[Dict[str, Any]] = None  # the configuration from which a whole model was read
+    source: Optional[Dict[str, Any]] = None  # configuration that the model was read from, unless only a part was
     native: bool = False  # weights are stored by keras-mxnet
-    keys: Sequence[str] = ()  # of a dict of inputs, in their order: the model's own, or the names of input layers
+    keys: Sequence[str] = ()  # of its dict of inputs, in order: the model's own keys, or the names of the input layers
 
     def calls(self) -> int:
-        """Returns the number of calls of layers, with those of nested models in each of their calls."""
+        """Returns the number of layer calls; each call of a nested model counts its layers."""
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
         return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
 
     def entries(self, tensor: TensorId) -> Optional[int]:
-        """Returns the number of rows of the smallest Embedding of this tensor; None if there is none."""
+        """Returns the `input_dim` of the smallest Embedding called on this tensor; None if there is none."""
         tables = [each for each in self.walk() if each.class_name == "Embedding" and each.is_called_on(tensor)]
         return min((each.config["input_dim"] for each in tables), default=None)
 
     def walk(self) -> Iterator[Layer]:
-        """Yields all layers, with those of nested models in place of these."""
+        """Returns an iterator of all layers, with the layers of nested models in their place."""
         return (inner for layer in self.layers for inner in layer.walk())
 
 
@@ -183,7 +183,7 @@ def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
 
 
 def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
-    """Returns the class and configuration of an `RNN`, as those of the layer of its cell if that is one of Keras's."""
+    """Returns the class and configuration of an `RNN`: LSTM for an LSTMCell, and so on for Keras's other cells."""
     name, of_cell = class_and_config(config["cell"])
     if name not in CELLS or type_name(of_cell.get("dtype")) != type_name(config.get("dtype")):
         return "RNN", config
@@ -213,7 +213,7 @@ def function_name(spec: Any) -> Optional[str]:
 
 
 def why_more_weights(layer: Layer) -> str:
-    """Returns, for an error, the options of a layer for which it has weights that converters do not read."""
+    """Returns, for an error, the options that give a layer weights which converters do not read."""
     values = {**layer.config, "dtype": type_name(layer.config.get("dtype"))}
     names = [name for name in ("lora_rank", "renorm", "dtype") if values.get(name) not in (None, "float32")]
     merge = " (a .keras file has merged weights of LoRA)" if "lora_rank" in names else ""

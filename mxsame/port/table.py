@@ -1,8 +1,8 @@
-"""The registry of converters: one for each layer of Keras, and for each operator between layers.
+"""The registry of converters: one for each Keras layer class and each operator.
 
-A converter is a function of the `CallContext`, and of the arguments of the call by Keras's names. Annotations declare
-them: `Tensor`, `Operand` (a tensor or a constant), otherwise a constant. Keywords of `@layer` and `@operator` declare
-the order of axes, dtypes and masks, and the layer's weights. All other arguments of a call are refused, and all keys of
+A converter takes the `CallContext` and the arguments of the call, under Keras's names. Annotations declare
+their kinds (see `KINDS`); anything else is a constant. Keywords of `@layer` and `@operator` declare
+the axis order, dtypes, masks and weights. Any other argument of a call is refused, and so is any key of
 a configuration that the converter does not read.
 """
 
@@ -26,7 +26,7 @@ def _for_each(method: str) -> Callable:
     return lambda call, tensors: [getattr(call, method)(x) for x in tensors]
 
 
-# `order` of a converter: the order of axes in which it gets its tensors
+# `order` of a converter: the axis order of the tensors that it receives
 ANY_ORDER, CHANNELS_FIRST, KERAS_ORDER, ORDER_OF_FIRST_CALL = map(
     _for_each, ("padded", "channels_first", "keras", "order_of_first_call"))  # fmt: skip
 SAME_ORDER = CallContext.in_one_order
@@ -39,7 +39,7 @@ PASSES_MASK_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and d
 ANYWHERE = ("training", "name")  # arguments that every call may have; a CallContext has the first
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # Keras's names of a layer's first argument
 
-# what an annotation of a parameter accepts, as messages have it
+# what a parameter's annotation accepts, in the words of messages
 TENSOR, TENSORS, OPERAND, CONSTANT, NUMBER = "a tensor", "tensors", "a tensor or a constant", "a constant", "a number"
 LENGTHS, SIZED = "a constant or lengths", "a tensor, a constant or lengths"
 KINDS = {Tensor: TENSOR, List[Tensor]: TENSORS, Operand: OPERAND, Lengths: LENGTHS, Sized: SIZED}
@@ -49,7 +49,7 @@ KINDS.update({Optional[annotation]: kind for annotation, kind in KINDS.items()})
 
 @dataclass
 class Converter:
-    """How a layer or an operator is built, and what its function declares."""
+    """The function that builds a layer or an operator, with the keywords of its decorator."""
 
     build: Callable
     order: Callable = ANY_ORDER
@@ -57,11 +57,11 @@ class Converter:
     masks: str = DROPS_MASK
     names: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's names of parameters: the function's
     types: Any = types.FLOAT32
-    ignored: Optional[str] = None  # pattern of keys of the configuration without a meaning here; None: any key
+    ignored: Optional[str] = None  # regex of configuration keys that change nothing here; None: no key is checked
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Reads the signature of the function, without the CallContext, and what each annotation accepts."""
+        """Reads the function's signature, except the CallContext, and the kind of each parameter."""
         hints = get_type_hints(getattr(self.build, "func", self.build))
         self.signature = inspect.Signature(list(inspect.signature(self.build).parameters.values())[1:])
         self.kinds = {name: KINDS.get(hints[name], CONSTANT) for name in self.signature.parameters}
@@ -89,7 +89,7 @@ class Converter:
                 call.config.refuse_missing()
             try:
                 call.config.refuse_unread(self.ignored)
-            except ValueError as error:  # the outputs are right in shape: later layers can be checked, too
+            except ValueError as error:  # the output shapes are correct, so later layers can be checked, too
                 call.refusals.append(error)
         if self.masks == HANDLES_MASK:
             return out
@@ -103,8 +103,8 @@ class Converter:
         return [each for each in weights if each.is_in(config)]
 
     def _bound(self, call: CallContext, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[Any]:
-        """Returns the positional arguments of the function and those by name, checked. An operator of Keras 3 has some
-        arguments in its configuration."""
+        """Returns the function's positional and keyword arguments, checked. Keras 3 stores some arguments of an
+        operator in its configuration."""
         kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
         more, many = inspect.Parameter.VAR_KEYWORD in kinds.values(), inspect.Parameter.VAR_POSITIONAL in kinds.values()
         if call.layer.operator is None:  # a layer of several inputs is called with a list of them
@@ -132,7 +132,8 @@ class Converter:
 
 
 def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
-    """Raises a `ValueError` if an argument is not what its annotation accepts. None must be the default."""
+    """Raises a `ValueError` if an argument is not what its annotation accepts. None is accepted only if it is the
+    default."""
     if kind not in (LENGTHS, SIZED):
         refuse_lengths(name, value)
     check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
@@ -149,7 +150,7 @@ def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
 
 def typed(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple[List[Tensor], Optional[str]]:
     """Returns the tensors of a call, cast by the rule `types` of its converter, and the dtype of the outputs: None if
-    the converter sets it. A layer casts float16 and float64 to float32, an operator does not."""
+    the converter sets it. A layer casts float16 and float64 to float32; an operator does not."""
     is_layer = call.layer.operator is None
     values = [call.cast(x, "float32") if is_layer and x.dtype in types.FLOATS else x for x in values]
     if rule == types.SETS_DTYPE or not values:
@@ -214,7 +215,7 @@ SYNONYMS = {
 
 
 def name_of(operator: Any) -> str:
-    """Returns the name of an operator in `keras.ops`, from TensorFlow's or from that of Keras 3's class.
+    """Returns the `keras.ops` name of an operator, given its TensorFlow name or its Keras 3 class name.
 
     >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
     ('mean', 'mean', 'get_item', 'get_item')

@@ -38,8 +38,8 @@ CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
 
 
 def _lengths(call: CallContext, rule: Callable, x: Tensor, *given: Any) -> List[Optional[int]]:
-    """Returns rule(length, *arguments) for each spatial axis, None for a dynamic one. Each argument is a tuple with an
-    entry for each axis, or one for all."""
+    """Returns rule(length, *arguments) for each spatial axis, and None for a dynamic length. An argument is a tuple
+    with an entry per axis, or one value for all."""
     per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
     return [None if n is None else rule(n, *entries) for n, *entries in zip(call.sizes(x), *per_axis)]
 
@@ -48,7 +48,7 @@ def _lengths(call: CallContext, rule: Callable, x: Tensor, *given: Any) -> List[
 
 
 def _conversion(spec: WeightSpec, kind: Any, depth_multiplier: int) -> Conversion:
-    """Returns the conversion of a kernel. keras-mxnet stores those of channels first in MXNet's order (`native`)."""
+    """Returns the conversion of a weight. keras-mxnet stores channels-first kernels in MXNet's order (`native`)."""
     kind = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}.get(spec.name, kind)
     if spec.native and kind == "depthwise":
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -61,7 +61,7 @@ def _conversion(spec: WeightSpec, kind: Any, depth_multiplier: int) -> Conversio
 
 
 def _convolved(call: CallContext, x: Tensor, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Tensor:
-    """Adds the layer of `mxsame.nn` with the name of the class."""
+    """Adds the layer of `mxsame.nn` that has the name of the Keras class."""
     config, layer_class, in_channels = call.config, getattr(nn, call.layer.class_name), call.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
@@ -81,7 +81,7 @@ def _convolved(call: CallContext, x: Tensor, kind: str, lengths: Sequence[Option
 @layer("DepthwiseConv1D", "DepthwiseConv2D", order=PADS_PENDING, weights=(DEPTHWISE, BIAS), ignored="groups")
 @layer("SeparableConv1D", "SeparableConv2D", order=PADS_PENDING, weights=SEPARABLE, ignored="groups")
 def _convolution(call: CallContext, x: Tensor) -> Tensor:
-    """Builds a convolution, whose data may have further axes after the batch, and its activation."""
+    """Builds a convolution and its activation. The data may have several batch axes."""
     count = x.rank - call.num_spatial_dims - 2
     if count > 0 and call.layer.class_name in CONVOLUTIONS and not call.is_channels_first:
         out = split_from_batch(call, _convolution_of_images(call, merge_into_batch(call, x, count)), x, count)
@@ -91,7 +91,7 @@ def _convolution(call: CallContext, x: Tensor) -> Tensor:
 
 
 def _convolution_of_images(call: CallContext, x: Tensor) -> Tensor:
-    """Builds a convolution. The pads of a ZeroPadding layer before it become those of a "valid" convolution."""
+    """Builds a convolution. A "valid" one takes over the pads of a preceding ZeroPadding layer."""
     class_name = call.layer.class_name
     kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
     arguments = window_arguments(call)
@@ -114,7 +114,7 @@ def _convolution_operator(
     call: CallContext, x: Tensor, kernel: Operand, strides: Any = 1, padding: Any = "valid", data_format: Any = None,
     dilations: Any = None, use_cudnn_on_gpu: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Convolves with a constant kernel, by the converter of the layer. TensorFlow's padding may be a pair for each
+    """Convolves with a constant kernel, through the layer's converter. TensorFlow's padding may have a pair for each
     axis, the batch and the channels included."""
     rank, array, is_depthwise = x.rank - 2, np.asarray(kernel), call.converter.name.startswith("depthwise")
     check(not isinstance(kernel, Tensor), "kernel must be a constant")
@@ -134,7 +134,7 @@ def _convolution_operator(
 
 
 def _of_operator(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
-    """Returns a layer's configuration from arguments of an operator. TensorFlow's may have entries for the batch and
+    """Returns a layer's configuration for arguments of an operator. TensorFlow's may have entries for the batch and
     the channels, which must be 1."""
     rank, first = x.rank - 2, str(data_format) == "channels_first" or str(data_format).startswith("NC")
     config: Dict[str, Any] = {"data_format": "channels_first" if first else "channels_last"}
@@ -181,7 +181,7 @@ def _global_pooling(call: CallContext, x: Tensor) -> Tensor:
     kind, keepdims = "max" if "Max" in call.layer.class_name else "avg", bool(call.config.get("keepdims", False))
     x = call.padded(x)
     if x.rank - 2 == call.num_spatial_dims and not x.transposed and not call.is_channels_first:
-        # no convolution before it has made a transposition
+        # the array is still in Keras's order: no transposition is needed
         return call.function("mean" if kind == "avg" else "max", x, axis=tuple(call.spatial(x)), keepdims=keepdims)
     pooled = call.function(blocks.global_pool, call.channels_first(x), kind=kind, count=call.num_spatial_dims)
     return pooled if keepdims else call.function(blocks.reshape, pooled, transposed=False, to=(0, -1))
@@ -189,7 +189,7 @@ def _global_pooling(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("GlobalAveragePooling1D", order=PADS_PENDING, masks=HANDLES_MASK, types=CAST_IN_KERAS[3])
 def _global_average_of_steps(call: CallContext, x: Tensor) -> Tensor:
-    """Returns the mean of the steps that are not masked."""
+    """Averages the time steps that are not masked."""
     if x.mask is None:
         return _global_pooling(call, x)
     keepdims, axis = bool(call.config.get("keepdims", False)), 2 if call.is_channels_first else 1
@@ -201,7 +201,8 @@ def _global_average_of_steps(call: CallContext, x: Tensor) -> Tensor:
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
 def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
-    """Pools by PyTorch's rule: output i of n covers the elements from floor(i L / n) to ceil((i + 1) L / n)."""
+    """Pools by PyTorch's rule: output i of count covers the elements from floor(i n / count) to ceil((i + 1) n / count)
+    - 1."""
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
         for n, count in zip(call.static_sizes(x), call.per_spatial_axis("output_size"))
@@ -213,18 +214,18 @@ def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
 def _pool(
     call: CallContext, x: Tensor, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Tensor:
-    """Pools by the converter of the layer. TensorFlow's sizes may have entries for the batch and the channels."""
+    """Pools through the layer's converter. TensorFlow's sizes may have entries for the batch and the channels."""
     rank, kind = x.rank - 2, "Max" if call.converter.name == "max_pool" else "Average"
     config = {"padding": padding, **_of_operator(x, data_format, pool_size=pool_size, strides=strides)}
     return delegate(call, Layer(f"{kind}Pooling{rank}D", call.name, config), x)
 
 
-# -- other weights at each position
+# -- locally connected layers
 
 
 @layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS_ORDER, weights=(KERNEL, BIAS))
 def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
-    """Builds a convolution with weights of its own at each position: (positions, elements of a window, filters)."""
+    """Builds a convolution with unshared weights, of shape (positions, window elements, filters)."""
     config = call.config
     if config.get("implementation", 1) != 1 or call.is_channels_first or padding_of(call) != "valid":
         raise InvalidValue("implementation must be 1, padding valid, and data_format channels_last")
