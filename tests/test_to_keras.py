@@ -232,7 +232,7 @@ NOT_KERAS = {
 }
 LIMITS = (
     "batch must|must not be reduced|must be float32|layers only|no more than Keras's whole|"
-    "of a batch|indices must be constants|must be one layer's|flattens nothing|same number of axes|"
+    "of a batch|indices must be constants|must belong to one layer|flattens nothing|same number of axes|"
     "received p_value=3|a product must be with|outputs that depend on its inputs"
 )
 

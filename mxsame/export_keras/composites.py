@@ -205,5 +205,5 @@ def _is_trained(layer: Layer) -> Optional[bool]:
     if trained == [declared for _, declared in parameters]:
         return None
     names = [parameter.name for parameter, _ in parameters]
-    check(len(set(trained)) == 1, "a layer's parameters must be trained all or none", parameters=names)
+    check(len(set(trained)) == 1, "the parameters of a layer must be all trained or all frozen", parameters=names)
     return trained[0]

@@ -262,19 +262,20 @@ class Writer(Walk):
         sources = {spec.name: weights[spec.name].source for spec in weight_specs}
         names = {name for spec in weight_specs if spec.trained for name in self._parameters(sources[spec.name])}
         trained = names & self._trained
-        rule = "a layer's parameters must be trained all or none"
+        rule = "the parameters of a layer must be all trained or all frozen"
         check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
         self.claim(trained, self.node)
         moved = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
         fits = moved or not trained or self.node.op == "RNN"
-        check(fits, "a trained parameter must be a weight as it is", parameters=sorted(trained))
+        rule = "a trained parameter must be a weight itself, not an input of a computation"
+        check(fits, rule, parameters=sorted(trained))
         return bool(trained) or not names
 
     def claim(self, trained: Collection[str], owner: Any) -> None:
         """Record the owner of trained parameters. Raises `ValueError` if one has another owner already."""
         for name in trained:
             other = self.builder.owners.setdefault(name, owner)
-            check(other is owner, f"a trained parameter must be one layer's; {name} is also {other.name}'s")
+            check(other is owner, f"a trained parameter must belong to one layer; {name} also belongs to {other.name}")
 
     # -- orders of axes, and shapes
 

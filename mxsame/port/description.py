@@ -66,7 +66,7 @@ class Config(Dict[str, Any]):
         """Raises a `ValueError` for a key that is set, was not read, and does not match `ignored`."""
         for name, value in self.items():
             known = name in self.read or re.fullmatch(f"{IGNORED}|dtype|{ignored}", name)
-            check(known or is_unset(value), f"{name} must not be given, or have its default", **{name: value})
+            check(known or is_unset(value), f"{name} must not be given, or be None or False", **{name: value})
 
     def refuse_missing(self) -> None:
         """Raises a `ValueError` for keys that were read but are missing, unless Keras may leave them out."""
@@ -77,7 +77,7 @@ class Config(Dict[str, Any]):
     def refuse_type(self, ignored: str = "") -> None:
         """Raises `NotReplaceable` for a dtype other than float32, unless `ignored` matches "dtype"."""
         dtype = type_name(super().get("dtype"))
-        rule = "dtype must be float32 (keras.models.clone_model makes such a model)"
+        rule = "dtype must be float32 (keras.models.clone_model makes such a model, with a clone_function that sets it)"
         if dtype not in (None, "float32") and not re.fullmatch(ignored, "dtype"):
             raise NotReplaceable(f"{rule}; {received(dtype=dtype)}")
 

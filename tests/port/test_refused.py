@@ -182,7 +182,7 @@ ADD = {"name": "AddV2", "op": "AddV2", "input": ["x", "y"], "attr": {"T": {"type
 KEYED, RAGGED = model_of(entry("ReLU")), model_of(entry("ReLU"))
 KEYED["config"]["scaled"] = 2
 RAGGED["config"]["layers"][0]["config"]["ragged"] = True
-NOT_READ = r"layer '[a-z/]*' \(.*must not be given, .* its default; received "
+NOT_READ = r"layer '[a-z/]*' \(.*must not be given, or be None or False; received "
 OF_ONE = "'one'|layer=.*one"
 OF_TYPE = "dtype must be float32 .*clone_model.*; received dtype="  # without the advice to replace the layer
 INNER, BOTH = ("Flatten", "inner", {"inner": 1}), ("LSTM", "inner", {"units": 2, "both": 1})

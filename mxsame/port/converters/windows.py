@@ -155,7 +155,7 @@ def _transposed(call: CallContext, x: Tensor) -> Tensor:
     lengths = _lengths(call, arithmetic.transposed_output_size, x, *arguments.values())
     if arguments["padding"] == arithmetic.KERAS_MXNET:
         keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
-        rule = "keras-mxnet must take its output for the shape that it has"
+        rule = "the output size that keras-mxnet infers must be the one that MXNet computes"
         check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
     return activate(call, _convolved(call, x, "conv_transpose", lengths, arguments))
 
