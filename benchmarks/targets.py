@@ -79,6 +79,8 @@ TARGETS = (
     *limits("networks", "inference", "mxsame", EXPLICIT, most=1.0),
     *limits("networks", INFERENCE, DEPLOYED, "symmetric, deployed", most=1.04),
     *limits("networks", INFERENCE, DEPLOYED, f"{EXPLICIT}, deployed", most=1.0),
+    *limits("networks-train", TRAINING, "mxsame", "symmetric, rewritten", most=1.04),
+    *limits("networks-train", TRAINING, "mxsame", "explicit pad, rewritten", most=1.0),
     *limits("networks", f"inference, compared with {TENSORFLOW}", DEPLOYED, TENSORFLOW, most=1.0),
     *(
         target

@@ -417,6 +417,19 @@ def sizes() -> str:
     return markdown(head, lines)
 
 
+def start() -> str:
+    """Of one network in a file: seconds and MiB, as they are."""
+    rows = {row["mode"]: row["figures"] for row in benchmark("start")["rows"]}
+    head = ["", "first output, s", "first call with another batch, ms", "memory at rest, MiB", "peak memory, MiB"]
+    modes = {"first output": 1, "another batch": 1e3, "memory at rest": 1, "peak memory": 1}
+    names = {"mxsame": "`mxsame.hybridize`", "mxsame, deployed": "`mxsame.deploy`"}
+    lines = [
+        [names.get(name, name), *(f"{rows[mode][name]['median'] * scale:.3g}" for mode, scale in modes.items())]
+        for name in rows["first output"]
+    ]
+    return f"{markdown(head, lines)}\n\n{provenance('start')}"
+
+
 def planner() -> str:
     """The time of the planner's choice, compared with the best of its plans."""
     head = ["planner's choice compared with the fastest exact plan", "layers", "geometric mean", "worst"]
@@ -563,6 +576,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "onnx-applications": onnx_of_applications,
     "memory": memory,
     "sizes": sizes,
+    "start": start,
     "planner": planner,
     "sampled": sampled,
     "gpu": gpu,
