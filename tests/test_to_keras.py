@@ -70,10 +70,16 @@ def ending():
 
 
 def loaded(file):
-    """The file in tf.keras, which is the oracle."""
+    """The file in tf.keras, which is the oracle. Keras 3 knows layers by their ids while it loads files. It takes a
+    new `Bidirectional` for one that is gone if that had the same id, in its own files as well, so it may try again."""
     import tensorflow as tf
 
-    return tf.keras.models.load_model(str(file), compile=False)
+    for tries_left in (2, 1, 0):
+        try:
+            return tf.keras.models.load_model(str(file), compile=False)
+        except ValueError as error:
+            if not tries_left or "should have different `go_backwards`" not in str(error):
+                raise
 
 
 def set_default(order):
