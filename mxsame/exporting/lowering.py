@@ -22,7 +22,7 @@ F = mx.sym
 
 def lower(w: Walk) -> None:
     """Rewrite the graph of a walk, as far as its format has no emitters."""
-    users = w.graph.users()
+    w.users = users = w.graph.users()
     for node in users:
         if node.kind in RULES and node.kind not in w.emitters and not w.custom.has(node.op):
             formulas = w.emit(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))

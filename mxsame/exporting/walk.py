@@ -355,7 +355,8 @@ class Walk:
 
     def outputs_of(self, node: Node) -> List[Output]:
         """The first output of a node, and its other outputs that are used."""
-        return [output for output in self.graph.used_outputs() if output.node is node]
+        used = (self.graph.used_by(user.node)[user.position] for user in self.users[node])
+        return sorted({Output(node), *used}, key=lambda output: output.index)
 
     def shape(self, output: Output) -> Shape:
         """The shape of an output."""

@@ -39,18 +39,16 @@ class Layer(Checked, HybridBlock):
             cls.num_spatial_dims = num_spatial_dims
         if cls.__doc__:
             cls.__doc__ = cls.__doc__.replace("{shared}", (cls.__bases__[0].__doc__ or "").strip())
-        if "__init__" in vars(cls) and cls.__module__.startswith(
-            "mxsame."
-        ):  # a user's subclass may use other argument names
+        # a user's subclass may use other argument names
+        if "__init__" in vars(cls) and cls.__module__.startswith("mxsame."):
             cls.__init__ = validation.check_arguments(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, spec: Any, prefix: Optional[str], params: Any):
         validation.check_type(isinstance(prefix, (str, type(None))), "prefix must be a string or None", prefix=prefix)
         is_dict = isinstance(params, (mx.gluon.ParameterDict, type(None)))
         validation.check_type(is_dict, "params must be a gluon.ParameterDict or None", params=params)
-        mx.gluon.HybridBlock.__init__(
-            self, prefix=prefix, params=params
-        )  # not super(): subclasses also derive from Gluon's layer of the same name
+        # not super(): subclasses also derive from Gluon's layer of the same name
+        mx.gluon.HybridBlock.__init__(self, prefix=prefix, params=params)
         rank = self.num_spatial_dims
         self._spec = spec.checked(rank)
         self._spec.windows((None,) * rank)  # raises for arguments that are invalid for every size
