@@ -130,13 +130,13 @@ class Row:
             reach = (self.window.outputs(self.size) - 1) * self.window.stride + self.window.effective_kernel_size
             return low, max(reach - low - self.size, 0)
         if step.shift:
-            return low - step.shift.least, step.shift.reach - low
+            return low - step.shift.min_low, step.shift.max_pad - low
         return step.concat[0] + step.pad_operator[0], step.concat[1] + step.pad_operator[1]
 
     @property
     def weights(self) -> List[bool]:
         """Which elements of the operator's kernel are weights, and not zeros."""
-        front = self.step.zeros[0]
+        front = self.step.kernel_zeros[0]
         return [front <= element < front + self.window.kernel_size for element in range(self.step.kernel_size)]
 
     @property
@@ -148,7 +148,7 @@ class Row:
     def starts(self) -> List[int]:
         """Of all windows of the operator."""
         span = self.size + sum(self.added) + 2 * self.step.pad - self.step.kernel_size
-        stride = self.step.strides(self.window)
+        stride = self.step.operator_stride(self.window)
         count = (-(-span // stride) if self.ceil else span // stride) + 1
         return [self.first + window * stride for window in range(count)]
 
@@ -156,7 +156,7 @@ class Row:
     def kept(self) -> range:
         outputs = self.window.outputs(self.size)
         if self.step.pick:
-            first = self.step.pick.reach - self.step.pick.zeros - self.low
+            first = self.step.pick.max_pad - self.step.pick.pad - self.low
             return range(first, first + outputs * self.window.stride, self.window.stride)
         return range(self.step.crop[0], self.step.crop[0] + outputs)
 

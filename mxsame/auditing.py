@@ -368,7 +368,10 @@ class _ComparedOperator:
 def _axis(window: Any, outputs: int) -> Axis:
     """Returns an axis of a convolution or pooling operator with this number of outputs."""
     rule = (window.size, window.kernel_size, window.stride, window.dilation)
-    same, (low, _) = padding.same_pads(*rule), window.pads(window.size) if window.follows_size else window.padding
+    same, (low, _) = (
+        padding.same_pads(*rule),
+        window.pads(window.size) if window.pads_depend_on_size else window.padding,
+    )
     high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
     return Axis(window.size, outputs, *rule[1:], (low, high), same, same[0] - low)
 

@@ -26,7 +26,7 @@ __all__ = [
     "resolve_pads",
     "same_pads",
     "transposed_crops",
-    "transposed_crops_to",
+    "transposed_crops_for_length",
     "transposed_output_size",
 ]
 
@@ -36,10 +36,10 @@ KERAS_MXNET = "keras-mxnet"
 _KEEPS_EXTRA_OUTPUT = {"conv": [(), (), (2,)], "pool": [(0,), (0, 1), (1, 2)]}
 
 
-def follows_size(padding: Any) -> bool:
+def pads_depend_on_size(padding: Any) -> bool:
     """Returns whether `padding` is a rule that computes the pads from the input size, so that out = ceil(n/s).
 
-    >>> follows_size("SAME"), follows_size("valid"), follows_size((0, 1))
+    >>> pads_depend_on_size("SAME"), pads_depend_on_size("valid"), pads_depend_on_size((0, 1))
     (True, False, False)
     """
     return isinstance(padding, str) and padding.lower() in ("same", KERAS_MXNET)
@@ -114,14 +114,14 @@ def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0)
     return span(outputs, effective, stride) - size - low
 
 
-def span(count: int, effective: int, stride: int) -> int:
-    """Returns the number of elements that m successive windows cover, (m-1)s + ke. It is also the full extent of a
+def span(windows: int, effective: int, stride: int) -> int:
+    """Returns the number of elements that m successive `windows` cover, (m-1)s + ke. It is also the full extent of a
     transposed convolution of m elements.
 
     >>> span(4, 3, 2)
     9
     """
-    return (count - 1) * stride + effective
+    return (windows - 1) * stride + effective
 
 
 def count_windows(length: int, effective: int, stride: int) -> int:
@@ -148,7 +148,7 @@ def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int
     ((1, 1), (1, 0), (2, 1))
     """
     size, effective, stride = _checked(size, kernel_size, stride, dilation)
-    high, low = same_pads_unchecked(size, effective, stride)
+    low, high = reversed(same_pads_unchecked(size, effective, stride))  # the extra padding element goes to the start
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
     validation.check(high_pad(size, -(-size // stride), effective, stride) >= -1, rule, **given)
@@ -193,9 +193,12 @@ def check_keras_mxnet(
     if padding != KERAS_MXNET:
         return
     if operator == "transposed":
-        rule = "keras-mxnet cannot run a transposed convolution with strides and dilation, for which MXNet computes"
-        is_right = max(strides) == 1 or max(dilation) == 1
-        validation.check(is_right, f"{rule} wrong values", strides=tuple(strides), dilation=tuple(dilation))
+        rule = (
+            'padding="keras-mxnet" does not support a transposed convolution with both strides and dilation: MXNet '
+            "computes wrong values for it"
+        )
+        is_supported = max(strides) == 1 or max(dilation) == 1
+        validation.check(is_supported, rule, strides=tuple(strides), dilation=tuple(dilation))
         return
     axes = enumerate(zip(kernel_size, strides, dilation))
     fits = not any(keeps_extra_output(operator, len(kernel_size), axis, *window) for axis, window in axes)
@@ -343,7 +346,7 @@ def keras_transposed_size(
 
 
 @validation.check_arguments
-def transposed_crops_to(
+def transposed_crops_for_length(
     length: int, kernel_size: int, stride: int = 1, dilation: int = 1, padding: AxisPadding = "same"
 ) -> tuple[int, tuple[int, int]]:
     """Return (size, (start, end)), the input size of a transposed convolution with `length` outputs, and what it crops.
@@ -353,9 +356,9 @@ def transposed_crops_to(
 
     Raises `ValueError` if that convolution has no output.
 
-    >>> transposed_crops_to(14, 3, stride=2), transposed_crops_to(13, 3, stride=2)
+    >>> transposed_crops_for_length(14, 3, stride=2), transposed_crops_for_length(13, 3, stride=2)
     ((7, (0, 1)), (7, (1, 1)))
-    >>> transposed_crops_to(16, 3, stride=2, padding="valid")
+    >>> transposed_crops_for_length(16, 3, stride=2, padding="valid")
     (7, (0, -1))
     """
     length = validation.integer("length", length, 1)

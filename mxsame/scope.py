@@ -54,7 +54,7 @@ class Target(NamedTuple):
     @property
     def has_gradients(self) -> bool:
         """Whether a backward pass may follow."""
-        return self.gradients or self.is_for_both or self.purpose == "training"
+        return self.gradients or self.for_both_purposes or self.purpose == "training"
 
     @property
     def has_saliency(self) -> bool:
@@ -62,7 +62,7 @@ class Target(NamedTuple):
         return self.gradients and self.purpose == "inference" and self.device != "gpu"
 
     @property
-    def is_for_both(self) -> bool:
+    def for_both_purposes(self) -> bool:
         """Whether a graph serves inference and training; it is planned for inference."""
         return self.purpose in (None, "file")
 

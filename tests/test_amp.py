@@ -91,7 +91,7 @@ def test_what_ran_before_amp_is_planned_again(monkeypatch):
         monkeypatch.setattr(operands, "amp_type", lambda dtype=dtype: dtype)
         with mx.autograd.record():
             mxsame.ops.conv_transpose(data, weight, strides=2)
-    assert [plan.dilates for plan in plans] == [False, True, False]
+    assert [plan.dilates_input for plan in plans] == [False, True, False]
 
 
 def test_a_net_that_ran_before_amp_is_traced_again(monkeypatch):

@@ -301,7 +301,7 @@ CONTRADICTIONS = [
     (lambda: mxsame.audit(sym.zeros((1, 2)), (1, 2)), "net must be a network with an input"),
     (lambda: mxsame.audit(S, [(1, 3), (1, 3)]), r"a mapping from names .* received input_shape=\[\(1, 3\), \(1, 3\)\]"),
     (lambda: mxsame.audit(nn.MaxPool2D(), [None]), r"input_shape must have a shape of one input at least; .*=\[None\]"),
-    (lambda: planner.fastest_plan([WINDOW], WORK, None, []), "is_for_both must be True or False"),
+    (lambda: planner.fastest_plan([WINDOW], WORK, None, []), "for_both_purposes must be True or False"),
     (lambda: mxsame.audit("a\0b", (1, 3)), r"net must be a file that can be read; received 'a\\x00b': .*null"),
     # nets
     (lambda: mxsame.deploy(dense(), [[(2, 3)]]), NESTED),
@@ -350,7 +350,7 @@ def test_layer(make):
     if rank > 1 or "Conv" not in kind or "Transpose" in kind:
         refused(lambda: make(**right, padding="causal"), "1-D convolutions only")
     layer = running.initialized(make(**right))
-    refused(lambda: layer(ones(*[2] * (rank + 1))), f"data must have the {rank + 2} axes")
+    refused(lambda: layer(ones(*[2] * (rank + 1))), f"data must have {rank + 2} axes")
     refused(lambda: layer([ones(*[2] * (rank + 2))]), "data must be an NDArray")
     refused(layer, "net must be given all of its inputs and no more, .*; received 0")
 
@@ -407,7 +407,7 @@ def test_call_after_a_right_one(mode):
         running.LAYER_MODES[mode](running.initialized(layer))
         want = layer(D).asnumpy()
         refused(lambda layer=layer: layer(ones(2, 3, 9, 7)), "data must have (in_channels=)?4 channels")
-        refused(lambda layer=layer: layer(D1), "data must have the 4 axes")
+        refused(lambda layer=layer: layer(D1), "data must have 4 axes")
         refused(lambda layer=layer: layer(D, D), "given all of its inputs and no more, .* received 2", TypeError)
         np.testing.assert_array_equal(layer(D).asnumpy(), want)
 

@@ -106,7 +106,7 @@ def test_every_strategy_between_convolutions(strategy, rank):
                     with mxsame.plan.use_strategy(strategy):
                         got = run(net, size, passes=2)
                 except ValueError as error:
-                    assert "must be one that is exact for this layer" in str(error)
+                    assert "must be a strategy that is exact for this layer" in str(error)
                     continue
                 assert_all_equal(got, want[size], 2)
                 exact += 1

@@ -74,7 +74,7 @@ def test_every_strategy(case, way):
         try:
             exact += check(case, way, strategy=strategy)
         except ValueError as error:
-            assert "must be one that is exact" in str(error)
+            assert "must be a strategy that is exact" in str(error)
     assert exact
 
 
@@ -127,7 +127,7 @@ def test_nan_and_infinity_stay_in_their_windows(strategy, value):
             with planning.use_strategy(strategy):
                 out = operate(case, as_nd(arrays)).asnumpy()
         except ValueError as error:
-            assert "must be one that is exact" in str(error)
+            assert "must be a strategy that is exact" in str(error)
             continue
         np.testing.assert_allclose(out[~reached], clean[~reached], atol=1e-4, err_msg=f"{case.name}, {at}")
         assert case.op == "max_pool" or not np.isfinite(out[reached]).any()

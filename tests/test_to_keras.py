@@ -264,7 +264,7 @@ def by_strategy(net, shape, strategy):
         with mxsame.plan.use_strategy(strategy):
             return mxsame.deploy(net, shape)
     except ValueError as error:
-        assert "must be one that is exact" in str(error)
+        assert "must be a strategy that is exact" in str(error)
         return mxsame.deploy(net, shape)
 
 

@@ -228,7 +228,7 @@ class KerasCall:
             size, crop = n, arithmetic.transposed_crops(k, s, d, padding)
             if length is not None:
                 try:
-                    size, crop = arithmetic.transposed_crops_to(length, k, s, d, padding)
+                    size, crop = arithmetic.transposed_crops_for_length(length, k, s, d, padding)
                 except ValueError:  # shorter than the kernel
                     size = 0
             crops.append(crop)

@@ -68,7 +68,7 @@ class Layer(Checked, HybridBlock):
         """Returns the number of output channels for `in_channels` input channels, or None if it is not known yet."""
         return in_channels
 
-    def _shapes(self, in_channels: int) -> dict:
+    def _parameter_shapes(self, in_channels: int) -> dict:
         """Returns the shapes of the parameters, by name, for data of `in_channels`."""
         return {}
 
@@ -112,7 +112,8 @@ class Layer(Checked, HybridBlock):
         shape = tensors.known_shape(x)
         if shape is not None:
             self._check_shape(shape)
-        is_gluon_graph = _gluon.is_hybridized(self) and scope() == Scope()  # it runs on the parameters' device
+        # Gluon's own graph runs on the parameters' device.
+        is_gluon_graph = _gluon.is_hybridized(self) and scope() == Scope()
         for parameter in _gluon.own_parameters(self).values() if is_gluon_graph else ():
             if _gluon.is_on_cpu(parameter):
                 dtype = np.dtype(parameter.dtype).name
@@ -138,7 +139,7 @@ class Layer(Checked, HybridBlock):
         """Sets the shapes of deferred parameters if `in_channels` is known."""
         for name, parameter in _gluon.own_parameters(self).items():
             if in_channels and parameter.shape is not None and any(length <= 0 for length in parameter.shape):
-                shape = self._shapes(in_channels)[name]
+                shape = self._parameter_shapes(in_channels)[name]
                 validation.check_element_count(parameter.name, shape)
                 parameter.shape = shape
 
@@ -166,12 +167,12 @@ class Layer(Checked, HybridBlock):
     def _check_shape(self, shape: Sequence[Any]) -> None:
         given, layout = {"data.shape": tuple(shape)}, self._spec.layout
         fits, axes = len(shape) == len(layout), f"{len(layout)} axes ({', '.join(layout)})"
-        validation.check(fits, f"data must have the {axes}", **given)
+        validation.check(fits, f"data must have {axes}", **given)
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
-        other, where = (shape[1], "axis 1") if self._channels_last else (shape[-1], "the last axis")
-        hint = f" (axis C of {layout}); {where} has {known}: did you mean another layout?" if other == known else ""
+        length, axis = (shape[1], "axis 1") if self._channels_last else (shape[-1], "the last axis")
+        hint = f" (axis C of {layout}); {axis} has {known}: did you mean another layout?" if length == known else ""
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
         validation.check_divisible("data channels", in_channels, "groups", getattr(self._spec, "groups", 1))
 
@@ -180,7 +181,7 @@ class ConvolutionLayer(Layer):
     """Base class of the convolution layers; :class:`mxsame.nn.Conv2D` documents their arguments."""
 
     def _alias(self) -> str:
-        return "conv"  # the prefix of layer and parameter names in gluon.nn
+        return "conv"  # Gluon's hook: the prefix of layer and parameter names
 
     def __init__(self, spec: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any):
         kernel_size = validation.per_axis("kernel_size", spec.kernel_size, self.num_spatial_dims, 1)
@@ -203,7 +204,7 @@ class ConvolutionLayer(Layer):
 
     def _add_parameters(self, **initializers: Any) -> None:
         """Adds parameters of these names; unknown lengths are 0 until the first input."""
-        shapes = self._shapes(self._in_channels)
+        shapes = self._parameter_shapes(self._in_channels)
         for name, init in initializers.items():
             _check_initializer(f"{name.replace('_weight', '')}_initializer", init)
             shape = shapes[name]
@@ -223,7 +224,7 @@ class ConvolutionLayer(Layer):
         """Returns the first two lengths of each weight, with channels first."""
         raise NotImplementedError
 
-    def _shapes(self, in_channels: int) -> dict:
+    def _parameter_shapes(self, in_channels: int) -> dict:
         shapes: dict = {"bias": (self._out_channels(in_channels),)}
         for name, (first, second) in self._weight_channels(in_channels).items():
             kernel = (1,) * self.num_spatial_dims if name == "pointwise_weight" else self._spec.kernel_size

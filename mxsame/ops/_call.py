@@ -39,10 +39,10 @@ from mxsame.tensors import operands
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _RECIPES: OrderedDict[Any, Any] = OrderedDict()  # `_key` -> recipe, oldest first
 MAX_RECIPES = 4096
-WITH_INPUT_SHAPE = ("file", "format", "deployment")  # purposes of graphs that are made with one
-NEEDS_SHAPE = "use data of static shape, or mxsame.hybridize(net)"
-_PLAIN, _INTEGERS, _DENSE = {int, str, type(None)}, {int}, operands.DENSE
-FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # strategies that leave the kernel as it is
+TAKES_INPUT_SHAPE = ("file", "format", "deployment")  # purposes whose functions take an input_shape
+SHAPE_ADVICE = "use data of static shape, or mxsame.hybridize(net)"
+_HASHABLE_TYPES = {int, str, type(None)}
+FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # of graphs for another format, in this order
 
 
 @deferred_in_trace
@@ -57,7 +57,7 @@ def apply(spec: Spec, **named: Any) -> Any:
         try:
             recipe = spec.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
-            advice = "pass an input_shape" if inputs.target.purpose in WITH_INPUT_SHAPE else NEEDS_SHAPE
+            advice = "pass an input_shape" if inputs.target.purpose in TAKES_INPUT_SHAPE else SHAPE_ADVICE
             raise validation.InvalidValue(f"{error}; {advice}") from None
         if key is not None:
             if len(_RECIPES) >= MAX_RECIPES:
@@ -71,18 +71,18 @@ def apply(spec: Spec, **named: Any) -> Any:
 
 def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
     """Returns the cache key: everything that the recipe and its checks depend on. None if an array is not a dense
-    NDArray, or an argument is mutable."""
-    facts: List[Any] = [type(spec), _is_training(), _is_recording(), current_strategy(), operands.amp_type()]
+    NDArray, or an argument has a type that cannot be part of a key."""
+    signature: List[Any] = [type(spec), _is_training(), _is_recording(), current_strategy(), operands.amp_type()]
     for array in arrays:
-        if type(array) in _DENSE:
+        if type(array) in operands.DENSE:
             context = array.ctx
-            facts += type(array), array.shape, array.dtype, context.device_typeid, context.device_id
+            signature += type(array), array.shape, array.dtype, context.device_typeid, context.device_id
         elif array is None:
-            facts.append(None)
+            signature.append(None)
         else:
             return None
     try:
-        return (spec if _PLAIN.issuperset(map(type, spec)) else tuple(map(_typed, spec)), *facts)
+        return (spec if _HASHABLE_TYPES.issuperset(map(type, spec)) else tuple(map(_typed, spec)), *signature)
     except TypeError:
         return None
 
@@ -90,49 +90,52 @@ def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
 def _typed(value: Any) -> Any:
     """Returns an argument tagged with its type: True == 1, but the checks reject True."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _HASHABLE_TYPES:
         return value
     if kind is tuple or kind is list:
-        return (kind, *value) if set(map(type, value)) == _INTEGERS else (kind, *map(_typed, value))
+        return (kind, *value) if set(map(type, value)) == {int} else (kind, *map(_typed, value))
     if kind is bool or isinstance(value, np.generic):
         return kind, value
-    raise TypeError(f"a mutable argument: {kind}")
+    raise TypeError(f"no cache key for an argument of type {kind.__name__}")
 
 
 def choose_plan(
     inputs: Inputs,
     windows: Windows,
     work: Workload,
-    refused: Sequence[str] = (),
+    excluded: Sequence[str] = (),
     for_format: Sequence[str] = FORMAT_STRATEGIES,
 ) -> Plan:
-    """Returns the fastest exact plan, ignoring the `refused` strategies (not exact, or not available on the device). In
-    a loop body, strategies with a dynamic concat are excluded, too: MXNet cannot infer their shape there. In a graph
+    """Returns the fastest exact plan, without the `excluded` strategies (not exact, or not available on the device).
+    In a loop body, strategies with a dynamic concat are excluded, too: MXNet cannot infer their shape there. In a graph
     exported to another format, speed does not matter: the plan is the first exact one of `for_format`."""
     target = inputs.target
     if target.purpose == "format":
         return first_plan_unchecked(windows, work.operator, tuple(for_format))
     if inputs.in_graph and is_in_subgraph():
-        lengthen = (name for name, row in STRATEGIES.items() if any(map(row.has_dynamic_concat, windows)))
-        refused = (*refused, *lengthen)
-    missing: Tuple[str, ...] = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
-    static = _usable(work.operator, tuple(refused), missing, inputs.native_layout)
-    missing += (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
-    dynamic = _usable(work.operator, tuple(refused), missing, False)
-    plan = fastest_plan_unchecked(windows, work, static if inputs.keeps_layout else dynamic, target.is_for_both)
+        with_dynamic_concat = (each.name for each in STRATEGIES.values() if any(map(each.has_dynamic_concat, windows)))
+        excluded = (*excluded, *with_dynamic_concat)
+    no_weight = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
+    no_channels = (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
+    for_static_shape = _usable(work.operator, tuple(excluded), no_weight, inputs.native_layout)
+    for_dynamic_shape = _usable(work.operator, tuple(excluded), (*no_weight, *no_channels), False)
+    # Data of static shape with channels first has channels, so the two are equal.
+    allowed = for_static_shape if inputs.passes_channels_last else for_dynamic_shape
+    plan = fastest_plan_unchecked(windows, work, allowed, target.for_both_purposes)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape
-        decisions.append(PlannedOperator(windows, work, static, plan, inputs.channels_last))
+        decisions.append(PlannedOperator(windows, work, for_static_shape, plan, inputs.channels_last))
     return plan
 
 
 @functools.lru_cache(maxsize=None)
-def _usable(operator: str, refused: Tuple[str, ...], missing: Tuple[str, ...], channels_last: bool) -> Tuple[str, ...]:
+def _usable(operator: str, excluded: Tuple[str, ...], missing: Tuple[str, ...], channels_last: bool) -> Tuple[str, ...]:
     """Returns the strategies for an operator that are not excluded, need nothing that is missing, and support
     channels last if `channels_last`."""
-    rows = (STRATEGIES[name] for name in strategies_for(operator) if name not in refused)
-    return tuple(row.name for row in rows if row.needs not in missing and (row.channels_last or not channels_last))
+    usable = (STRATEGIES[name] for name in strategies_for(operator) if name not in excluded)
+    usable = (each for each in usable if each.needs not in missing and (each.channels_last or not channels_last))
+    return tuple(each.name for each in usable)
 
 
 # -- a plan becomes a recipe
@@ -148,7 +151,7 @@ AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
 def recipe_of(
-    kind: Type[AnyRecipe],
+    cls: Type[AnyRecipe],
     mxnet_operator: str,
     inputs: Inputs,
     windows: Windows,
@@ -163,21 +166,32 @@ def recipe_of(
     MXNet parses attributes in every call, so a recipe for arrays omits default values. A recipe for a graph has them
     all, for tools that read the graph.
     """
-    ones, zeros = ((1,), (0,)) if plan.pairs else ((), ())  # for the axis of a channel pair, which is not pooled
+    # For the axis of a channel pair, which is not pooled:
+    ones, zeros = ((1,), (0,)) if plan.pairs_channels else ((), ())
     attributes = {
         "kernel": (*ones, *(axis.kernel_size for axis in plan.axes)),
-        "stride": (*ones, *(axis.strides(window) for axis, window in zip(plan.axes, windows))),
+        "stride": (*ones, *(axis.operator_stride(window) for axis, window in zip(plan.axes, windows))),
         "pad": (*zeros, *(axis.pad for axis in plan.axes)),
         **attributes,
     }
-    if inputs.keeps_layout:
+    if inputs.passes_channels_last:
         attributes["layout"] = inputs.layout
     defaults = {} if inputs.in_graph else DEFAULTS[mxnet_operator]
     given = {name: value for name, value in attributes.items() if value not in defaults.get(name, ())}
-    attributes_suffice = plan.dilates or (not plan.steps and all(map(_attributes_match, plan.axes, windows)))
+    attributes_suffice = plan.dilates_input or (not plan.steps and all(map(_attributes_match, plan.axes, windows)))
     note = None if attributes_suffice or inputs.target.purpose != "format" else serialize_windows(windows)
-    transposes = inputs.channels_last and not inputs.keeps_layout
-    return kind(mxnet_operator, given, plan, windows, work, inputs.spatial_axis, transposes, note, **fields)
+    transposes = inputs.channels_last and not inputs.passes_channels_last
+    return cls(
+        mxnet_operator,
+        attributes=given,
+        plan=plan,
+        windows=windows,
+        work=work,
+        spatial_axis=inputs.spatial_axis,
+        transposes=transposes,
+        windows_note=note,
+        **fields,
+    )
 
 
 def _attributes_match(axis: AxisPlan, window: AnyWindow) -> bool:
@@ -186,6 +200,6 @@ def _attributes_match(axis: AxisPlan, window: AnyWindow) -> bool:
     return isinstance(window, Window) and (window.kernel_size, window.padding, window.ceil_mode) == own
 
 
-def annotated(recipe: Recipe) -> ContextManager[Any]:
+def window_attributes(recipe: Recipe) -> ContextManager[Any]:
     """Returns a context in which Symbols get the recipe's window attribute."""
     return contextlib.nullcontext() if recipe.windows_note is None else mx.AttrScope(**{NOTE: recipe.windows_note})

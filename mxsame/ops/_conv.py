@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import annotated, apply, choose_plan, recipe_of
+from mxsame.ops._call import apply, choose_plan, recipe_of, window_attributes
 from mxsame.ops._inputs import Inputs, canonical, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
@@ -43,7 +43,7 @@ def conv(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C. float32 or float64 on the CPU.
+        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last. On the CPU, only float32 and float64.
     weight : same kind as data
         (channels, C/groups, \\*k) with channels first, (channels, \\*k, C/groups) with channels last.
     bias : same kind as data, optional
@@ -58,7 +58,7 @@ def conv(
     groups : int
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph works for every size.
+        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def depthwise_conv(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C. float32 or float64 on the CPU.
+        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last. On the CPU, only float32 and float64.
     weight : same kind as data
         (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last; m is the depth multiplier.
     bias : same kind as data, optional
@@ -116,7 +116,7 @@ def depthwise_conv(
         :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph works for every size.
+        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
 
     Returns
     -------
@@ -136,8 +136,8 @@ def depthwise_conv(
     >>> mxsame.ops.depthwise_conv(data, weight, strides=2).asnumpy().tolist()
     [[[3.0, 2.0], [6.0, 4.0]]]
     """
-    window = kernel_size, strides, padding, dilation, layout, input_size
-    spec = DepthwiseSpec(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
+    arguments = kernel_size, strides, padding, dilation, layout, input_size
+    spec = DepthwiseSpec(*arguments, in_channels=in_channels, depth_multiplier=depth_multiplier)
     return apply(spec, data=data, weight=weight, bias=bias)
 
 
@@ -163,7 +163,7 @@ def separable_conv(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C. float32 or float64 on the CPU.
+        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last. On the CPU, only float32 and float64.
     depthwise_weight : same kind as data
         (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last.
     pointwise_weight : same kind as data
@@ -181,7 +181,7 @@ def separable_conv(
         :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph works for every size.
+        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
 
     Returns
     -------
@@ -201,8 +201,8 @@ def separable_conv(
     >>> out.asnumpy().tolist()
     [[[6.0, 4.0]]]
     """
-    window = kernel_size, strides, padding, dilation, layout, input_size
-    depthwise = DepthwiseSpec(*window, in_channels=in_channels, depth_multiplier=depth_multiplier)
+    arguments = kernel_size, strides, padding, dilation, layout, input_size
+    depthwise = DepthwiseSpec(*arguments, in_channels=in_channels, depth_multiplier=depth_multiplier)
     hidden = apply(depthwise, data=data, depthwise_weight=depthwise_weight, bias=None)
     return apply(pointwise_spec(depthwise, channels), data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
@@ -237,7 +237,7 @@ class ConvSpec(NamedTuple):
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Convolution for a checked spec and its inputs."""
-        spec, in_channels = self.with_shapes_of(inputs)
+        spec, in_channels = self.completed_by(inputs)
         windows = spec.windows(inputs.size)
         if spec.groups > 1:  # cuDNN does not guarantee support for grouped convolutions with channels last
             inputs = inputs._replace(native_layout=False)
@@ -245,7 +245,7 @@ class ConvSpec(NamedTuple):
         work = inputs.workload("conv", in_channels, channels=spec.channels, groups=spec.groups)
         return Convolution.of(inputs, windows, work, choose_plan(inputs, windows, work))
 
-    def with_shapes_of(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
+    def completed_by(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         name, groups, in_channels = inputs.names[1], self.groups, inputs.shape[1]
         if in_channels is not None:
@@ -253,23 +253,25 @@ class ConvSpec(NamedTuple):
         group_channels = None if in_channels is None else in_channels // groups
         axes = ("channels", None), ("data channels / groups", group_channels)
         first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
-        channels = channel_count("channels", self.channels, f"{name}'s first length", first, name)
-        in_channels = inputs.graph_channels() if second is None else second * groups
+        channels = channel_count("channels", self.channels, f"{name}.shape[0]", first, name)
+        in_channels = inputs.infer_in_channels() if second is None else second * groups
         return self._replace(kernel_size=tuple(kernel_size), channels=channels), in_channels
 
 
 class DepthwiseSpec(ConvSpec):
     """A convolution in as many groups as the data has channels."""
 
-    def with_shapes_of(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
+    def completed_by(self, inputs: Inputs) -> Tuple[ConvSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
-        name, actual = inputs.names[1], inputs.graph_channels() if self.in_channels is None else inputs.shape[1]
+        name = inputs.names[1]
+        actual = inputs.infer_in_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
         first, _, *kernel_size = inputs.weight_shape(self.kernel_size, ("C*m", None), ("1", 1))
         if first is not None:
-            validation.check_divisible(f"{name}'s first length", first, "the data's channels", in_channels)
-        actual, source = first and first // in_channels, f"{name}'s first length / the data's channels"
-        multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, actual, name)
+            validation.check_divisible(f"{name}.shape[0]", first, "the data's channels", in_channels)
+        per_channel = first and first // in_channels
+        source = f"{name}.shape[0] / the data's channels"
+        multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, per_channel, name)
         channels = in_channels * multiplier
         return self._replace(kernel_size=tuple(kernel_size), channels=channels, groups=in_channels), in_channels
 
@@ -287,19 +289,21 @@ class Convolution(Recipe):
     ) -> Convolution:
         """Returns the recipe of a plan."""
         dilation = tuple(window.dilation for window in windows)
-        given: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
-        given["no_bias"], name = inputs.arrays[-1] is None, "Convolution"
-        if work.operator == "transposed" and not plan.dilates:
-            name, given["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
-        return recipe_of(cls, name, inputs, windows, work, plan, given, copies_weight=copies_weight)
+        attributes: Dict[str, Any] = {"dilate": dilation, "num_filter": work.channels, "num_group": work.groups}
+        attributes["no_bias"] = inputs.arrays[-1] is None
+        name = "Convolution"
+        if work.operator == "transposed" and not plan.dilates_input:
+            name, attributes["adj"] = "Deconvolution", tuple(axis.adj for axis in plan.axes)
+        return recipe_of(cls, name, inputs, windows, work, plan, attributes, copies_weight=copies_weight)
 
     def __call__(self, F: Any, data: Any, weight: Any, bias: Any) -> Any:
-        ndim = self.axes.stop
+        ndim = self.spatial_axes.stop
         if self.transposes:
             data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
-        with annotated(self):
+        with window_attributes(self):
             weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
-            weight, ready = self.prepare_weight(F, weight, data), self.prepare_data(F, data)
+            weight = self.prepare_weight(F, weight, data)
+            prepared = self.prepare_data(F, data)
             weights = (weight,) if bias is None else (weight, bias)
-            out = self.finish(F, getattr(F, self.mxnet_operator)(ready, *weights, **self.attributes), data)
+            out = self.finish(F, getattr(F, self.mxnet_operator)(prepared, *weights, **self.attributes), data)
         return tensors.channels_last(F, out, ndim) if self.transposes else out

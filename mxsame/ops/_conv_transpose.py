@@ -50,7 +50,7 @@ def conv_transpose(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, I, \\*size), or (N, \\*size, I) with a layout that ends in C. float32 or float64 on the CPU.
+        (N, I, \\*size), or (N, \\*size, I) if `layout` has channels last. On the CPU, only float32 and float64.
     weight : same kind as data
         (I, channels/groups, \\*k) with channels first, (I, \\*k, channels/groups) with channels last.
     bias : same kind as data, optional
@@ -112,7 +112,7 @@ class TransposedSpec(NamedTuple):
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Deconvolution, or of its Convolution of dilated data, for a checked spec."""
-        spec, in_channels = self.with_shapes_of(inputs)
+        spec, in_channels = self.completed_by(inputs)
         windows = spec.windows(inputs.size)
         inputs.check_output(windows, "transposed", spec.channels, spec.groups)
         work = inputs.workload("transposed", in_channels, channels=spec.channels, groups=spec.groups)
@@ -123,13 +123,13 @@ class TransposedSpec(NamedTuple):
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
         plan = choose_plan(inputs, windows, work, refused, ("dilate",) if dilates else FORMAT_STRATEGIES)
-        return Convolution.of(inputs, windows, work, plan, copies_weight=reorders and not plan.dilates)
+        return Convolution.of(inputs, windows, work, plan, copies_weight=reorders and not plan.dilates_input)
 
-    def with_shapes_of(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
+    def completed_by(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
         axes = ("data channels", inputs.shape[1]), ("channels / groups", None)
         first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
-        in_channels = inputs.shape[1] or first or inputs.graph_channels()
+        in_channels = inputs.shape[1] or first or inputs.infer_in_channels()
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", self.groups)
         actual, source = second and second * self.groups, "the weight's second length times groups"
@@ -140,7 +140,7 @@ class TransposedSpec(NamedTuple):
 def _reorders_weight(windows: Windows, target: Target) -> bool:
     """Returns whether oneDNN reorders the weight in place, at inference and with strides above 2, into a layout that
     depends on the data's size, and then fails for another size. A copy of the weight prevents that."""
-    infers = target.is_for_both or target.purpose == "inference"
+    infers = target.for_both_purposes or target.purpose == "inference"
     return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
 
 

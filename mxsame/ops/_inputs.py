@@ -17,8 +17,13 @@ from mxsame.validation import MAX_LENGTH, PartialShape
 
 SIZES = ("kernel_size", "pool_size", "input_size")  # arguments whose length gives the number of spatial axes
 MINIMUM = {"kernel_size": 1, "pool_size": 1, "strides": 1, "dilation": 1, "output_padding": 0}  # along any axis
-MAXIMUM = {"channels": MAX_LENGTH, "groups": MAX_LENGTH, "depth_multiplier": MAX_LENGTH, "p_value": 3}  # and at least 1
-_AS_IT_IS, _AS_NUMPY_KIND = (lambda out: out), operator.methodcaller("as_np_ndarray")
+MAXIMUM = {
+    "channels": MAX_LENGTH,
+    "groups": MAX_LENGTH,
+    "depth_multiplier": MAX_LENGTH,
+    "p_value": 3,
+}  # of arguments that are one integer >= 1
+_IDENTITY, _TO_NP_ARRAY = (lambda out: out), operator.methodcaller("as_np_ndarray")
 
 
 class Spec(Iterable[Any], Protocol):
@@ -36,7 +41,7 @@ class Spec(Iterable[Any], Protocol):
         """Returns the recipe of MXNet's operator for a checked spec and its inputs."""
 
 
-Axis = Tuple[str, Optional[int]]  # of a weight: its meaning, and its length, None for any
+WeightAxis = Tuple[str, Optional[int]]  # its description in messages, and its expected length, None for any
 
 
 class Inputs(NamedTuple):
@@ -87,9 +92,9 @@ class Inputs(NamedTuple):
             if array is not None or name != "bias":
                 operands.check(name, array)
                 operands.check_together(name, array, data_name, data)
-        arrays, restore = tuple(named.values()), _AS_IT_IS
+        arrays, restore = tuple(named.values()), _IDENTITY
         if isinstance(data, operands.NUMPY_KINDS):
-            arrays, restore = operands.as_classic(arrays), _AS_NUMPY_KIND
+            arrays, restore = operands.as_classic(arrays), _TO_NP_ARRAY
         shapes = tuple(None if array is None else tensors.known_shape(array) for array in arrays)
         F = mx.sym if isinstance(data, mx.sym.Symbol) else mx.nd
         return cls(F, arrays, shapes, tuple(named), restore, target_of(data))
@@ -115,23 +120,25 @@ class Inputs(NamedTuple):
         return validation.has_channels_last(self.layout)
 
     @property
-    def keeps_layout(self) -> bool:
+    def passes_channels_last(self) -> bool:
         """Whether MXNet's operator is given the data as it is, with channels last."""
         return self.native_layout and None not in self.size
 
     @property
     def spatial_axis(self) -> int:
         """The first spatial axis of the data that MXNet's operator is given."""
-        return 1 if self.keeps_layout else SPATIAL
+        return 1 if self.passes_channels_last else SPATIAL
 
     def rank(self, others: Mapping[str, Optional[int]]) -> int:
         """Returns the number of spatial axes. Raises unless the arrays and `others` (source -> rank) agree on it."""
         shapes = {name: shape for name, shape in zip(self.names, self.shapes) if name != "bias"}
-        own = {f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()}
-        return validation.rank({**others, **own})
+        ranks_by_source = {
+            f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()
+        }
+        return validation.rank({**others, **ranks_by_source})
 
-    def graph_channels(self) -> Optional[int]:
-        """Returns the channels of the data, from its shape, or as the graph implies them."""
+    def infer_in_channels(self) -> Optional[int]:
+        """Returns the data's number of channels, from its shape or inferred from the graph; None if neither has it."""
         if self.shape[1] is not None or not self.in_graph:
             return self.shape[1]
         return probing.probe_channels(self.data, len(self.size), self.channels_last)
@@ -161,12 +168,14 @@ class Inputs(NamedTuple):
         """Returns the workload of an operator for the planner; `more` are additional fields of `Workload`."""
         in_channels = self.shape[1] or in_channels
         if in_channels is None and None in self.size:
-            in_channels = self.graph_channels()
+            in_channels = self.infer_in_channels()
         target, plain = self.target, tensors.is_input(self.data)
-        more.update(plain=plain, purpose=target.planning_purpose, device=target.where, channels_last=self.keeps_layout)
+        more.update(
+            plain=plain, purpose=target.planning_purpose, device=target.where, channels_last=self.passes_channels_last
+        )
         return Workload(operator, self.shape[0], in_channels, **more)
 
-    def weight_shape(self, kernel_size: Any, first: Axis, second: Axis) -> PartialShape:
+    def weight_shape(self, kernel_size: Any, first: WeightAxis, second: WeightAxis) -> PartialShape:
         """Returns the weight's shape with channels first, in which only the first two lengths may be None. The kernel
         size and the weight's shape must agree; one of them may be unknown.
 
@@ -203,7 +212,7 @@ def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
     if input_size is not None:
         input_size = validation.per_axis("input_size", input_size, rank, 1, MAX_LENGTH)
         for axis, (length, actual) in enumerate(zip(input_size, size)):
-            validation.check_equal(f"input_size[{axis}]", length, "the data's length", actual)
+            validation.check_equal(f"input_size[{axis}]", length, "the size of the data along this axis", actual)
         shape = shape[:SPATIAL] + input_size
     pins_size = input_size is not None and None in size
     return inputs._replace(layout=layout, shape=shape, native_layout=native, pins_size=pins_size)

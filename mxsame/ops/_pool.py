@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import processor, tensors, validation
-from mxsame.ops._call import annotated, apply, choose_plan, recipe_of
+from mxsame.ops._call import apply, choose_plan, recipe_of, window_attributes
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
@@ -38,7 +38,7 @@ def max_pool(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
+        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last; a floating type.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
@@ -48,7 +48,7 @@ def max_pool(
         Explicit pads must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph works for every size.
+        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
     ceil_mode : bool
         With "valid" and explicit pads, whether a partial window at the end counts: the number of outputs is then
         rounded up, not down.
@@ -89,14 +89,14 @@ def avg_pool(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
+        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last; a floating type.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph works for every size.
+        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
     count_include_pad : bool, optional
         Whether padding counts as zeros: False by default; always True with "keras-mxnet". With `ceil_mode`, the part of
         a partial window after the padding does not count, as in `gluon.nn`.
@@ -122,8 +122,8 @@ def avg_pool(
     >>> mxsame.ops.avg_pool(nd.array([[[1, 2, 3]]]), 2, count_include_pad=True).asnumpy().tolist()
     [[[1.5, 1.5]]]
     """
-    window = pool_size, strides, padding, layout, input_size, ceil_mode
-    return apply(PoolSpec("avg", *window, count_include_pad=count_include_pad), data=data)
+    arguments = pool_size, strides, padding, layout, input_size, ceil_mode
+    return apply(PoolSpec("avg", *arguments, count_include_pad=count_include_pad), data=data)
 
 
 @validation.check_arguments
@@ -146,14 +146,14 @@ def lp_pool(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with a layout that ends in C; a floating type.
+        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last; a floating type.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
-        The spatial size of a Symbol. Without it, the graph works for every size.
+        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
     p_value : 1, 2 or 3
         The order p of the norm.
     ceil_mode : bool
@@ -232,9 +232,9 @@ class PoolSpec(NamedTuple):
             given["count_include_pad"] = operator == AVG_WITH_PADDING
         fields = {"fill": _fill(operator, windows), "copies_pairs": target.has_gradients, "in_float64": in_float64}
         pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, pads=pads, **fields)
-        if operator != "avg" or pooling.fill != "zero" or not plan.fills or pooling.windows_note:
+        if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or pooling.windows_note:
             return pooling
-        thin = replace(plan, pairs=False)
+        thin = replace(plan, pairs_channels=False)
         divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, given, **fields)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
@@ -253,7 +253,7 @@ def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str
     if in_float64 or len(inputs.size) > 1 or operator == "lp" or not has_code:
         return {}
     in_blocks = not inputs.channels_last and tensors.is_in_blocks(inputs.data, inputs.target.purpose)
-    return {"in_channels": inputs.graph_channels(), "in_blocks": in_blocks, "pairs": True}
+    return {"in_channels": inputs.infer_in_channels(), "in_blocks": in_blocks, "pairs_channels": True}
 
 
 def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
@@ -261,9 +261,9 @@ def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
     dynamic shape, since that must accept an axis of length 1, which "full" does not for windows of two."""
     is_for_any_size = None in inputs.size
     refused = () if _has_fast_depthwise(inputs, is_for_any_size) else ("pick",)
-    follows_size = any(isinstance(window, Window) and window.follows_size for window in windows)
+    pads_depend_on_size = any(isinstance(window, Window) and window.pads_depend_on_size for window in windows)
     is_only_graph = inputs.in_graph and scope().is_only_graph
-    return (*refused, "full") if is_for_any_size and follows_size and is_only_graph else refused
+    return (*refused, "full") if is_for_any_size and pads_depend_on_size and is_only_graph else refused
 
 
 def _has_fast_depthwise(inputs: Inputs, unknown_type: bool) -> bool:
@@ -300,11 +300,11 @@ class Pooling(Recipe):
     divisor: Optional[Pooling] = None
 
     def __call__(self, F: Any, data: Any) -> Any:
-        ndim = self.axes.stop
+        ndim = self.spatial_axes.stop
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
         data = arrays.pad(F, data, self.pads)
-        with annotated(self):
+        with window_attributes(self):
             out = self._pooled(F, F.cast(data, dtype="float64") if self.in_float64 else data)
             if self.in_float64:
                 out = F.cast(out, dtype="float32")
@@ -315,10 +315,10 @@ class Pooling(Recipe):
         return tensors.channels_last(F, out, ndim) if self.transposes else out
 
     def _pooled(self, F: Any, data: Any) -> Any:
-        plan, ready = self.plan, self.prepare_data(F, data)
-        if plan.pairs:
-            ready = arrays.pair_channels(F, ready, self.copies_pairs)
-        out = F.Pooling(ready, **self.attributes)
-        if plan.pairs:
+        plan, prepared = self.plan, self.prepare_data(F, data)
+        if plan.pairs_channels:
+            prepared = arrays.pair_channels(F, prepared, self.copies_pairs)
+        out = F.Pooling(prepared, **self.attributes)
+        if plan.pairs_channels:
             out = arrays.unpair_channels(F, out)
         return self.finish(F, out, data)

@@ -13,26 +13,26 @@ from mxsame.plan.windows import AnyWindow
 
 
 class OneHotKernel(NamedTuple):
-    """A one-hot kernel that shifts an array along an axis. Its 1 is at index reach - low, where low is SAME's low pad
-    for the size, and `least` the smallest low. First, `zeros` zeros are added to both ends of the array.
+    """A one-hot kernel that shifts an array along an axis. Its 1 is at index max_pad - low, where low is SAME's low pad
+    for the size, and `min_low` the smallest low. First, `pad` zeros are added to both ends of the array.
 
-    >>> OneHotKernel(least=0, reach=2, zeros=2).length  # [0, 0, 1] for low 0, [0, 1, 0] for low 1
+    >>> OneHotKernel(min_low=0, max_pad=2, pad=2).length  # [0, 0, 1] for low 0, [0, 1, 0] for low 1
     3
     """
 
-    least: int
-    reach: int
-    zeros: int
+    min_low: int
+    max_pad: int
+    pad: int
 
     @property
     def length(self) -> int:
         """The length of the kernel."""
-        return self.reach - self.least + 1
+        return self.max_pad - self.min_low + 1
 
     @property
     def growth(self) -> int:
         """The change in the array's length."""
-        return 2 * self.zeros - (self.length - 1)
+        return 2 * self.pad - (self.length - 1)
 
 
 class AddedElements(NamedTuple):
@@ -50,7 +50,7 @@ class AxisPlan:
     Parameters
     ----------
     kernel_size
-        The number of elements of the operator's kernel, including `zeros`.
+        The number of elements of the operator's kernel, including `kernel_zeros`.
     flip
         The data, the kernel and the output are reversed; what follows is in flipped coordinates.
     concat
@@ -62,18 +62,15 @@ class AxisPlan:
     gather
         The padded data is gathered from the data, with pads computed in the graph.
     shift
-        The data is shifted within its padding, so that low is `least` for every size; `reach` is the pad that the last
-        window of any size needs. For windows of 3 with stride 2, low is 0 for even sizes and 1 for odd ones. There, a
-        kernel with least 0, reach 2 and zeros 2 is [0, 0, 1] for an even size, [0, 1, 0] for an odd one, and leaves low
-        zeros before the data: the windows of every size start at the first element.
+        The data is shifted by a convolution with a one-hot kernel, so that every size has the same low pad, `min_low`.
+        `max_pad` is the pad that the last window of any size needs.
     pick
-        The operator runs with stride 1, and the outputs at reach - low, reach - low + s, ... are kept. For the same
-        windows and `pad` 1, a kernel with least 0, reach 2 and zeros 1 picks the outputs 1, 3, .. for an even size, and
-        0, 2, .. for an odd one.
+        The operator runs with stride 1, and the outputs at max_pad - low - pad, and every s-th one after it, are kept,
+        by a convolution with a one-hot kernel.
     dilate
         The stride s, if s - 1 zeros are inserted between the elements of the data, and the operator is a convolution
         with the flipped kernel (transposed convolutions only); 0 if the data is not dilated.
-    zeros
+    kernel_zeros
         (front, back) zeros concatenated to the kernel.
     pad
         The operator's own pad, the same at both ends.
@@ -86,6 +83,11 @@ class AxisPlan:
     --------
     >>> AxisPlan(kernel_size=3, pad=2, crop=(1, 0))  # pads (0, 1) with stride 2: pad by 2, drop the first output
     AxisPlan(kernel_size=3, flip=False, ..., pad=2, adj=0, crop=(1, 0))
+    >>> kernel = OneHotKernel(min_low=0, max_pad=2, pad=2)  # SAME, windows of 3 with stride 2
+    >>> [int(index == kernel.max_pad - 0) for index in range(kernel.length)]  # for even sizes, whose low is 0
+    [0, 0, 1]
+    >>> [int(index == kernel.max_pad - 1) for index in range(kernel.length)]  # for odd sizes, whose low is 1
+    [0, 1, 0]
     """
 
     kernel_size: int
@@ -97,12 +99,12 @@ class AxisPlan:
     shift: Optional[OneHotKernel] = None
     pick: Optional[OneHotKernel] = None
     dilate: int = 0
-    zeros: Tuple[int, int] = (0, 0)
+    kernel_zeros: Tuple[int, int] = (0, 0)
     pad: int = 0
     adj: int = 0
     crop: Tuple[int, Optional[int]] = (0, 0)
 
-    def strides(self, window: AnyWindow) -> int:
+    def operator_stride(self, window: AnyWindow) -> int:
         """Returns the operator's own stride."""
         return 1 if self.dilate or self.pick else window.stride
 

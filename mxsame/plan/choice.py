@@ -88,9 +88,12 @@ class PlannedOperator(NamedTuple):
 
 @validation.check_arguments
 def fastest_plan(
-    windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None, is_for_both: bool = True
+    windows: Sequence[AnyWindow],
+    work: Workload,
+    allowed: Optional[Sequence[str]] = None,
+    for_both_purposes: bool = True,
 ) -> Plan:
-    """Return the exact plan of the `allowed` strategies with the lowest estimated cost. If `is_for_both`, a graph
+    """Return the exact plan of the `allowed` strategies with the lowest estimated cost. If `for_both_purposes`, a graph
     of dynamic shape gets the plan with the smallest product of the inference and the training estimate.
 
     Raises `ValueError` if there is none.
@@ -103,17 +106,19 @@ def fastest_plan(
     True
     """
     windows, allowed = _checked(windows, work), checked_allowed(allowed, work.operator)
-    return fastest_plan_unchecked(windows, work, allowed, validation.flag("is_for_both", is_for_both))
+    return fastest_plan_unchecked(windows, work, allowed, validation.flag("for_both_purposes", for_both_purposes))
 
 
 def fastest_plan_unchecked(
-    windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool = True
+    windows: Windows, work: Workload, allowed: Tuple[str, ...], for_both_purposes: bool = True
 ) -> Plan:
     """For checked arguments."""
     if current_strategy() is not None:
-        plan = choose_layout(first_plan_unchecked(windows, work.operator, allowed), work)
+        plan = with_paired_channels(first_plan_unchecked(windows, work.operator, allowed), work)
     else:
-        plan = _estimated_fastest(windows, work, allowed, is_for_both and None in [window.size for window in windows])
+        plan = _estimated_fastest(
+            windows, work, allowed, for_both_purposes and None in [window.size for window in windows]
+        )
     return _pad_short_data(plan, windows, work)
 
 
@@ -141,14 +146,14 @@ def _candidates_unchecked(windows: Windows, work: Workload, allowed: Tuple[str, 
     plans = exact_plans_unchecked(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
-    def competes(name: str, plan: Plan) -> bool:
+    def is_candidate(name: str, plan: Plan) -> bool:
         strategy = STRATEGIES[name]
-        fits = work.device in strategy.competes_on and (strategy.channels_last or not work.channels_last)
+        fits = work.device in strategy.candidate_on and (strategy.channels_last or not work.channels_last)
         is_slow = any(axis.gather for axis in plan.axes) or _makes_nan(plan, work)
         return fits and not (is_static and is_slow)
 
-    competing = {name: plan for name, plan in plans.items() if competes(name, plan)} or dict(plans)
-    return {name: choose_layout(plan, work) for name, plan in competing.items()} if work.pairs else competing
+    chosen = {name: plan for name, plan in plans.items() if is_candidate(name, plan)} or dict(plans)
+    return {name: with_paired_channels(plan, work) for name, plan in chosen.items()} if work.pairs_channels else chosen
 
 
 def _makes_nan(plan: Plan, work: Workload) -> bool:
@@ -158,7 +163,7 @@ def _makes_nan(plan: Plan, work: Workload) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], is_for_both: bool) -> Plan:
+def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], for_both_purposes: bool) -> Plan:
     """Returns the candidate with the smallest estimate, or the smallest product of estimates if it must serve several
     workloads."""
     plans = _candidates_unchecked(windows, work, allowed)
@@ -166,21 +171,21 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
         raise no_exact_plan(windows, work.operator, allowed)
     if len(plans) == 1:
         return next(iter(plans.values()))
-    layers = [CostLayer(windows, each) for each in _workloads(windows, work, is_for_both)]
+    layers = [CostLayer(windows, each) for each in _workloads(windows, work, for_both_purposes)]
 
     def cost(name: str) -> float:
         penalty = NAN_PENALTY if _makes_nan(plans[name], work) else 1
         last = _stand_in_with_channels_last(name, plans) if work.channels_last is None else name
-        runs = [plans[last if layer.work.channels_last else name] for layer in layers]
-        return math.prod([ESTIMATES[work.device](plan, layer) * penalty for plan, layer in zip(runs, layers)])
+        layer_plans = [plans[last if layer.work.channels_last else name] for layer in layers]
+        return math.prod([ESTIMATES[work.device](plan, layer) * penalty for plan, layer in zip(layer_plans, layers)])
 
     return plans[min(plans, key=cost)]
 
 
-def _workloads(windows: Windows, work: Workload, is_for_both: bool) -> List[Workload]:
-    """Returns the workloads that one plan must serve: both purposes if `is_for_both`, and both layouts if the layout is
-    unknown and both were measured (ungrouped 2-D operators of static shape on a GPU, in inference)."""
-    works = [work, replace(work, purpose="training")] if is_for_both else [work]
+def _workloads(windows: Windows, work: Workload, for_both_purposes: bool) -> List[Workload]:
+    """Returns the workloads that one plan must serve: both purposes if `for_both_purposes`, and both layouts if the
+    layout is unknown and both were measured (ungrouped 2-D operators of static shape on a GPU, in inference)."""
+    works = [work, replace(work, purpose="training")] if for_both_purposes else [work]
     is_unknown = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
     if is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows):
         return [replace(each, channels_last=last) for each in works for last in (False, True)]
@@ -205,7 +210,7 @@ def _pad_short_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) ->
     window, axis = windows[0], plan.axes[0]
     if work.device == "gpu" or work.purpose == "deployment" or not (isinstance(window, Window) and axis.pad):
         return plan
-    if work.operator != "conv" or len(windows) < 3 or axis.strides(window) == 1:
+    if work.operator != "conv" or len(windows) < 3 or axis.operator_stride(window) == 1:
         return plan
     if window.size is None and work.purpose != "training":
         return plan
@@ -220,14 +225,14 @@ def _has_window_inside(axis: AxisPlan, window: Window, size: int) -> bool:
     """Returns whether one of the operator's windows lies inside its data, or there is only one."""
     length = size + sum(axis.concat) + sum(axis.pad_operator)
     last = length - ((axis.kernel_size - 1) * window.dilation + 1)
-    starts = range(-axis.pad, last + axis.pad + 1, axis.strides(window))
+    starts = range(-axis.pad, last + axis.pad + 1, axis.operator_stride(window))
     return len(starts) == 1 or any(0 <= start <= last for start in starts)
 
 
 # -- pooling: the layout in which oneDNN has fast code
 
 
-def choose_layout(plan: Plan, work: Workload) -> Plan:
+def with_paired_channels(plan: Plan, work: Workload) -> Plan:
     """Returns the plan with the layout of a pooling operator's data: unchanged, or with channels in pairs.
 
     In pairs, (N, C, W) becomes (N, C/2, 2, W), images of two rows. For data that is not in blocks, oneDNN's fast kernel
@@ -236,15 +241,17 @@ def choose_layout(plan: Plan, work: Workload) -> Plan:
     training.
 
     >>> from mxsame.plan import AxisPlan
-    >>> plan, work = Plan((AxisPlan(2),)), Workload("max", in_channels=64, pairs=True)
-    >>> choose_layout(plan, work).pairs, choose_layout(plan, replace(work, in_channels=63)).pairs
-    (True, False)
+    >>> plan, work = Plan((AxisPlan(2),)), Workload("max", in_channels=64, pairs_channels=True)
+    >>> with_paired_channels(plan, work).pairs_channels
+    True
+    >>> with_paired_channels(plan, replace(work, in_channels=63)).pairs_channels
+    False
     """
     channels = work.in_channels
-    if not work.pairs or channels is None or channels % 2 or channels < 2 * MIN_POOLED_CHANNELS:
+    if not work.pairs_channels or channels is None or channels % 2 or channels < 2 * MIN_POOLED_CHANNELS:
         return plan
-    in_blocks = work.in_blocks and not any(step.reorders for step in plan.steps)
-    return plan if in_blocks else replace(plan, pairs=True)
+    in_blocks = work.in_blocks and not any(step.needs_plain_layout for step in plan.steps)
+    return plan if in_blocks else replace(plan, pairs_channels=True)
 
 
 # -- the estimate
@@ -257,7 +264,7 @@ def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
-    >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, zeros=(1, 0), pad=1)
+    >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, kernel_zeros=(1, 0), pad=1)
     >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
     >>> deep, depthwise = Workload("conv", 8, 128, 128), Workload("conv", 8, 128, 128, groups=128)
     >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)

@@ -42,7 +42,7 @@ class Workload:
     device : "cpu" or "gpu"
     in_blocks : bool
         The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
-    pairs : bool
+    pairs_channels : bool
         Whether a pooling operator can take its data in pairs of channels.
     channels_last : bool, optional
         Whether MXNet's operator is given data with channels last, as it can be on a GPU. None is unknown: then a plan
@@ -63,7 +63,7 @@ class Workload:
     purpose: str = "inference"
     device: str = "cpu"
     in_blocks: bool = False
-    pairs: bool = False
+    pairs_channels: bool = False
     channels_last: Optional[bool] = None
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Workload:
         for name, minimum in (("batch", 0), ("in_channels", 1), ("channels", 1), ("groups", 1)):
             if getattr(self, name) is not None or name == "groups":
                 validation.integer(name, getattr(self, name), minimum)
-        for name in ("plain", "in_blocks", "pairs", "channels_last"):
+        for name in ("plain", "in_blocks", "pairs_channels", "channels_last"):
             if getattr(self, name) is not None or name != "channels_last":
                 validation.flag(name, getattr(self, name))
         for name, words in (("purpose", PURPOSES), ("device", DEVICES)):

@@ -72,7 +72,7 @@ def estimate(plan: Plan, layer: CostLayer) -> float:
     """Returns the nanoseconds of an operator on the CPU with a plan."""
     costs = [STEP_COSTS[type(step)](step, layer) for step in plan.steps]
     nanoseconds = _operator_cost(plan, layer) + sum(cost.data for cost in costs)
-    if layer.input_in_blocks and any(step.reorders for step in plan.steps):
+    if layer.input_in_blocks and any(step.needs_plain_layout for step in plan.steps):
         nanoseconds += COSTS.reorder * layer.input_elements
     if layer.convolves and layer.work.purpose != "deployment":
         nanoseconds += sum(cost.weight for cost in costs)
@@ -134,13 +134,13 @@ def _shift(step: recipe.Shift, layer: CostLayer) -> StepCost:
     return StepCost(cost, backward=cost)
 
 
-def _zeros(step: recipe.Zeros, layer: CostLayer) -> StepCost:
+def _zeros(step: recipe.PadKernel, layer: CostLayer) -> StepCost:
     cost = COSTS.weight * layer.weight_elements
     return StepCost(0.0, cost + (4 + 3 * len(step.axes)) * COSTS.operator, cost)
 
 
 def _crop(step: recipe.Crop, layer: CostLayer) -> StepCost:
-    static, dynamic = step.is_static, bool(step.dynamic_axes)
+    static, dynamic = step.has_static_part, bool(step.dynamic_axes)
     slices = 3 if layer.rank == 3 and layer.output_in_blocks else 1  # five axes are brought out of the blocks first
     data = (static + dynamic) * slices * COSTS.slice * layer.output_elements + (static + 4 * dynamic) * COSTS.operator
     return StepCost(data, backward=(static + 2 * dynamic) * COSTS.slice_back * layer.output_elements)
@@ -154,7 +154,7 @@ STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], StepCost]] = {
     recipe.Pad: _pad,
     recipe.Gather: _gather,
     recipe.Shift: _shift,
-    recipe.Zeros: _zeros,
+    recipe.PadKernel: _zeros,
     recipe.Crop: _crop,
     recipe.Pick: lambda step, layer: StepCost(_move(step, layer, layer.output_elements)),
 }

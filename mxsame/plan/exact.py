@@ -23,12 +23,12 @@ class Planned(NamedTuple):
     strategy: str
 
 
-class _InUse(NamedTuple):
+class _Forced(NamedTuple):
     strategy: Optional[str] = None
     planned: Optional[List[Planned]] = None
 
 
-_IN_USE: contextvars.ContextVar[_InUse] = contextvars.ContextVar("mxsame_strategy", default=_InUse())  # noqa: B039
+_FORCED: contextvars.ContextVar[_Forced] = contextvars.ContextVar("mxsame_strategy", default=_Forced())  # noqa: B039
 
 
 @validation.check_arguments
@@ -38,9 +38,9 @@ def strategies_for(operator: str) -> Tuple[str, ...]:
     >>> strategies_for("max")
     ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
     """
-    if operator not in OPERATORS:
-        raise ValueError(f"operator must be one of {', '.join(OPERATORS)}; {validation.received(operator=operator)}")
-    return tuple(name for name, strategy in STRATEGIES.items() if strategy.serves(operator))
+    is_known = isinstance(operator, str) and operator in OPERATORS
+    validation.check(is_known, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.supports(operator))
 
 
 @validation.check_arguments
@@ -94,7 +94,7 @@ def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[st
     plans = {}
     for name in allowed:
         strategy = STRATEGIES[name]
-        if strategy.together:
+        if strategy.all_axes:
             chosen = [row.get(name) for row in rows]
         elif any(name in row and "native" not in row for row in rows):
             chosen = [_plan_or_fallback(row, name) for row in rows]
@@ -102,8 +102,8 @@ def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[st
             continue
         if all(chosen):
             plans[name] = Plan(tuple(cast(List[AxisPlan], chosen)), strategy.convention)
-    fitting = {name: plan for name, plan in plans.items() if not any(map(accepts_short_data, plan.axes, windows))}
-    return MappingProxyType(fitting or plans)
+    accepting = [name for name, plan in plans.items() if any(map(accepts_short_data, plan.axes, windows))]
+    return MappingProxyType({name: plans[name] for name in plans if name not in accepting} or plans)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -114,7 +114,7 @@ def _plans_of_axis(window: AnyWindow, operator: str, allowed: Tuple[str, ...]) -
 
 
 def checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
-    """Returns names of strategies as a tuple; for None, all that serve the operator."""
+    """Returns names of strategies as a tuple; for None, all that support the operator."""
     served = strategies_for(operator)
     if allowed is None:
         return served
@@ -124,10 +124,10 @@ def checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
 
 
 def _plan_or_fallback(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
-    """Returns the axis's native plan if it has one, else the plan of this strategy, else the first plan whose strategy
-    does not require all axes."""
+    """Returns the plan of this strategy if the axis has one but no native plan, else the first plan whose strategy does
+    not require all axes: "native" if `allowed` has it first."""
     if "native" in row or name not in row:
-        return next((plan for one, plan in row.items() if not STRATEGIES[one].together), None)
+        return next((plan for other, plan in row.items() if not STRATEGIES[other].all_axes), None)
     return row[name]
 
 
@@ -148,7 +148,7 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
 
 def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
     """For checked arguments."""
-    strategy, planned = _IN_USE.get()
+    strategy, planned = _FORCED.get()
     tried = tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
     first = next(iter(exact_plans_unchecked(windows, operator, tried).items()), None)
     if first is None:
@@ -161,14 +161,14 @@ def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ..
 def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> validation.InvalidValue:
     """Returns the error for windows for which no allowed strategy is exact, or the forced one is not."""
     strategy, given = current_strategy(), describe_windows(windows)
-    is_in_use = strategy in allowed
-    if not is_in_use and any(window.size is None for window in windows):
-        rule = "an input of dynamic shape with this padding and stride has no exact graph"
+    is_forced = strategy in allowed
+    if not is_forced and any(window.size is None for window in windows):
+        rule = "there is no exact plan for an input of dynamic shape with this padding and stride"
         return validation.DynamicShapeError(f"{rule}; received {given}")
-    possible = allowed if is_in_use else strategies_for(operator)
+    possible = allowed if is_forced else strategies_for(operator)
     exact = ", ".join(exact_plans_unchecked(windows, operator, possible)) or "none"
-    name, value = ("strategy", strategy) if is_in_use else ("allowed", allowed)
-    rule = f"{name} must {'be one' if is_in_use else 'have one'} that is exact for this layer ({exact})"
+    name, value = ("strategy", strategy) if is_forced else ("allowed", allowed)
+    rule = f"{name} must {'be' if is_forced else 'contain'} a strategy that is exact for this layer ({exact})"
     return validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")
 
 
@@ -179,7 +179,7 @@ def current_strategy() -> Optional[str]:
     ...     current_strategy()
     'concat'
     """
-    return _IN_USE.get().strategy
+    return _FORCED.get().strategy
 
 
 @validation.check_arguments
@@ -201,11 +201,11 @@ def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
     >>> planned
     [Planned(operator='conv', strategy='slice'), Planned(operator='conv', strategy='native')]
     """
-    known = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
-    validation.check(known, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
+    is_valid = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
+    validation.check(is_valid, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
     planned: List[Planned] = []
-    token = _IN_USE.set(_InUse(strategy, None if strategy is None else planned))
+    token = _FORCED.set(_Forced(strategy, None if strategy is None else planned))
     try:
         yield planned
     finally:
-        _IN_USE.reset(token)
+        _FORCED.reset(token)

@@ -88,12 +88,12 @@ def estimate(plan: Plan, layer: CostLayer, costs: GpuCosts = GPU_COSTS) -> float
     >>> from mxsame.plan import Window
     >>> from mxsame.plan.costs import Workload
     >>> layer = CostLayer([Window(56, 5, 2)], Workload("conv", 32, 64, 128, device="gpu"))
-    >>> padded, longer = Plan((AxisPlan(5, pad_operator=(1, 2)),)), Plan((AxisPlan(6, zeros=(1, 0), pad=2),))
+    >>> padded, longer = Plan((AxisPlan(5, pad_operator=(1, 2)),)), Plan((AxisPlan(6, kernel_zeros=(1, 0), pad=2),))
     >>> estimate(padded, layer) < estimate(longer, layer)
     True
     """
     counts = [_operator(plan, layer, costs), *(STEP_COUNTS[type(step)](step, layer) for step in plan.steps)]
-    if plan.fills and layer.work.operator == "avg" and any(window.kernel_size > 2 for window in layer.windows):
+    if plan.pads_data and layer.work.operator == "avg" and any(window.kernel_size > 2 for window in layer.windows):
         # The average is divided by the average of ones (1 channel), which has the same operators.
         operators = sum(each.get("operator", 0) for each in counts)
         counts.append({"operator": operators + DIVISOR_CALLS, "pad": 2 * layer.output_elements})
@@ -172,7 +172,7 @@ def _depthwise(layer: CostLayer) -> str:
     return "depthwise" if layer.rank < 3 else "depthwise_slow"
 
 
-def _zeros(step: recipe.Zeros, layer: CostLayer) -> Counts:
+def _zeros(step: recipe.PadKernel, layer: CostLayer) -> Counts:
     """Nothing if the longer kernel is computed beforehand."""
     if layer.work.purpose == "deployment":
         return {}
@@ -181,7 +181,7 @@ def _zeros(step: recipe.Zeros, layer: CostLayer) -> Counts:
 
 def _crop(step: recipe.Crop, layer: CostLayer) -> Counts:
     """A crop to a length that follows from the size has the operators that compute it, and copies once more."""
-    static, dynamic = step.is_static, bool(step.dynamic_axes)
+    static, dynamic = step.has_static_part, bool(step.dynamic_axes)
     return {**_slice_counts((static + dynamic) * layer.output_elements, layer), "operator": static + 4 * dynamic}
 
 
@@ -193,7 +193,7 @@ STEP_COUNTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], Counts]] = {
     recipe.Pad: _pad,
     recipe.Gather: _gather,
     recipe.Shift: lambda step, layer: _one_hot(step, layer, layer.input_elements),
-    recipe.Zeros: _zeros,
+    recipe.PadKernel: _zeros,
     recipe.Crop: _crop,
     recipe.Pick: lambda step, layer: _one_hot(step, layer, layer.output_elements),
 }
@@ -210,19 +210,19 @@ def _operator(plan: Plan, layer: CostLayer, costs: GpuCosts) -> Counts:
         return {"operator": 1, "pooling": layer.batch * layer.in_channels * positions * kernel}
     group_channels = max(layer.in_channels // work.groups, 1)
     products: float = layer.batch * layer.channels * group_channels * positions * kernel
-    counts = {"operator": 1, "longer": any(any(axis.zeros) for axis in plan.axes)}
+    counts = {"operator": 1, "longer": any(any(axis.kernel_zeros) for axis in plan.axes)}
     if group_channels == 1 and work.groups > 1:
         return {**counts, _depthwise(layer): products}
     if any(_is_long_and_even(axis) for axis in plan.axes):
         products *= costs.even
-    if work.operator == "transposed" and not plan.dilates:
+    if work.operator == "transposed" and not plan.dilates_input:
         products *= max(TRANSPOSED_TILE / max(layer.channels // work.groups, MIN_TRANSPOSED_CHANNELS), 1)
     return {**counts, "dense_last" if work.channels_last else "dense": products * max(TILE / group_channels, 1)}
 
 
 def _is_long_and_even(axis: AxisPlan) -> bool:
     """Returns whether zeros make a kernel one for which cuDNN has no fast algorithm."""
-    return any(axis.zeros) and axis.kernel_size % 2 == 0 and axis.kernel_size > MAX_FAST_EVEN
+    return any(axis.kernel_zeros) and axis.kernel_size % 2 == 0 and axis.kernel_size > MAX_FAST_EVEN
 
 
 def _positions(axis: AxisPlan, window: AnyWindow, size: int, outputs: int) -> int:

@@ -15,9 +15,9 @@ from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.axis_plan import AxisPlan, OneHotKernel
 from mxsame.plan.costs import Workload
 from mxsame.plan.windows import Dims, Windows
+from mxsame.validation import Pair
 
 Value = TypeVar("Value")  # of a field of `AxisPlan`
-Pair = Tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,16 @@ class Plan:
     """The plans of all axes of an operator.
 
     Two fields are for pooling operators: `convention` is MXNet's pooling_convention ("valid": floor, "full": ceil);
-    `pairs` is whether they get (N, C, W) reshaped to (N, C/2, 2, W) (see `mxsame.plan.choice.choose_layout`).
+    `pairs_channels` is whether they get (N, C, W) reshaped to (N, C/2, 2, W)
+    (see `mxsame.plan.choice.with_paired_channels`).
 
-    >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).fills
+    >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).pads_data
     True
     """
 
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
-    pairs: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
+    pairs_channels: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
 
     @functools.cached_property
     def steps(self) -> Tuple[Step[Any], ...]:
@@ -41,12 +42,12 @@ class Plan:
         return _steps_of(self.axes)
 
     @property
-    def fills(self) -> bool:
+    def pads_data(self) -> bool:
         """Whether padding becomes part of the data, so that an average counts it."""
-        return any(step.fills for step in self.steps)
+        return any(step.pads_data for step in self.steps)
 
     @property
-    def dilates(self) -> bool:
+    def dilates_input(self) -> bool:
         """Whether a transposed convolution runs as a convolution of the dilated input."""
         return any(axis.dilate for axis in self.axes)
 
@@ -113,17 +114,17 @@ class Recipe:
         return out
 
     @property
-    def axes(self) -> range:
+    def spatial_axes(self) -> range:
         """The spatial axes, with channels first."""
         return range(SPATIAL, SPATIAL + len(self.windows))
 
     def window(self, axis: int) -> Any:
-        """Returns the window along one of `axes`."""
+        """Returns the window along one of `spatial_axes`."""
         return self.windows[axis - SPATIAL]
 
     def row(self, F: Any, data: Any, axis: int) -> Any:
         """Returns one line of the data along an axis, at index 0 of every other axis."""
-        return arrays.take_first(F, data, [other for other in range(self.axes.stop) if other != axis])
+        return arrays.take_first(F, data, [other for other in range(self.spatial_axes.stop) if other != axis])
 
 
 class Step(Generic[Value]):
@@ -132,8 +133,8 @@ class Step(Generic[Value]):
     `values` maps each axis that has this step to the value of its field in `AxisPlan`.
     """
 
-    fills = False  # padding becomes part of the data
-    reorders = False  # data in oneDNN's blocks is brought into the plain layout, and back
+    pads_data = False  # whether padding becomes part of the data
+    needs_plain_layout = False  # whether data in oneDNN's blocked layout is reordered to the plain layout
 
     def __init__(self, values: Mapping[int, Value]):
         self.values, self.axes = values, list(values)
@@ -150,13 +151,13 @@ class Step(Generic[Value]):
 
 
 class Flip(Step[bool]):
-    """The reversal of data, kernel and output."""
+    """Reverses the data, the kernel and the output."""
 
-    reorders = True
+    needs_plain_layout = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns the data reversed, by a slice that steps backwards: it is many times faster than `reverse`."""
-        ndim = recipe.axes.stop
+        ndim = recipe.spatial_axes.stop
         step = tuple(-1 if axis in self.axes else 1 for axis in range(ndim))
         return F.slice(data, begin=(None,) * ndim, end=(None,) * ndim, step=step)
 
@@ -171,7 +172,7 @@ class Dilate(Step[int]):
     """Dilates the data of a transposed convolution, which becomes a convolution with the flipped
     kernel."""
 
-    reorders = True
+    needs_plain_layout = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns the dilated data, (n-1)*stride + 1 elements along each axis."""
@@ -189,16 +190,16 @@ class Dilate(Step[int]):
 
 
 class Concat(Step[Pair]):
-    """The concatenation of elements to the data."""
+    """Concatenates elements to the data."""
 
-    fills = reorders = True
+    pads_data = needs_plain_layout = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         return self.concatenate(F, recipe, data, {})
 
-    def concatenate(self, F: Any, recipe: Recipe, data: Any, likes: Mapping[int, Any]) -> Any:
-        """Returns the padded data. `likes` maps an axis to an array as long as the part concatenated before the
-        data. The data is reshaped to four axes first, because oneDNN concatenates only those, ten times
+    def concatenate(self, F: Any, recipe: Recipe, data: Any, start_arrays: Mapping[int, Any]) -> Any:
+        """Returns the padded data. `start_arrays` maps an axis to an array as long as the part concatenated
+        before the data. The data is reshaped to four axes first, because oneDNN concatenates only those, ten times
         faster than MXNet."""
         rank, first = len(recipe.windows), recipe.spatial_axis
         restore_shape: Tuple[int, ...] = ()
@@ -208,7 +209,7 @@ class Concat(Step[Pair]):
             data, first = F.reshape(data, shape=(-3, -2)), first - 1
             restore_shape = (-4, -1, recipe.work.in_channels, -2)
         for axis, counts in self.values.items():
-            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, recipe.fill, likes.get(axis))
+            data = arrays.concatenate(F, data, axis - SPATIAL + first, counts, recipe.fill, start_arrays.get(axis))
         return F.reshape(data, shape=restore_shape) if restore_shape else data
 
 
@@ -222,18 +223,18 @@ class DynamicConcat(Concat):
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns the padded data. MXNet infers the length of this concatenation only after it has checked pooling
         operators, so the data gets the shape of `like`, whose length is inferred in time."""
-        like, starts = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
+        like, start_arrays = F.BlockGrad(arrays.take_first_block(F, data, self.axes)), {}
         for axis, (extra, after) in self.values.items():
-            starts[axis], length = _infer_lengths(F, recipe, data, axis, extra)
+            start_arrays[axis], length = _low_zeros_and_padded_length(F, recipe, data, axis, extra)
             length = arrays.concatenate(F, length, 0, (0, after)) if after else length
             like = F.broadcast_like(like, F.BlockGrad(length), lhs_axes=(axis,), rhs_axes=(0,))
-        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, recipe, data, starts), like)
+        return F._internal._identity_with_attr_like_rhs(self.concatenate(F, recipe, data, start_arrays), like)
 
 
 class Pad(Step[Pair]):
-    """The addition of elements by MXNet's pad operator."""
+    """Adds elements with MXNet's pad operator."""
 
-    fills = reorders = True
+    pads_data = needs_plain_layout = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         pads = [axis.pad_operator for axis in recipe.plan.axes]
@@ -243,43 +244,43 @@ class Pad(Step[Pair]):
 class Gather(Step[bool]):
     """Builds the padded data by look-up (`take`): out*s + max(ke - s, 0) elements along each axis."""
 
-    fills = reorders = True
+    pads_data = needs_plain_layout = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         """Returns the padded data. Each axis in turn becomes the first, along which whole rows are copied: a look-up
         along any other axis goes element by element, many times slower."""
-        whole, order = data, list(range(recipe.axes.stop))
+        whole, order = data, list(range(recipe.spatial_axes.stop))
         for axis in self.axes:
-            positions = self._positions(F, recipe, whole, axis)
+            indices = self._indices(F, recipe, whole, axis)
             moved = [axis, *(other for other in order if other != axis)]
             data, order = F.transpose(data, axes=tuple(map(order.index, moved))), moved
             if recipe.fill == "zero":
-                data, positions = arrays.concatenate(F, data, 0, (1, 1)), positions + 1
-            data = F.take(data, F.BlockGrad(positions), axis=0, mode="clip")
+                data, indices = arrays.concatenate(F, data, 0, (1, 1)), indices + 1
+            data = F.take(data, F.BlockGrad(indices), axis=0, mode="clip")
         return F.transpose(data, axes=tuple(map(order.index, range(len(order)))))
 
-    def _positions(self, F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
-        """Returns the positions -low, 1-low, .. that the windows read along an axis."""
+    def _indices(self, F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
+        """Returns the indices -low, 1-low, ... that the windows read along an axis."""
         window = recipe.window(axis)
         row = F.contrib.arange_like(F.cast(recipe.row(F, data, axis), dtype="float64"), axis=axis)
         starts = F.slice(row, begin=(None,), end=(None,), step=(window.stride,))
-        positions = F.repeat(starts, repeats=window.stride)
+        indices = F.repeat(starts, repeats=window.stride)
         if window.effective_kernel_size > window.stride:
             more = F.zeros_like(F.slice_axis(row, axis=0, begin=0, end=1))
             more = F.repeat(more, repeats=window.effective_kernel_size - window.stride)
-            positions = F.concat(positions, more, dim=0)
-        return F.broadcast_sub(F.contrib.arange_like(positions, axis=0), _low_pad(F, recipe, data, axis))
+            indices = F.concat(indices, more, dim=0)
+        return F.broadcast_sub(F.contrib.arange_like(indices, axis=0), _low_pad(F, recipe, data, axis))
 
 
 class Shift(Step[OneHotKernel]):
     """Shifts the data within its padding, so that every size has the same low pad."""
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
-        return _move_channels(F, recipe, data, data, self.values, (1,) * len(recipe.windows))
+        return _shift_by_one_hot(F, recipe, data, data, self.values, (1,) * len(recipe.windows))
 
 
-class Zeros(Step[Pair]):
-    """The concatenation of (front, back) zeros to the kernel."""
+class PadKernel(Step[Pair]):
+    """Concatenates (front, back) zeros to the kernel."""
 
     def prepare_weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
         """Returns the kernel with the zeros. On the CPU, its last axes go to the front first: then whole blocks are
@@ -295,12 +296,12 @@ class Zeros(Step[Pair]):
 
 
 class Crop(Step[Tuple[int, Optional[int]]]):
-    """The crop of (start, end) elements from the output; an end of None depends on the size."""
+    """Crops (start, end) elements from the output; an end of None depends on the size."""
 
     def __init__(self, values: Mapping[int, Tuple[int, Optional[int]]]):
         super().__init__(values)
         self.dynamic_axes = [axis for axis, (_, end) in values.items() if end is None]
-        self.is_static = any(map(any, values.values()))  # whether elements are dropped whatever the size is
+        self.has_static_part = any(map(any, values.values()))  # whether some elements are dropped for every size
 
     def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         """Returns the cropped output; along dynamic axes, slice_like crops to the ceil(n/s) elements of a strided slice
@@ -309,7 +310,7 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         out = arrays.crop(F, out, crops, recipe.spatial_axis)
         if not self.dynamic_axes:
             return out
-        whole = (None,) * recipe.axes.stop
+        whole = (None,) * recipe.spatial_axes.stop
         step = (1, 1, *(window.stride for window in recipe.windows))
         like = F.slice(arrays.take_first(F, data, (0, 1)), begin=whole, end=whole, step=step)
         return F.slice_like(out, like, axes=self.dynamic_axes)
@@ -319,8 +320,8 @@ class Pick(Step[OneHotKernel]):
     """Keeps every s-th output of an operator that ran with stride 1, starting where SAME does for this size."""
 
     def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
-        strides = tuple(recipe.window(axis).stride if axis in self.axes else 1 for axis in recipe.axes)
-        return _move_channels(F, recipe, out, data, self.values, strides)
+        strides = tuple(recipe.window(axis).stride if axis in self.axes else 1 for axis in recipe.spatial_axes)
+        return _shift_by_one_hot(F, recipe, out, data, self.values, strides)
 
 
 # Field of `AxisPlan` -> step. Steps run in this order before the operator, in reverse order after it.
@@ -332,7 +333,7 @@ STEPS: Dict[str, Type[Step[Any]]] = {
     "gather": Gather,
     "shift": Shift,
     "pad_operator": Pad,  # after every step that reads the data's size
-    "zeros": Zeros,
+    "kernel_zeros": PadKernel,
     "crop": Crop,
     "pick": Pick,
 }
@@ -348,7 +349,7 @@ def _low_pad(F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
     (out-1)s + ke - n is ke-1 - (n-1) mod s, as (out-1)s is the last multiple of s below n. For data that may be in
     blocks, n is read from a thin slice, since reading the shape of the whole array would undo the blocks.
     """
-    window, others = recipe.window(axis), [other for other in range(recipe.axes.stop) if other != axis]
+    window, others = recipe.window(axis), [other for other in range(recipe.spatial_axes.stop) if other != axis]
     row = data if recipe.work.plain else arrays.take_first_block(F, data, others)
     length = F.cast(F.slice_axis(F.shape_array(row), axis=0, begin=axis, end=axis + 1), dtype="float64")
     total = (window.effective_kernel_size - 1) - (length - 1) % window.stride
@@ -358,33 +359,34 @@ def _low_pad(F: Any, recipe: Recipe, data: Any, axis: int) -> Any:
     return F.ceil(half) if window.extra_at_start else F.floor(half)
 
 
-def _infer_lengths(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
-    """Returns two arrays: `extra` + low zeros, where low is SAME's padding before the data along an axis, and zeros as
-    a second array, as long as those zeros and the data together.
+def _low_zeros_and_padded_length(F: Any, recipe: Recipe, data: Any, axis: int, extra: int) -> Tuple[Any, Any]:
+    """Returns two arrays of zeros: one with low + `extra` elements, where low is SAME's low pad along an axis, and one
+    as long as those and the data together.
 
-    n + low is half of the sum of (out-1)s + ke and n, rounded as low is; `half` has that length, and `extra` more. The
-    first array has half's length minus n: `_rnn_param_concat` is the only operator of MXNet that infers it.
+    MXNet has no operator that makes an array of a computed length; only `_rnn_param_concat` infers the length of its
+    first input, as that of its output minus that of the second. So an array with the length of the output,
+    low + `extra` + n, is made first: SAME has low = ((out-1)s + ke - n) / 2, so this is half of
+    out*s + n + (ke - s + 2*extra).
 
-    For 7 elements, a kernel of 3 and stride 2, SAME's low is 1. With `extra` 2, `starts` has 4 * 2 elements, `row` and
-    what is concatenated to it 7 + 5, and every second one of these 20 is in `half`: 10 = 2 + 1 + 7. So the first
-    array gets 10 - 7 = 3 elements.
+    For 7 elements, a kernel of 3, stride 2 and `extra` 2: `doubled` has 4*2 + 7 + 5 = 20 elements, `padded` has
+    10 of them, and the first array gets 10 - 7 = 3: low is 1.
     """
     window = recipe.window(axis)
     missing = window.effective_kernel_size - window.stride + 2 * extra
     row = F.zeros_like(F.reshape(recipe.row(F, data, axis), shape=(-1,)))
-    starts = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
-    twice = F.concat(starts, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
-    half = F.slice(twice, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
-    start = F._internal._zeros_without_dtype(shape=(-1,))
-    return start, F.elemwise_add(F._internal._rnn_param_concat(start, row, dim=0), half)
+    outputs = F.tile(F.slice(row, begin=(None,), end=(None,), step=(window.stride,)), reps=(window.stride,))
+    doubled = F.concat(outputs, arrays.concatenate(F, row, 0, (0, missing)), dim=0)
+    padded = F.slice(doubled, begin=(0 if window.extra_at_start else 1,), end=(None,), step=(2,))
+    zeros = F._internal._zeros_without_dtype(shape=(-1,))
+    return zeros, F.elemwise_add(F._internal._rnn_param_concat(zeros, row, dim=0), padded)
 
 
 def _one_hot_kernel(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, OneHotKernel]) -> Any:
     r"""Returns a one-hot kernel (1, 1, \*lengths); the index of its 1 follows from the size of `data`."""
-    ndim, chosen = recipe.axes.stop, None
+    ndim, chosen = recipe.spatial_axes.stop, None
     dynamic = [axis for axis in kernels if recipe.window(axis).size is None]
     for axis in dynamic:
-        row = F.one_hot(kernels[axis].reach - _low_pad(F, recipe, data, axis), depth=kernels[axis].length)
+        row = F.one_hot(kernels[axis].max_pad - _low_pad(F, recipe, data, axis), depth=kernels[axis].length)
         row = F.reshape(row, shape=tuple(-1 if other == axis else 1 for other in range(ndim)))
         chosen = row if chosen is None else F.broadcast_mul(chosen, row)
     weight = F.ones_like(arrays.take_first(F, data, range(ndim)))  # of its type and device
@@ -394,19 +396,19 @@ def _one_hot_kernel(F: Any, recipe: Recipe, data: Any, kernels: Mapping[int, One
     for axis, kernel in kernels.items():
         window = recipe.window(axis)
         if window.size is not None:
-            before = kernel.reach - window.pads(window.size)[0]
+            before = kernel.max_pad - window.pads(window.size)[0]
             weight = arrays.concatenate(F, weight, axis, (before, kernel.length - 1 - before))
     return F.BlockGrad(weight)
 
 
-def _move_channels(
+def _shift_by_one_hot(
     F: Any, recipe: Recipe, array: Any, data: Any, kernels: Mapping[int, OneHotKernel], strides: Dims
 ) -> Any:
-    """Returns the array moved along some axes, by a depthwise convolution whose kernel is one-hot. The position of the
+    """Returns the array shifted along some axes by a depthwise convolution whose kernel is one-hot. The position of the
     1 follows from the size of the data."""
     weight, channels = _one_hot_kernel(F, recipe, data, kernels), recipe.work.in_channels
-    lengths = [kernels[axis].length if axis in kernels else 1 for axis in recipe.axes]
-    pads = tuple(kernels[axis].zeros if axis in kernels else 0 for axis in recipe.axes)
+    lengths = [kernels[axis].length if axis in kernels else 1 for axis in recipe.spatial_axes]
+    pads = tuple(kernels[axis].pad if axis in kernels else 0 for axis in recipe.spatial_axes)
     return arrays.convolve_channels(F, array, weight, channels, lengths, stride=strides, pad=pads)
 
 

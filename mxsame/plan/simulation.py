@@ -86,22 +86,22 @@ def _conv_reads(plan: AxisPlan, window: Window, size: int, convention: str) -> O
         if data[0] > 0 or data[-1] < size - 1:
             return None
     data = _extended(_extended(data, *plan.pad_operator), plan.pad, plan.pad)
-    span, stride, step = len(data) - 1 - (plan.kernel_size - 1) * dilation, plan.strides(window), data.step
+    span, stride, step = len(data) - 1 - (plan.kernel_size - 1) * dilation, plan.operator_stride(window), data.step
     outputs = (-(-span // stride) if convention == "full" else span // stride) + 1
     starts = range(data.start, data.start + outputs * stride * step, stride * step)
     if plan.pick:
-        first = plan.pick.reach - plan.pick.zeros - low
+        first = plan.pick.max_pad - plan.pick.pad - low
         if first < 0 or first + (window.outputs(size) - 1) * window.stride >= len(starts):
             return None
         starts = _selected(starts, plan.pick, low)[:: window.stride]
-    front, back = plan.zeros
+    front, back = plan.kernel_zeros
     dilation *= step
     return Reads.of(starts, range(front * dilation, (plan.kernel_size - back) * dilation, dilation))
 
 
 def _transposed_reads(plan: AxisPlan, window: TransposedWindow, size: int) -> Reads:
     """Returns what is read for all outputs of MXNet's Deconvolution, or of its Convolution of the dilated data."""
-    front, back = (count * window.dilation for count in plan.zeros)
+    front, back = (count * window.dilation for count in plan.kernel_zeros)
     reach = (plan.kernel_size - 1) * window.dilation
     if plan.dilate:
         data = _extended(range((size - 1) * plan.dilate + 1), *plan.pad_operator)
@@ -118,7 +118,7 @@ def _extended(positions: range, low: int, high: int) -> range:
 
 def _selected(positions: range, kernel: OneHotKernel, low: int) -> range:
     """Returns the positions that a one-hot kernel leaves, of these with zeros around them."""
-    positions, first = _extended(positions, kernel.zeros, kernel.zeros), kernel.reach - low
+    positions, first = _extended(positions, kernel.pad, kernel.pad), kernel.max_pad - low
     return positions[first : first + len(positions) - kernel.length + 1]
 
 
@@ -150,13 +150,13 @@ def prove(draft: AxisPlan, window: AnyWindow, convention: str = "valid") -> Opti
         return draft if extras == {0} else None
     if len(extras) == 1:
         return replace(draft, crop=(first, extras.pop()))
-    return draft if isinstance(window, Window) and window.follows_size and not draft.flip else None
+    return draft if isinstance(window, Window) and window.pads_depend_on_size and not draft.flip else None
 
 
 def accepts_short_data(plan: AxisPlan, window: AnyWindow) -> bool:
     """Returns whether MXNet runs a plan for every size on data that is shorter than the rule of explicit pads allows,
     n + low + high >= ke, as it may with ceil_mode."""
-    if not isinstance(window, Window) or window.size is not None or window.follows_size:
+    if not isinstance(window, Window) or window.size is not None or window.pads_depend_on_size:
         return False
     longest = window.effective_kernel_size - sum(window.explicit_pads) - 1
     reads = _conv_reads(plan, window, longest, "valid") if longest >= 1 else None

@@ -20,7 +20,7 @@ from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHotKernel
 from mxsame.plan.simulation import prove
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 
-MAX_SHIFTS = 2  # the largest difference between the lows of a window's sizes; each shift lengthens the one-hot kernel
+MAX_SHIFT = 2  # the largest difference between low pads of a window's sizes; a larger one needs a longer kernel
 
 
 # -- drafts for convolutions and pooling operators. The proof completes a crop that ends in None.
@@ -47,7 +47,8 @@ def _concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     yield AxisPlan(window.kernel_size, concat=(low - common, high - common), pad=common, crop=(0, None))
 
 
-def _static_or_dynamic_concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
+def _any_concat(window: Window, pads: Pads) -> Iterator[AxisPlan]:
+    """Concatenate a fixed number of elements, or one that depends on the size."""
     yield from _concat(window, pads)
     yield from _dynamic_concat(window, pads)
 
@@ -59,7 +60,7 @@ def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     pad, extended = low + front * window.dilation, window.effective_kernel_size + front * window.dilation
     rest = [2 * pad - high_pad(n, window.outputs(n), extended, window.stride) for n in window.sizes]
     back = _zeros_after(window, rest)
-    yield AxisPlan(window.kernel_size + front + back, zeros=(front, back), pad=pad, crop=(0, None))
+    yield AxisPlan(window.kernel_size + front + back, kernel_zeros=(front, back), pad=pad, crop=(0, None))
 
 
 def _zeros_after(window: Window, rest: Sequence[int]) -> int:
@@ -75,7 +76,8 @@ def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _first_low_and_max_high(pads: Pads) -> validation.Pair:
-    """Returns the low of one size, and the largest high of all: the windows of one graph start at one position."""
+    """Returns the low pad of the first size, and the largest high pad. All windows of a draft start at one position, so
+    the proof rejects it if the low pads differ."""
     return pads[0][0], max(high for _, high in pads)
 
 
@@ -89,15 +91,15 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     If low depends on the size, low + s elements are concatenated before the data, and the first output is dropped.
     """
     low, least = pads[0][0], 2 if window.kernel_size == 2 else 1
-    if not window.follows_size:
+    if not window.pads_depend_on_size:
         least = max(window.effective_kernel_size - sum(window.explicit_pads), 1)
     if any(pad[0] != low for pad in pads):
-        yield from _dynamic_concat(window, pads, window.stride, ceil=True)
+        yield from _dynamic_concat(window, pads, window.stride, full=True)
     elif window.kernel_size <= (least if window.size is None else window.size) + 2 * low:
         yield AxisPlan(window.kernel_size, pad=low)
 
 
-def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, ceil: bool = False) -> Iterator[AxisPlan]:
+def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, full: bool = False) -> Iterator[AxisPlan]:
     """Concatenate low + `extra` elements before the data and the largest high after it; the windows in `extra` are
     high after it.
 
@@ -105,8 +107,8 @@ def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, ceil: bool = Fal
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
     """
     has_room = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
-    if window.size is None and window.follows_size and has_room:
-        high = max(max(high for _, high in pads) - (window.stride - 1 if ceil else 0), 0)
+    if window.size is None and window.pads_depend_on_size and has_room:
+        high = max(max(high for _, high in pads) - (window.stride - 1 if full else 0), 0)
         yield AxisPlan(window.kernel_size, dynamic_concat=AddedElements(extra, high), crop=(extra // window.stride, 0))
 
 
@@ -124,31 +126,31 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Shift the data so that the windows start at the same position for every size."""
-    for least, reach in _least_low_and_reach(window, pads) if window.size is None else ():
-        kernel = OneHotKernel(least, reach, reach - least)
-        yield AxisPlan(window.kernel_size, shift=kernel, pad=least, crop=(0, None))
+    for min_low, max_pad in _min_low_and_max_pad(window, pads) if window.size is None else ():
+        kernel = OneHotKernel(min_low, max_pad, max_pad - min_low)
+        yield AxisPlan(window.kernel_size, shift=kernel, pad=min_low, crop=(0, None))
 
 
 def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Run the operator with stride 1, and pick SAME's outputs."""
     pad = max(map(max, pads))
-    for least, _ in _least_low_and_reach(window, pads) if window.dilation == 1 else ():
+    for min_low, _ in _min_low_and_max_pad(window, pads) if window.dilation == 1 else ():
         for zeros in range(window.kernel_size):
-            kernel = OneHotKernel(least, pad + zeros, zeros)
+            kernel = OneHotKernel(min_low, pad + zeros, zeros)
             yield AxisPlan(window.kernel_size, pick=kernel, pad=pad, crop=(0, None))
 
 
-def _least_low_and_reach(window: Window, pads: Pads) -> Iterator[validation.Pair]:
+def _min_low_and_max_pad(window: Window, pads: Pads) -> Iterator[validation.Pair]:
     """Yields the smallest low pad, and the pad that the last window needs if every size starts at it; nothing if the
-    pads do not follow from the size, or differ by more than `MAX_SHIFTS`."""
-    least, most = min(low for low, _ in pads), max(low for low, _ in pads)
-    if window.follows_size and most - least <= MAX_SHIFTS:
-        yield least, max(most, max(map(sum, pads)) - least)
+    pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
+    min_low, max_low = min(low for low, _ in pads), max(low for low, _ in pads)
+    if window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT:
+        yield min_low, max(max_low, max(map(sum, pads)) - min_low)
 
 
 def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Gather the padded data from the data: exact for any kernel and stride, if the pads follow from the size."""
-    if window.follows_size:
+    if window.pads_depend_on_size:
         yield AxisPlan(window.kernel_size, gather=True)
 
 
@@ -179,7 +181,9 @@ def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisP
     extent = window.effective_kernel_size + sum(zeros) * window.dilation
     pad = max(min(start, end + window.stride - 1, extent - 1), 0)
     adj = max(pad - end, 0)
-    return AxisPlan(window.kernel_size + sum(zeros), zeros=zeros, pad=pad, adj=adj, crop=(start - pad, end - pad + adj))
+    return AxisPlan(
+        window.kernel_size + sum(zeros), kernel_zeros=zeros, pad=pad, adj=adj, crop=(start - pad, end - pad + adj)
+    )
 
 
 def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
@@ -222,15 +226,15 @@ class Strategy:
         Whether it also runs data with channels last.
     convention : str
         MXNet's pooling_convention, "valid" or "full".
-    together : bool
+    all_axes : bool
         Whether all axes must run by it.
-    competes_on : tuple of str
+    candidate_on : tuple of str
         The devices on which the planner may choose it for its speed. Elsewhere it runs only if it is asked for
         (:func:`mxsame.plan.use_strategy`), or if no other is exact.
 
     Examples
     --------
-    >>> STRATEGIES["kernel"].needs, STRATEGIES["kernel"].serves("max")
+    >>> STRATEGIES["kernel"].needs, STRATEGIES["kernel"].supports("max")
     ('weight', False)
     """
 
@@ -241,10 +245,10 @@ class Strategy:
     needs: Optional[str] = None
     channels_last: bool = False
     convention: str = "valid"
-    together: bool = False
-    competes_on: Tuple[str, ...] = ("cpu", "gpu")
+    all_axes: bool = False
+    candidate_on: Tuple[str, ...] = ("cpu", "gpu")
 
-    def serves(self, operator: str) -> bool:
+    def supports(self, operator: str) -> bool:
         """Returns whether it can run the operator."""
         return self.transposed is not None if operator == "transposed" else operator in self.operators
 
@@ -266,20 +270,20 @@ class Strategy:
         return None
 
 
-_ALL = ("conv", *POOLS)
-_SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # flipped, a tie of a maximum has its gradient at the last element
+_FORWARD = ("conv", *POOLS)
+_SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # not "max": if flipped, tied maxima send the gradient to the last
 
 _TABLE = (  # in order of preference: without cost estimates, the first exact one is chosen
-    Strategy("native", _native, _ALL, _transposed_native, channels_last=True),
-    Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", together=True),
-    Strategy("slice", _slice, _ALL, _transposed_slice, channels_last=True),
-    Strategy("concat", _static_or_dynamic_concat, _ALL, channels_last=True),
+    Strategy("native", _native, _FORWARD, _transposed_native, channels_last=True),
+    Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", all_axes=True),
+    Strategy("slice", _slice, _FORWARD, _transposed_slice, channels_last=True),
+    Strategy("concat", _any_concat, _FORWARD, channels_last=True),
     Strategy("kernel", _kernel, ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
-    Strategy("pad", _pad, _ALL, channels_last=True, competes_on=("gpu",)),
+    Strategy("pad", _pad, _FORWARD, channels_last=True, candidate_on=("gpu",)),
     Strategy("shift", _shift, ("conv",), needs=CHANNELS),
     Strategy("pick", _pick, POOLS, needs=CHANNELS),
     Strategy("flip", _flip, _SUMS, needs=WEIGHT),
-    Strategy("gather", _gather, _ALL),
-    Strategy("dilate", transposed=_transposed_dilate, together=True, competes_on=("gpu",)),
+    Strategy("gather", _gather, _FORWARD),
+    Strategy("dilate", transposed=_transposed_dilate, all_axes=True, candidate_on=("gpu",)),
 )
 STRATEGIES: Dict[str, Strategy] = {strategy.name: strategy for strategy in _TABLE}

@@ -61,7 +61,7 @@ class Window(_Axis):
     def __post_init__(self) -> None:
         super().__post_init__()
         validation.flag("ceil_mode", self.ceil_mode)
-        if self.follows_size:
+        if self.pads_depend_on_size:
             self._set("padding", cast(str, self.padding).lower())
         elif not _is_pair(self.padding):
             pads = arithmetic.resolve_pads(1, self.kernel_size, self.stride, self.dilation, self.padding)
@@ -90,14 +90,14 @@ class Window(_Axis):
         return replace(self, size=self._periodic_from + self.size % self.stride)
 
     @property
-    def follows_size(self) -> bool:
+    def pads_depend_on_size(self) -> bool:
         """Whether the pads follow from the size, so that there are ceil(n/s) outputs."""
-        return arithmetic.follows_size(self.padding)
+        return arithmetic.pads_depend_on_size(self.padding)
 
     @property
     def explicit_pads(self) -> Tuple[int, int]:
         """The (low, high) that does not follow from the size."""
-        return (0, 0) if self.follows_size else cast(Tuple[int, int], self.padding)
+        return (0, 0) if self.pads_depend_on_size else cast(Tuple[int, int], self.padding)
 
     @property
     def extra_at_start(self) -> bool:
@@ -108,7 +108,7 @@ class Window(_Axis):
         """Returns (low, high) for this size."""
         if self.extra_at_start:
             return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
-        if self.follows_size:
+        if self.pads_depend_on_size:
             return arithmetic.same_pads_unchecked(size, self.effective_kernel_size, self.stride)
         low, high = self.explicit_pads
         if self.ceil_mode:
@@ -123,7 +123,7 @@ class Window(_Axis):
         """Raises `ValueError`, with `padding` in its message, if an axis of this size has no output, a negative pad, or
         for a pooling operator a window that would read no element of data."""
         padding = self.padding if padding is None else padding
-        pads = self.pads(size) if self.follows_size else self.explicit_pads
+        pads = self.pads(size) if self.pads_depend_on_size else self.explicit_pads
         validation.check(min(pads) >= 0, "padding must not be negative", padding=padding)
         arithmetic.output_size_unchecked(size, self.effective_kernel_size, self.stride, pads, padding)
         if pool or self.ceil_mode:
@@ -260,7 +260,7 @@ def make_pool_windows(
     ((Window(size=6, kernel_size=2, stride=2, dilation=1, padding=(0, 0), ceil_mode=True),), ((1, 0),))
     """
     pads: Any = ()
-    if counts_padding and ceil_mode and not arithmetic.follows_size(padding):
+    if counts_padding and ceil_mode and not arithmetic.pads_depend_on_size(padding):
         pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
         size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)

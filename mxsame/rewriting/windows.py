@@ -107,7 +107,7 @@ def _without_outputs(window: AnyWindow, crop: Tuple[int, int]) -> AnyWindow:
 
 def _pads(window: Any) -> Tuple[int, int]:
     """Returns the (low, high) of a window, which may be negative."""
-    if window.follows_size or window.ceil_mode:
+    if window.pads_depend_on_size or window.ceil_mode:
         return window.pads(window.size)
     return window.padding
 
@@ -136,7 +136,7 @@ def _is_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
     """Returns whether elements that a pad operator adds have the effect of padding. Zeros have it for convolutions, and
     for averages that count them. For a maximum, copies of the edge have it, since the edge is in the same windows, and
     so have zeros next to data that are never negative."""
-    if node.op == "Deconvolution" or any(window.ceil_mode or window.follows_size for window in windows):
+    if node.op == "Deconvolution" or any(window.ceil_mode or window.pads_depend_on_size for window in windows):
         return False
     zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))
     if node.op == "Convolution":
@@ -198,7 +198,7 @@ def _counts_from_the_start(node: Node) -> bool:
 
 def _with_least_high(window: Any, outputs: int, any_size: bool) -> Any:
     """Returns a window of as many outputs whose pads are not negative, None if there is none."""
-    if isinstance(window, TransposedWindow) or window.follows_size or window.ceil_mode:
+    if isinstance(window, TransposedWindow) or window.pads_depend_on_size or window.ceil_mode:
         return window
     low, high = _pads(window)
     if high < 0 and not any_size:  # no window may read the last elements

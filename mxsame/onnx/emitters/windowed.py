@@ -42,7 +42,7 @@ def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]
     pairs = [pair for pair in map(_for_every_size, windows) if pair is not None]
     if len(pairs) == len(windows):
         return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
-    if all(window.ceil_mode and not window.follows_size for window in windows):
+    if all(window.ceil_mode and not window.pads_depend_on_size for window in windows):
         ends = [replace(window, ceil_mode=False).pads(1) for window in windows]
         return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
     rules = {window.padding for window in windows}
@@ -105,7 +105,7 @@ def pooling(w: Writer, node: Node, x: str) -> str:
         return w.add(op if windows else f"Global{op}", x, **attrs)
     counts = node.attr("count_include_pad", True)
     out = w.add(op, x, count_include_pad=int(counts), **attrs)
-    if not counts or not any(window.ceil_mode and not window.follows_size for window in windows):
+    if not counts or not any(window.ceil_mode and not window.pads_depend_on_size for window in windows):
         return out
     return _without_what_follows_padding(w, node, out, windows)
 
