@@ -76,7 +76,12 @@ class Layer(Checked, HybridBlock):
 
     @traces
     def forward(self, x: Array) -> Array:
-        """Returns the output for an array or a Symbol. Raises for invalid data before Gluon or a graph gets it."""
+        """Returns the output for an array or a Symbol. Raises for invalid data before Gluon or a graph gets it.
+
+        A Symbol becomes a part of a graph. Gluon's `forward` runs arrays of a hybridized layer by its cached graph, and
+        those of a layer that is not ready: it completes deferred parameters, or raises. All other arrays go straight
+        to the operator, and are checked only if it fails.
+        """
         if not isinstance(x, mx.nd.NDArray):
             return self._traced(x)
         if _gluon.is_hybridized(self) or mx.util.is_np_array() != isinstance(x, mx.np.ndarray):
@@ -174,7 +179,6 @@ class Layer(Checked, HybridBlock):
         length, axis = (shape[1], "axis 1") if self._channels_last else (shape[-1], "the last axis")
         hint = f" (axis C of {layout}); {axis} has {known}: did you mean another layout?" if length == known else ""
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
-        validation.check_divisible("data channels", in_channels, "groups", getattr(self._spec, "groups", 1))
 
 
 class ConvolutionLayer(Layer):
@@ -194,6 +198,10 @@ class ConvolutionLayer(Layer):
             activation = validation.one_of("activation", activation, ACTIVATIONS)
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
+
+    def _check_shape(self, shape: Sequence[Any]) -> None:
+        super()._check_shape(shape)
+        validation.check_divisible("data channels", self._channels_of(shape) or 0, "groups", self._spec.groups)
 
     def _spec_for(self, x: Any) -> Any:
         """Returns the spec of a call with this data."""
@@ -220,14 +228,13 @@ class ConvolutionLayer(Layer):
             received = validation.received(params=self.params)
             raise validation.InvalidValue(f"params must fit the layer: {error}; {received}") from None
 
-    def _weight_channels(self, in_channels: int) -> dict:
-        """Returns the first two lengths of each weight, with channels first."""
+    def _weight_shapes(self, in_channels: int) -> dict:
+        """Returns the shapes of the weights, by name, with channels first."""
         raise NotImplementedError
 
     def _parameter_shapes(self, in_channels: int) -> dict:
         shapes: dict = {"bias": (self._out_channels(in_channels),)}
-        for name, (first, second) in self._weight_channels(in_channels).items():
-            kernel = (1,) * self.num_spatial_dims if name == "pointwise_weight" else self._spec.kernel_size
+        for name, (first, second, *kernel) in self._weight_shapes(in_channels).items():
             shapes[name] = (first, *kernel, second) if self._channels_last else (first, second, *kernel)
         return shapes
 

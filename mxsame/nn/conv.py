@@ -94,8 +94,8 @@ class _Conv(ConvolutionLayer):
         super().__init__(spec, activation, use_bias, in_channels, prefix, params)
         self._add_parameters(weight=weight_initializer, bias=bias_initializer)
 
-    def _weight_channels(self, in_channels: int) -> dict:
-        return {"weight": (self._spec.channels, in_channels // self._spec.groups)}
+    def _weight_shapes(self, in_channels: int) -> dict:
+        return {"weight": (self._spec.channels, in_channels // self._spec.groups, *self._spec.kernel_size)}
 
     def _known_in_channels(self) -> Optional[int]:
         share = self.weight.shape[-1 if self._channels_last else 1]

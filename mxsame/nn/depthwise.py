@@ -106,8 +106,8 @@ class _DepthwiseConv(_Depthwise):
     def _out_channels(self, in_channels: Optional[int]) -> Any:
         return in_channels and in_channels * self._spec.depth_multiplier
 
-    def _weight_channels(self, in_channels: int) -> dict:
-        return {"weight": (self._out_channels(in_channels), 1)}
+    def _weight_shapes(self, in_channels: int) -> dict:
+        return {"weight": (self._out_channels(in_channels), 1, *self._spec.kernel_size)}
 
 
 class _SeparableConv(_Depthwise):
@@ -198,9 +198,12 @@ class _SeparableConv(_Depthwise):
         hidden = super()._operator_output(x, **weights)
         return apply(self._pointwise, data=hidden, pointwise_weight=pointwise_weight, bias=bias)
 
-    def _weight_channels(self, in_channels: int) -> dict:
+    def _weight_shapes(self, in_channels: int) -> dict:
         depth_channels = in_channels * self._spec.depth_multiplier
-        return {"depthwise_weight": (depth_channels, 1), "pointwise_weight": (self._pointwise.channels, depth_channels)}
+        return {
+            "depthwise_weight": (depth_channels, 1, *self._spec.kernel_size),
+            "pointwise_weight": (self._pointwise.channels, depth_channels, *self._pointwise.kernel_size),
+        }
 
 
 class DepthwiseConv1D(_DepthwiseConv, num_spatial_dims=1):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame.ops._call import apply, choose_plan, recipe_of, window_attributes
-from mxsame.ops._inputs import Inputs, canonical, channel_count
+from mxsame.ops._inputs import Inputs, WeightAxis, canonical, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
@@ -251,7 +251,7 @@ class ConvSpec(NamedTuple):
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", groups)
         group_channels = None if in_channels is None else in_channels // groups
-        axes = ("channels", None), ("data channels / groups", group_channels)
+        axes = WeightAxis("channels"), WeightAxis("data channels / groups", group_channels)
         first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
         channels = channel_count("channels", self.channels, f"{name}.shape[0]", first, name)
         in_channels = inputs.infer_in_channels() if second is None else second * groups
@@ -266,7 +266,7 @@ class DepthwiseSpec(ConvSpec):
         name = inputs.names[1]
         actual = inputs.infer_in_channels() if self.in_channels is None else inputs.shape[1]
         in_channels = channel_count("in_channels", self.in_channels, "the data's channels", actual, "the data")
-        first, _, *kernel_size = inputs.weight_shape(self.kernel_size, ("C*m", None), ("1", 1))
+        first, _, *kernel_size = inputs.weight_shape(self.kernel_size, WeightAxis("C*m"), WeightAxis("1", 1))
         if first is not None:
             validation.check_divisible(f"{name}.shape[0]", first, "the data's channels", in_channels)
         per_channel = first and first // in_channels

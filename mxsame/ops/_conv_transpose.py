@@ -10,7 +10,7 @@ from mxsame._mxnet import mx
 from mxsame.onednn_blocks import MIN_BLOCK
 from mxsame.ops._call import FORMAT_STRATEGIES, apply, choose_plan
 from mxsame.ops._conv import Convolution
-from mxsame.ops._inputs import Inputs, canonical, channel_count
+from mxsame.ops._inputs import Inputs, WeightAxis, canonical, channel_count
 from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
 from mxsame.plan.windows import Windows, make_transposed_windows_unchecked
@@ -127,13 +127,13 @@ class TransposedSpec(NamedTuple):
 
     def completed_by(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
         """Returns the spec with missing arguments taken from the arrays, and the channels of the data."""
-        axes = ("data channels", inputs.shape[1]), ("channels / groups", None)
+        axes = WeightAxis("data channels", inputs.shape[1]), WeightAxis("channels / groups")
         first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
         in_channels = inputs.shape[1] or first or inputs.infer_in_channels()
         if in_channels is not None:
             validation.check_divisible("data channels", in_channels, "groups", self.groups)
-        actual, source = second and second * self.groups, "the weight's second length times groups"
-        channels = channel_count("channels", self.channels, source, actual, "weight")
+        length = second and second * self.groups
+        channels = channel_count("channels", self.channels, "the weight's second length times groups", length, "weight")
         return self._replace(kernel_size=tuple(kernel_size), channels=channels), in_channels
 
 

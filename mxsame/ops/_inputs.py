@@ -41,7 +41,11 @@ class Spec(Iterable[Any], Protocol):
         """Returns the recipe of MXNet's operator for a checked spec and its inputs."""
 
 
-WeightAxis = Tuple[str, Optional[int]]  # its description in messages, and its expected length, None for any
+class WeightAxis(NamedTuple):
+    """An axis of a weight: its description in messages, and its expected length, None for any."""
+
+    description: str
+    length: Optional[int] = None
 
 
 class Inputs(NamedTuple):
@@ -183,8 +187,8 @@ class Inputs(NamedTuple):
         """
         operands.check_convolvable("data", self.data)
         name, last = self.names[1], self.channels_last
-        (meaning_1, length_1), (meaning_2, length_2) = first, second
-        meaning = f"({meaning_1}, *kernel_size, {meaning_2})" if last else f"({meaning_1}, {meaning_2}, *kernel_size)"
+        names = (first.description, "*kernel_size", second.description)
+        meaning = ", ".join(names if last else (names[0], names[2], names[1]))
         given = self.shapes[1] or (None,) * len(self.shape)
         shape = tensors.shape_channels_first(given) if last else given
         for axis, (length, actual) in enumerate(zip(kernel_size or (), shape[2:])):
@@ -192,8 +196,8 @@ class Inputs(NamedTuple):
         size = kernel_size or shape[2:]
         rule = f"kernel_size must be given if the shape of {name} is unknown"
         validation.check(None not in size, rule, kernel_size=None)
-        expected = (length_1, *size, length_2) if last else (length_1, length_2, *size)
-        validation.check_shape(name, given, expected, meaning)
+        expected = (first.length, *size, second.length) if last else (first.length, second.length, *size)
+        validation.check_shape(name, given, expected, f"({meaning})")
         return (*shape[:2], *size)
 
 

@@ -12,7 +12,7 @@ place, for every input size of the window (:func:`mxsame.plan.simulation.prove`)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from mxsame import validation
 from mxsame.padding import high_pad
@@ -126,26 +126,28 @@ def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _shift(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Shift the data so that the windows start at the same position for every size."""
-    for min_low, max_pad in _min_low_and_max_pad(window, pads) if window.size is None else ():
+    start = _min_low_and_max_pad(window, pads)
+    if start and window.size is None:
+        min_low, max_pad = start
         kernel = OneHotKernel(min_low, max_pad, max_pad - min_low)
         yield AxisPlan(window.kernel_size, shift=kernel, pad=min_low, crop=(0, None))
 
 
 def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Run the operator with stride 1, and pick SAME's outputs."""
-    pad = max(map(max, pads))
-    for min_low, _ in _min_low_and_max_pad(window, pads) if window.dilation == 1 else ():
-        for zeros in range(window.kernel_size):
-            kernel = OneHotKernel(min_low, pad + zeros, zeros)
+    pad, start = max(map(max, pads)), _min_low_and_max_pad(window, pads)
+    if start and window.dilation == 1:
+        for kernel_pad in range(window.kernel_size):
+            kernel = OneHotKernel(start[0], pad + kernel_pad, kernel_pad)
             yield AxisPlan(window.kernel_size, pick=kernel, pad=pad, crop=(0, None))
 
 
-def _min_low_and_max_pad(window: Window, pads: Pads) -> Iterator[validation.Pair]:
-    """Yields the smallest low pad, and the pad that the last window needs if every size starts at it; nothing if the
+def _min_low_and_max_pad(window: Window, pads: Pads) -> Optional[validation.Pair]:
+    """Returns the smallest low pad, and the pad that the last window needs if every size starts at it; None if the
     pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
     min_low, max_low = min(low for low, _ in pads), max(low for low, _ in pads)
-    if window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT:
-        yield min_low, max(max_low, max(map(sum, pads)) - min_low)
+    is_near = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
+    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if is_near else None
 
 
 def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -259,10 +261,11 @@ class Strategy:
 
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
         """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling requires pad < kernel_size."""
+        drafts: Iterable[AxisPlan] = ()
         if isinstance(window, TransposedWindow):
-            drafts = iter((self.transposed(window),) if self.transposed else ())
-        else:
-            drafts = self.drafts(window, list(map(window.pads, window.sizes))) if self.drafts else iter(())
+            drafts = [self.transposed(window)] if self.transposed else ()
+        elif self.drafts:
+            drafts = self.drafts(window, list(map(window.pads, window.sizes)))
         for draft in drafts:
             plan = prove(draft, window, self.convention)
             if plan is not None and (operator not in POOLS or plan.pad < plan.kernel_size):
