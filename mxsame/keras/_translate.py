@@ -11,7 +11,7 @@ from typing import Any, Mapping, Optional, Sequence, get_args
 from mxsame import ops, padding as arithmetic, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.ops._inputs import Inputs
+from mxsame.ops._inputs import Arrays
 from mxsame.tensors import operands, probing
 from mxsame.types import DataFormat, KerasPadding, KernelKind
 
@@ -159,9 +159,9 @@ class KerasCall:
 
     # ---- what differs in keras-mxnet
 
-    def opened(self, arrays: Mapping[str, Any]) -> Inputs:
+    def opened(self, arrays: Mapping[str, Any]) -> Arrays:
         """Returns the arrays and their shapes, as the inputs of an operator."""
-        return Inputs.of_arrays(**arrays)
+        return Arrays.of(**arrays)
 
     def stored_axes(self, kind: str) -> Sequence[int]:
         """Returns the axis of the stored kernel for each axis of Keras's kernel."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Optional, get_args
 import numpy as np
 
 from mxsame import validation
-from mxsame.ops._inputs import Inputs
+from mxsame.ops._inputs import Arrays
 from mxsame.scope import ANY
 from mxsame.types import KernelKind, Layout
 
@@ -133,11 +133,11 @@ def to_keras(
     return restore(F.transpose(data, axes=axes))
 
 
-def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Inputs, int, bool]:
+def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Arrays, int, bool]:
     """Returns the array as an input, the number of spatial axes, and whether channels are last."""
     if isinstance(array, np.ndarray):
-        inputs = Inputs(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)
+        inputs = Arrays(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)
     else:
-        inputs = Inputs.of_arrays(**{name: array})
+        inputs = Arrays.of(**{name: array})
     rank = inputs.rank({"len(layout) - 2": None if layout is None else validation.rank_of_layout(layout)})
     return inputs, rank, validation.has_channels_last(validation.layout(layout, rank))

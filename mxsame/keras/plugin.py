@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import sys
+from dataclasses import replace
 from importlib import metadata
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
@@ -19,7 +20,7 @@ from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
 from mxsame.keras._translate import CAUSAL_TOO, KerasCall
-from mxsame.ops._inputs import Inputs
+from mxsame.ops._inputs import Arrays
 from mxsame.scope import Purpose, Target, building
 from mxsame.tensors import probing
 from mxsame.types import KernelKind
@@ -218,10 +219,10 @@ class KerasMXNetCall(KerasCall):
     Depthwise kernels are (C, m, \\*k) then.
     """
 
-    def opened(self, arrays: Mapping[str, Any]) -> Inputs:
+    def opened(self, arrays: Mapping[str, Any]) -> Arrays:
         inputs = super().opened(arrays)
         shapes = (shape or _probed_shape(symbol) for shape, symbol in zip(inputs.shapes, inputs.arrays))
-        return inputs._replace(shapes=tuple(shapes))
+        return replace(inputs, shapes=tuple(shapes))
 
     def stored_axes(self, kind: str) -> Sequence[int]:
         axes = super().stored_axes(kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
@@ -240,7 +240,7 @@ class ConvSpec(NamedTuple):
         spec, in_channels = self.completed_by(inputs)
         windows = spec.windows(inputs.size)
         if spec.groups > 1:  # cuDNN does not guarantee support for grouped convolutions with channels last
-            inputs = inputs._replace(native_layout=False)
+            inputs = replace(inputs, native_layout=False)
         inputs.check_output(windows, "conv", spec.channels, spec.groups)
         work = inputs.workload("conv", in_channels, channels=spec.channels, groups=spec.groups)
         return Convolution.of(inputs, windows, work, choose_plan(inputs, windows, work))

@@ -117,12 +117,12 @@ class TransposedSpec(NamedTuple):
         inputs.check_output(windows, "transposed", spec.channels, spec.groups)
         work = inputs.workload("transposed", in_channels, channels=spec.channels, groups=spec.groups)
         reorders = _reorders_weight(windows, inputs.target)
-        refused = _refused(inputs, windows, work, reorders, spec.is_computed)
-        if spec.groups > 1 or "slice" in refused:
-            inputs, work = inputs._replace(native_layout=False), replace(work, channels_last=False)
+        excluded = _excluded(inputs, windows, work, reorders, spec.is_computed)
+        if spec.groups > 1 or "slice" in excluded:
+            inputs, work = replace(inputs, native_layout=False), replace(work, channels_last=False)
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
-        plan = choose_plan(inputs, windows, work, refused, ("dilate",) if dilates else FORMAT_STRATEGIES)
+        plan = choose_plan(inputs, windows, work, excluded, ("dilate",) if dilates else FORMAT_STRATEGIES)
         return Convolution.of(inputs, windows, work, plan, copies_weight=reorders and not plan.dilates_input)
 
     def completed_by(self, inputs: Inputs) -> Tuple[TransposedSpec, Optional[int]]:
@@ -144,7 +144,7 @@ def _reorders_weight(windows: Windows, target: Target) -> bool:
     return infers and target.device != "gpu" and any(window.stride > 2 for window in windows)
 
 
-def _refused(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, is_computed: bool) -> Tuple[str, ...]:
+def _excluded(inputs: Inputs, windows: Windows, work: Workload, reorders: bool, is_computed: bool) -> Tuple[str, ...]:
     """Returns the strategies that are not exact, or do not run, on the device.
 
     MXNet's own Deconvolution is wrong if it has strides and dilation, and has no dilation in 3-D. On the CPU, oneDNN's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Protocol, Tuple, TypeVar
 
 from mxsame import tensors, validation
@@ -48,8 +49,9 @@ class WeightAxis(NamedTuple):
     length: Optional[int] = None
 
 
-class Inputs(NamedTuple):
-    """The arrays of a call.
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of a call, checked against each other.
 
     Parameters
     ----------
@@ -65,14 +67,6 @@ class Inputs(NamedTuple):
         Converts an output to the kind of the data: NDArray, or mx.np.ndarray.
     target
         The device and the purpose that the operator is lowered for.
-    layout
-        The layout of the data. `of_arrays` leaves it and the fields after it at their defaults; `inputs_of` sets them.
-    shape
-        The shape of the data, with channels first. The size is `input_size` if a Symbol does not have one.
-    native_layout : bool
-        Whether the layout has channels last and MXNet's operator supports it on the data's device.
-    pins_size : bool
-        Whether the data is a Symbol of unknown size that `input_size` fixes.
     """
 
     F: Any
@@ -81,14 +75,10 @@ class Inputs(NamedTuple):
     names: Tuple[str, ...]
     restore: Callable[[Any], Any]
     target: Target
-    layout: str = ""
-    shape: PartialShape = ()
-    native_layout: bool = False
-    pins_size: bool = False
 
     @classmethod
-    def of_arrays(cls, **named: Any) -> Inputs:
-        """Returns the inputs for named arrays, which must agree in kind, dtype and device; mx.np arrays become
+    def of(cls, **named: Any) -> Arrays:
+        """Returns named arrays, which must agree in kind, dtype and device; mx.np arrays become
         NDArrays. A bias, which may be None, is the last."""
         (data_name, data), *others = named.items()
         operands.check(data_name, data)
@@ -113,6 +103,36 @@ class Inputs(NamedTuple):
         """Whether the arrays are Symbols."""
         return self.F is mx.sym
 
+    def rank(self, others: Mapping[str, Optional[int]]) -> int:
+        """Returns the number of spatial axes. Raises unless the arrays and `others` (source -> rank) agree on it."""
+        shapes = {name: shape for name, shape in zip(self.names, self.shapes) if name != "bias"}
+        ranks_by_source = {
+            f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()
+        }
+        return validation.rank({**others, **ranks_by_source})
+
+
+@dataclass(frozen=True)
+class Inputs(Arrays):
+    """The arrays of a call, checked against its arguments.
+
+    Parameters
+    ----------
+    layout
+        The layout of the data.
+    shape
+        The shape of the data, with channels first. The size is `input_size` if a Symbol does not have one.
+    native_layout : bool
+        Whether the layout has channels last and MXNet's operator supports it on the data's device.
+    pins_size : bool
+        Whether the data is a Symbol of unknown size that `input_size` fixes.
+    """
+
+    layout: str
+    shape: PartialShape
+    native_layout: bool
+    pins_size: bool
+
     @property
     def size(self) -> PartialShape:
         """The spatial lengths of the data."""
@@ -132,14 +152,6 @@ class Inputs(NamedTuple):
     def spatial_axis(self) -> int:
         """The first spatial axis of the data that MXNet's operator is given."""
         return 1 if self.passes_channels_last else SPATIAL
-
-    def rank(self, others: Mapping[str, Optional[int]]) -> int:
-        """Returns the number of spatial axes. Raises unless the arrays and `others` (source -> rank) agree on it."""
-        shapes = {name: shape for name, shape in zip(self.names, self.shapes) if name != "bias"}
-        ranks_by_source = {
-            f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()
-        }
-        return validation.rank({**others, **ranks_by_source})
 
     def infer_in_channels(self) -> Optional[int]:
         """Returns the data's number of channels, from its shape or inferred from the graph; None if neither has it."""
@@ -204,14 +216,14 @@ class Inputs(NamedTuple):
 def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
     """Returns the inputs of a spec from its named arrays. Raises `ValueError` unless all sources of the number of
     spatial axes agree, and the data has the spec's `input_size`."""
-    inputs, fields = Inputs.of_arrays(**named), spec._asdict()
+    arrays, fields = Arrays.of(**named), spec._asdict()
     given = None if spec.layout is None else validation.rank_of_layout(spec.layout)
     sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
-    rank = inputs.rank({"len(layout) - 2": given, **sizes})
+    rank = arrays.rank({"len(layout) - 2": given, **sizes})
     layout, native = validation.LAYOUTS[rank][0] if spec.layout is None else spec.layout, False
-    shape = inputs.shapes[0] or (None,) * (rank + 2)
+    shape = arrays.shapes[0] or (None,) * (rank + 2)
     if validation.has_channels_last(layout):
-        native, shape = tensors.runs_channels_last(rank, inputs.target.device), tensors.shape_channels_first(shape)
+        native, shape = tensors.runs_channels_last(rank, arrays.target.device), tensors.shape_channels_first(shape)
     input_size, size = fields.get("input_size"), shape[SPATIAL:]
     if input_size is not None:
         input_size = validation.per_axis("input_size", input_size, rank, 1, MAX_LENGTH)
@@ -219,7 +231,7 @@ def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
             validation.check_equal(f"input_size[{axis}]", length, "the size of the data along this axis", actual)
         shape = shape[:SPATIAL] + input_size
     pins_size = input_size is not None and None in size
-    return inputs._replace(layout=layout, shape=shape, native_layout=native, pins_size=pins_size)
+    return Inputs(**vars(arrays), layout=layout, shape=shape, native_layout=native, pins_size=pins_size)
 
 
 AnySpec = TypeVar("AnySpec", bound=Any)

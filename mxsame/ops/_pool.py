@@ -219,12 +219,12 @@ class PoolSpec(NamedTuple):
         operator = self.pool_type if pads else self.operator  # an average does not count pads that are data
         if pads:  # by MXNet's pad operator, which has channels first
             shape = inputs.shape[:2] + tuple(window.size for window in windows)
-            inputs = inputs._replace(shape=shape, native_layout=False)
+            inputs = replace(inputs, shape=shape, native_layout=False)
         # At inference oneDNN's max pooling keeps nothing for a backward pass, but one may follow.
         in_float64 = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
         inputs.check_output(windows, operator, inputs.shape[1])
         work = inputs.workload(operator, **_layout_options(inputs, operator, in_float64))
-        plan = choose_plan(inputs, windows, work, _refused(inputs, windows))
+        plan = choose_plan(inputs, windows, work, _excluded(inputs, windows))
         given: Dict[str, Any] = {"pool_type": self.pool_type, "pooling_convention": plan.convention}
         if operator == "lp":
             given["p_value"] = self.p_value
@@ -256,14 +256,14 @@ def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str
     return {"in_channels": inputs.infer_in_channels(), "in_blocks": in_blocks, "pairs_channels": True}
 
 
-def _refused(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
-    """Returns the strategies that are not exact, or slow, here. "full" is refused in the only graph of a net with
+def _excluded(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
+    """Returns the strategies that are not exact, or slow, here. "full" is excluded in the only graph of a net with
     dynamic shape, since that must accept an axis of length 1, which "full" does not for windows of two."""
     is_for_any_size = None in inputs.size
-    refused = () if _has_fast_depthwise(inputs, is_for_any_size) else ("pick",)
+    excluded = () if _has_fast_depthwise(inputs, is_for_any_size) else ("pick",)
     pads_depend_on_size = any(isinstance(window, Window) and window.pads_depend_on_size for window in windows)
     is_only_graph = inputs.in_graph and scope().is_only_graph
-    return (*refused, "full") if is_for_any_size and pads_depend_on_size and is_only_graph else refused
+    return (*excluded, "full") if is_for_any_size and pads_depend_on_size and is_only_graph else excluded
 
 
 def _has_fast_depthwise(inputs: Inputs, unknown_type: bool) -> bool:
