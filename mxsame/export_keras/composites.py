@@ -14,7 +14,7 @@ from mxsame.exporting.shapes import Shape
 from mxsame.exporting.walk import Refused
 from mxsame.port import tensors, weights
 from mxsame.port.cutting import sorted_calls
-from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
+from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.port.network import Network, Part
 from mxsame.port.parameters import LoadedWeight
 from mxsame.validation import InvalidValue, check
@@ -68,7 +68,7 @@ class Splicer:
             if layer.class_name == "InputLayer" or not layer.calls:
                 continue
             full = (*path, layer.name)
-            call = LayerCall(*mapped([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
+            call = LayerCall(*map_leaves([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
             found = self._network._states[full].calls[number]
             try:
                 written = self._call(layer, full, call, found)
@@ -190,7 +190,7 @@ def _parameters(layer: Layer) -> List[Tuple[Any, bool]]:
         (stored.parameter, layer.trainable and inner.trainable)
         for inner in layer.walk()
         for spec, stored in zip(inner.weight_specs or (), inner.weights)
-        if spec.trained and isinstance(stored, LoadedWeight) and stored.parameter is not None
+        if spec.trainable and isinstance(stored, LoadedWeight) and stored.parameter is not None
     ]
 
 

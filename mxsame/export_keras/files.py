@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame.export_keras.model_builder import KerasFile
 from mxsame.port import files, weights
-from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
+from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.port.parameters import arrays_of
 
 VERSIONS = {".keras": "3.0.0", ".h5": "2.13.1"}  # of Keras, whose format it is
@@ -55,9 +55,9 @@ def _configuration(model: Model, name: str, is_older: bool, trainable: bool = Tr
 
     def node(layer: Layer, call: LayerCall) -> Any:
         if not is_older:
-            args, kwargs = mapped(_constants([list(call.args), call.kwargs]), TensorId, reference)
+            args, kwargs = map_leaves(_constants([list(call.args), call.kwargs]), TensorId, reference)
             return {"args": args, "kwargs": kwargs}
-        kwargs = mapped(mapped(call.kwargs, TensorId, reference), str, lambda x: ELLIPSIS if x == "..." else x)
+        kwargs = map_leaves(map_leaves(call.kwargs, TensorId, reference), str, lambda x: ELLIPSIS if x == "..." else x)
         given = call.args[0]
         if layer.operator is not None and not isinstance(given, list):  # what a layer is called with is always a list
             return [*_argument(given, reference), kwargs]

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple
 from mxsame.padding import KERAS_MXNET
 from mxsame.port.converters import converter_of
 from mxsame.port.converters._shared import is_layer
-from mxsame.port.description import Layer, LayerCall, function_name, type_name
+from mxsame.port.description import Layer, LayerCall, dtype_name, function_name
 from mxsame.validation import check
 
 ANY = object()  # of a key that means nothing, whatever its value
@@ -80,7 +80,7 @@ def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> D
     class_name, config = str(entry["class_name"]), dict(entry["config"])
     if class_name == "InputLayer":
         shape = config.get("batch_shape", config.get("batch_input_shape"))
-        config = {"batch_input_shape" if is_h5 else "batch_shape": shape, "dtype": type_name(config.get("dtype"))}
+        config = {"batch_input_shape" if is_h5 else "batch_shape": shape, "dtype": dtype_name(config.get("dtype"))}
         return {"class_name": class_name, "config": config, **({} if is_h5 else _module("layers"))}
     if version == 2 and not is_h5 and class_name in ("SimpleRNN", "LSTM", "GRU"):
         config.setdefault("recurrent_activation", "hard_sigmoid") if class_name != "SimpleRNN" else None
@@ -123,7 +123,7 @@ def _value(key: str, value: Any, version: int, is_h5: bool) -> Any:
     """Returns a value of a configuration."""
     is_own = version == (2 if is_h5 else 3)
     if key == "dtype" and not is_own:
-        return type_name(value)
+        return dtype_name(value)
     if key in ("activation", "recurrent_activation") and not is_own and not is_layer(value):
         name = function_name(value)
         check(name in (None, *ACTIVATIONS), f"{key} must be one of both Kerases", **{key: name})

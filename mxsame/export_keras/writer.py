@@ -260,7 +260,7 @@ class Writer(Walk):
     def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weighted]) -> bool:
         """Whether the layer's parameters are trained: all of them, or none."""
         sources = {spec.name: weights[spec.name].source for spec in weight_specs}
-        names = {name for spec in weight_specs if spec.trained for name in self._parameters(sources[spec.name])}
+        names = {name for spec in weight_specs if spec.trainable for name in self._parameters(sources[spec.name])}
         trained = names & self._trained
         rule = "the parameters of a layer must be all trained or all frozen"
         check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))

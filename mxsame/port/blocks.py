@@ -341,10 +341,11 @@ def all_kept(F: Any, x: Any) -> Any:
     return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))
 
 
-def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, replaces: bool) -> Any:
-    """Returns the mean of the steps that are not masked. Masked ones are set to 0 if `replaces`, or multiplied by 0."""
+def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, zeroes_masked: bool) -> Any:
+    """Returns the mean of the steps that are not masked. Masked ones are set to 0 if `zeroes_masked`, else multiplied
+    by 0."""
     mask = F.expand_dims(mask, axis=3 - axis)
-    x = F.where(F.broadcast_like(mask, x), x, F.zeros_like(x)) if replaces else F.broadcast_mul(x, mask)
+    x = F.where(F.broadcast_like(mask, x), x, F.zeros_like(x)) if zeroes_masked else F.broadcast_mul(x, mask)
     sums = (F.sum(each, axis=axis, keepdims=keepdims) for each in (x, mask))
     return F.broadcast_div(*sums)
 

@@ -12,12 +12,12 @@ from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.cutting import Call, Path, sorted_calls
-from mxsame.port.description import Layer, Model, NotReplaceable, TensorId, leaves, mapped
+from mxsame.port.description import Layer, Model, NotReplaceable, TensorId, leaves, map_leaves
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
 from mxsame.validation import InvalidValue, Refusal, check, received
 
-MOST_REASONS = 50  # in the text of an error; all are in its `reasons`
+MAX_REASONS_SHOWN = 50  # in the message; `reasons` has all
 
 
 class Refused(InvalidValue, shown=ValueError):
@@ -26,9 +26,9 @@ class Refused(InvalidValue, shown=ValueError):
     def __init__(self, reasons: List[str]):
         self.reasons = list(dict.fromkeys(reasons))
         count = len(self.reasons)
-        several = [f"the model is refused for {count} reasons"] if count > 1 else []
-        more = [f".. and {count - MOST_REASONS} more"] if count > MOST_REASONS else []
-        super().__init__("\n".join([*several, *self.reasons[:MOST_REASONS], *more]))
+        several = [f"the model cannot be imported for {count} reasons:"] if count > 1 else []
+        more = [f"... and {count - MAX_REASONS_SHOWN} more"] if count > MAX_REASONS_SHOWN else []
+        super().__init__("\n".join([*several, *self.reasons[:MAX_REASONS_SHOWN], *more]))
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def refusing(layer: Layer, path: Sequence[str], inputs: Callable[[], List[Tensor
 
 
 @contextlib.contextmanager
-def users_code() -> Iterator[None]:
+def user_code() -> Iterator[None]:
     """Marks errors in the user's code (`is_custom`), which are raised as they are."""
     try:
         yield
@@ -79,9 +79,9 @@ class Builder:
         rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
         check(len(inputs) == len(model.inputs), rule)
         declared = {layer.name: layer.config.get("dtype") for layer in model.layers if layer.class_name == "InputLayer"}
-        inputs = [self._declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
+        inputs = [self._cast_to_declared(x, declared.get(tensor.layer)) for x, tensor in zip(inputs, model.inputs)]
         values: Dict[TensorId, Tensor] = dict(zip(model.inputs, inputs))
-        check(len(values) == len(inputs), f"model {model.name!r} must have different inputs")
+        check(len(values) == len(inputs), f"model {model.name!r} must have distinct inputs")
         refused: Dict[Call, List[str]] = {}  # reasons
         for layer, number, layer_call in sorted_calls(model):
             if TensorId(layer.name, number) in values:
@@ -97,9 +97,10 @@ class Builder:
                 self.states[full_path] = before.for_new_network() if before is not None else LayerState(layer)
             state, start = self.states[full_path], len(self.steps)
             given = layer_call.kwargs.get("training")
-            asked, alone = training if given is None else bool(given), is_only_call and len(layer.calls) == 1
-            call = CallContext(self.steps, layer, full_path, layer_call, state, model.version, asked, alone,
-                               self.custom, self.model)  # fmt: skip
+            training_of_call = training if given is None else bool(given)
+            is_only_call_here = is_only_call and len(layer.calls) == 1
+            call = CallContext(self.steps, layer, full_path, layer_call, state, model.version, training_of_call,
+                               is_only_call_here, self.custom, self.model)  # fmt: skip
             try:
                 outputs = self._outputs(call, values)
             except Refused as error:
@@ -108,7 +109,7 @@ class Builder:
             if call.refusals:
                 refused[layer.name, number] = [reason(layer, full_path, error) for error in call.refusals]
             if number == 0 and isinstance(outputs[0], Tensor) and not state.outputs:
-                state.training = asked
+                state.training = training_of_call
                 state.inputs = [values[tensor] for tensor in layer_call.tensors()]
             state.calls.setdefault(number, outputs)
             own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == call.name)
@@ -120,7 +121,7 @@ class Builder:
             check(tensor in values, f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}")
         return [values[tensor] for tensor in model.outputs]
 
-    def leave_out_after(self, outputs: Sequence[Tensor]) -> None:
+    def keep_only(self, outputs: Sequence[Tensor]) -> None:
         """Removes the steps that these outputs do not need, and the states of layers with no output left."""
         needed = {value.key for value in outputs}
         self.steps[:] = needed_steps(self.steps, needed)
@@ -129,7 +130,7 @@ class Builder:
         kept.update(path[:end] for path in list(kept) for end in range(1, len(path)))
         self.states = {path: state for path, state in self.states.items() if path in kept}
 
-    def _declared(self, x: Tensor, dtype: Any) -> Tensor:
+    def _cast_to_declared(self, x: Tensor, dtype: Any) -> Tensor:
         """Returns an input of a model, cast to the dtype that the model declares."""
         if not isinstance(dtype, str):
             dtype = "float32" if x.dtype == types.GIVEN else x.dtype
@@ -142,14 +143,14 @@ class Builder:
         def inputs() -> List[Tensor]:
             return leaves([values.get(tensor) for tensor in call.layer_call.tensors()], Tensor)
 
-        with refusing(layer, call.path, inputs, lambda: self._custom_before(inputs()),
+        with refusing(layer, call.path, inputs, lambda: self._custom_shapes_upstream(inputs()),
                       lambda: not call.state.is_custom and not call.state.is_reused):  # fmt: skip
             arguments = [list(call.layer_call.args), call.layer_call.kwargs]
-            args, kwargs = mapped(arguments, TensorId, lambda x: self._with_current_mask(values[x]))
+            args, kwargs = map_leaves(arguments, TensorId, lambda x: self._with_current_mask(values[x]))
             if layer.model is not None and layer.wrapped is None:
                 given, _ = with_mask(args, kwargs, call.version)
                 self.steps.unmasked.difference_update(x.keras_key for x in leaves(given, Tensor) if x.mask is not None)
-                inner = _of_model(layer.model, given)
+                inner = _model_inputs(layer.model, given)
                 return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = call.state.converter or self.converter_of(layer)
             if converter is None:  # `Custom.check` has listed it already
@@ -163,7 +164,7 @@ class Builder:
         is_unmasked = isinstance(x, Tensor) and x.keras_key in self.steps.unmasked
         return x._replace(mask=None) if is_unmasked else x
 
-    def _custom_before(self, values: List[Tensor]) -> str:
+    def _custom_shapes_upstream(self, values: List[Tensor]) -> str:
         """Returns, for an error, the output shapes of the user's blocks on which these tensors depend."""
         needed = needed_steps(self.steps, [x.key for x in values])
         users = {state.block: (path, state.output) for path, state in self.states.items() if state.is_custom}
@@ -172,13 +173,13 @@ class Builder:
         return "".join(f"; the block given for {layer!r} returns {shape}" for layer, shape in shapes)
 
 
-def _of_model(model: Model, given: List[Any]) -> List[Tensor]:
+def _model_inputs(model: Model, given: List[Any]) -> List[Tensor]:
     """Returns the inputs of a nested model from the arguments of a call, which may be a dict."""
     if len(given) != 1 or not isinstance(given[0], dict):
         return leaves(given, Tensor)
     inputs = [given[0][key] for key in model.keys]
     fits = model.version == 2 or list(model.keys) == sorted(model.keys) or not any(x.mask for x in inputs)
-    rule = "inputs with masks, which Keras 3 gives in the order of their keys, must be in that order"
+    rule = "a dict of inputs with masks must have sorted keys, as Keras 3 passes it in sorted order"
     check(fits, rule, keys=list(model.keys))
     return inputs
 
@@ -186,18 +187,18 @@ def _of_model(model: Model, given: List[Any]) -> List[Tensor]:
 def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Tensor] = (), before: str = "",
            is_replaceable: bool = True) -> str:  # fmt: skip
     """Returns why a layer is refused, with its name, and advice to replace it if that would help."""
-    is_own = isinstance(error, Refusal)
-    if is_own:
+    is_refusal = isinstance(error, Refusal)
+    if is_refusal:
         text = " ".join(str(error).split()) + before
     elif isinstance(error, KeyError):
-        text = f"its configuration must be as Keras writes it, with {error}"
+        text = f"its configuration must have the key {error}, as Keras writes it"
     elif isinstance(error, mx.base.MXNetError):
         text = f"inputs must have shapes that fit the layer; {received(shapes=[x.shape for x in inputs])}{before}"
     else:
         shapes = [x.shape for x in inputs]
-        rule = "its configuration must be one that Keras writes and from_keras reads, and fit its inputs"
+        rule = "its configuration must be as Keras writes it, be supported by from_keras, and fit its inputs"
         text = f"{rule}; {received(shapes=shapes)}{before}"
-    if is_replaceable and is_own and not isinstance(error, NotReplaceable):
+    if is_replaceable and is_refusal and not isinstance(error, NotReplaceable):
         replacing = f"custom={{{layer.name!r}: function of (config, weights) -> HybridBlock}}"
         text += f"; {replacing} replaces the layer"
     return f"layer {'/'.join(path)!r} ({layer.class_name}): {text}"

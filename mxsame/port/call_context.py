@@ -50,8 +50,8 @@ class LayerState:
         """The parameters that hold the layer's weights; all parameters of a user's block."""
         if self.is_custom:
             return list(self.block.collect_params().values())
-        placed = [stored for stored in self.layer.weights if isinstance(stored, LoadedWeight)]
-        return [stored.parameter for stored in placed if stored.parameter is not None]
+        loaded = [stored for stored in self.layer.weights if isinstance(stored, LoadedWeight)]
+        return [stored.parameter for stored in loaded if stored.parameter is not None]
 
     def for_new_network(self) -> LayerState:
         """Returns a state without calls for another build, with the same block, variants and first-call options."""
@@ -63,7 +63,7 @@ class LayerState:
 class CallContext:
     """One call of a layer, with the methods by which a converter adds steps to the network.
 
-    `padded` and `cast` are methods of :class:`Steps`; so are `function` and `constant`, with the layer's name bound.
+    `padded` and `cast` are methods of :class:`Steps`; so are `apply` and `constant`, with the layer's name bound.
     """
 
     steps: Steps
@@ -82,13 +82,13 @@ class CallContext:
     def __post_init__(self) -> None:
         self.config, self.name, steps = Config(self.layer.config), "_".join(self.path), self.steps
         self.padded, self.cast = steps.padded, steps.cast
-        self.function, self.constant = partial(steps.function, self.name), partial(steps.constant, self.name)
+        self.apply, self.constant = partial(steps.apply, self.name), partial(steps.constant, self.name)
 
     @property
     def num_spatial_dims(self) -> int:
         """The number of spatial axes in the converter's name, such as 2 for Conv2D; 0 if it has none."""
-        named = re.search("([123])D", self.converter.name)
-        return int(named[1]) if named else 0
+        match = re.search("([123])D", self.converter.name)
+        return int(match[1]) if match else 0
 
     # -- the configuration
 
@@ -116,57 +116,57 @@ class CallContext:
 
     # -- shapes of images, in Keras's order
 
-    def spatial(self, x: Tensor) -> range:
+    def spatial_axes(self, x: Tensor) -> range:
         """Returns the spatial axes."""
         return range(2, x.rank) if self.is_channels_first else range(1, x.rank - 1)
 
-    def sizes(self, x: Tensor) -> Tuple[Size, ...]:
+    def spatial_shape(self, x: Tensor) -> Tuple[Size, ...]:
         """Returns the lengths of the spatial axes."""
-        return tuple(x.shape[axis] for axis in self.spatial(x))
+        return tuple(x.shape[axis] for axis in self.spatial_axes(x))
 
-    def static_sizes(self, x: Tensor) -> Tuple[Any, ...]:
+    def static_spatial_shape(self, x: Tensor) -> Tuple[Any, ...]:
         """Returns the lengths of the spatial axes, which must be static."""
-        check(None not in self.sizes(x), "data must have a static size", shape=x.shape)
-        return self.sizes(x)
+        check(None not in self.spatial_shape(x), "data must have a static size", shape=x.shape)
+        return self.spatial_shape(x)
 
     def channels(self, x: Tensor) -> Size:
         return x.shape[1] if self.is_channels_first else x.shape[-1]
 
-    def per_axis(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
+    def in_data_format(self, batch: Any, spatial: Sequence[Any], channels: Any) -> list:
         """Returns these entries in the order of the layer's `data_format`."""
         return [batch, channels, *spatial] if self.is_channels_first else [batch, *spatial, channels]
 
     # -- axis order
 
-    def channels_first(self, x: Tensor) -> Tensor:
+    def to_channels_first(self, x: Tensor) -> Tensor:
         """Returns an image of the layer's `data_format` as an array with channels first."""
         count = self.num_spatial_dims
         check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
         return self.steps.arranged(x, not self.is_channels_first)
 
-    def keras(self, x: Tensor) -> Tensor:
+    def to_keras_order(self, x: Tensor) -> Tensor:
         """Returns a tensor whose array has Keras's order of axes."""
         return self.steps.arranged(x, False)
 
-    def in_one_order(self, inputs: Sequence[Tensor]) -> List[Tensor]:
+    def to_one_order(self, inputs: Sequence[Tensor]) -> List[Tensor]:
         """Returns the tensors in one axis order: channels first if any of them has it and all have one rank."""
         transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
         return [self.steps.arranged(x, transposed) for x in inputs]
 
-    def order_of_first_call(self, x: Tensor) -> Tensor:
+    def to_order_of_first_call(self, x: Tensor) -> Tensor:
         """Returns a tensor in the axis order of the layer's first call, for which its weights are stored."""
         x = self.padded(x)
         return self.steps.arranged(x, self.state.first_call.setdefault("order", x.transposed))
 
     # -- steps
 
-    def same_in_all_calls(self, **options: Any) -> None:
+    def check_same_in_all_calls(self, **options: Any) -> None:
         """Raises a `ValueError` if these options differ from those of the first call, which determine the weights."""
         for name, value in options.items():
             is_same = self.state.first_call.setdefault(name, value) == value
             check(is_same, f"{name} must be the same in all calls of a layer", **{name: value})
 
-    def block(self, make: Callable, *inputs: Tensor, conversions: Any = None, shape: Any = None,
+    def add_block(self, make: Callable, *inputs: Tensor, conversions: Any = None, shape: Any = None,
               options: Any = None) -> List[Tensor]:  # fmt: skip
         """Adds a step that calls a block with the layer's weights, and returns its outputs.
 
@@ -185,12 +185,12 @@ class CallContext:
         elif state.is_reused and not state.outputs and arguments != state.arguments:
             pairs = ((name, state.arguments.get(name), value) for name, value in arguments.items())
             name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
-            raise NotReplaceable(f"its weights are for {name}={before}; received {name}={now}")
+            raise NotReplaceable(f"its weights were made for {name}={before}; received {name}={now}")
         elif variant not in state.variants:
             state.variants[variant] = make(prefix=self.steps.unique(self.name), params=state.block.collect_params())
         return self.steps.emit(state.variants[variant], inputs, self.name, shape=shape)
 
-    def weighted(self, function: Any, *inputs: Tensor, shapes: Mapping[str, Any], conversions: Any = None,
+    def apply_with_weights(self, function: Any, *inputs: Tensor, shapes: Mapping[str, Any], conversions: Any = None,
                  **arguments: Any) -> Tensor:  # fmt: skip
         """Adds a step that calls a function with the layer's weights, as parameters of these shapes; returns its
         output.
@@ -199,7 +199,7 @@ class CallContext:
         """
         shapes = {spec.parameter: shapes[spec.parameter] for spec in self.layer.weight_specs or () if spec.parameter}
         make = partial(blocks.Function, function, shapes=shapes, **arguments)
-        return self.block(make, *inputs, conversions=conversions, options=(inputs[0].rank, arguments))[0]
+        return self.add_block(make, *inputs, conversions=conversions, options=(inputs[0].rank, arguments))[0]
 
 
 def _arguments(make: Any) -> Dict[str, str]:

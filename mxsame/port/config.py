@@ -10,7 +10,17 @@ import numpy as np
 
 from mxsame.port import types
 from mxsame.port.cutting import searched
-from mxsame.port.description import WRAPPER, Config, Layer, LayerCall, Model, TensorId, class_and_config, leaves, mapped
+from mxsame.port.description import (
+    WRAPPER,
+    Config,
+    Layer,
+    LayerCall,
+    Model,
+    TensorId,
+    class_and_config,
+    leaves,
+    map_leaves,
+)
 from mxsame.validation import InvalidValue, check, received
 
 MODELS = ("Sequential", "Functional", "Model")
@@ -102,8 +112,8 @@ def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: in
         return tensor._replace(call=tensor.call - 1) if tensor.layer in first else tensor
 
     for call in calls if first else ():
-        call.args = tuple(mapped(list(call.args), TensorId, counted))
-        call.kwargs = mapped(call.kwargs, TensorId, counted)
+        call.args = tuple(map_leaves(list(call.args), TensorId, counted))
+        call.kwargs = map_leaves(call.kwargs, TensorId, counted)
     return [counted(tensor) for tensor in outputs]
 
 

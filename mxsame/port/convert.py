@@ -141,7 +141,7 @@ def from_keras(
 def _built(model: Model, rank: int, custom_converters: CustomConverters, wanted: Sequence[Path], layout: Any,
            states: Mapping[Path, LayerState]) -> Built:  # fmt: skip
     """Builds a model with the blocks of an earlier build. Its outputs are those of the `wanted` layers, if any."""
-    builder = Builder(custom_converters.converter_of, model.calls(), custom_converters.custom, states)
+    builder = Builder(custom_converters.converter_of, model.num_calls(), custom_converters.custom, states)
     steps, layers = builder.steps, {layer.name: layer for layer in model.layers}
     inputs = []
     for tensor in model.inputs:
@@ -156,9 +156,9 @@ def _built(model: Model, rank: int, custom_converters: CustomConverters, wanted:
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
     check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
     given = {value.key for value in inputs}  # a graph needs an operator between an input and an output
-    outputs = [steps.function("output", identity, value) if value.key in given else value for value in outputs]
+    outputs = [steps.apply("output", identity, value) if value.key in given else value for value in outputs]
     if wanted:
-        builder.leave_out_after(outputs)
+        builder.keep_only(outputs)
     return Built(builder, inputs, outputs)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port.activations import known_function, names_of_function
-from mxsame.port.builder import MOST_REASONS, Refused, refusing, users_code
+from mxsame.port.builder import MAX_REASONS_SHOWN, Refused, refusing, user_code
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters import converter_of
 from mxsame.port.converters._shared import is_layer
-from mxsame.port.description import WRAPPER, Layer, Model, WeightSpec, as_list, class_and_config, leaves, mapped
+from mxsame.port.description import WRAPPER, Layer, Model, WeightSpec, as_list, class_and_config, leaves, map_leaves
 from mxsame.port.parameters import LoadedWeight
 from mxsame.port.steps import inferred_types
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter
@@ -41,7 +41,7 @@ class CustomConverters:
         """Returns the function that builds a layer; None if there is none."""
         make, converter = self._given(layer), converter_of(layer)
         if make is not None and not _is_configuration(make):
-            return Converter(partial(_custom, make=make), KERAS_ORDER, masks=HANDLES_MASK, types=SETS_DTYPE)
+            return Converter(partial(_custom, make=make), KERAS_ORDER, masks=HANDLES_MASK, dtypes=SETS_DTYPE)
         return partial(_in_turn, converter, layer.after) if converter and layer.after else converter
 
     def _given(self, layer: Layer) -> Any:
@@ -83,11 +83,11 @@ class CustomConverters:
 
     def _replace(self, layer: Layer, replacement: Any) -> None:
         """Replaces the class and configuration of a layer by those that the user gives."""
-        layer.named = isinstance(replacement, str)
-        if layer.named:
+        layer.replaced_by_name = isinstance(replacement, str)
+        if layer.replaced_by_name:
             entries = [{"class_name": replacement, "config": layer.config}]
         else:
-            with users_code():
+            with user_code():
                 entries = as_list(replacement(dict(layer.config)))
         first, *after = map(class_and_config, entries)
         layer.stored_as, (layer.class_name, layer.config) = layer.class_name, first
@@ -109,7 +109,7 @@ def _activations(config: Any, version: int) -> Iterator[str]:
 def _several(names: Iterable[str]) -> str:
     """Returns distinct names in one line, as many as an error shows."""
     distinct = [*dict.fromkeys(names)]
-    return ", ".join(distinct[:MOST_REASONS]) + ", .." * (len(distinct) > MOST_REASONS)
+    return ", ".join(distinct[:MAX_REASONS_SHOWN]) + ", .." * (len(distinct) > MAX_REASONS_SHOWN)
 
 
 def _is_usable(given: Any) -> bool:
@@ -154,11 +154,11 @@ def _custom(call: CallContext, *inputs: Operand, make: Callable, **constants: Op
     that the user's function gets."""
     layer, state = call.layer, call.state
     given = {"args": list(inputs), "training": call.training or None, **constants}
-    given = {name: mapped(each, Tensor, lambda x: None) for name, each in given.items() if _has_constants(each)}
+    given = {name: map_leaves(each, Tensor, lambda x: None) for name, each in given.items() if _has_constants(each)}
     is_same = repr(state.first_call.setdefault("constants", given)) == repr(given)
     check(is_same, "arguments that are no tensors must be the same in all calls of a custom layer", **given)
     if state.block is None:
-        with users_code():
+        with user_code():
             block = make({**call.config, **given}, [np.asarray(array) for array in layer.weights])
         state.is_custom = True
         if not isinstance(block, mx.gluon.HybridBlock):
@@ -176,7 +176,7 @@ def call_block(call: CallContext, block: Any, arrays: List[Tensor], rank: int = 
     mask = arrays[0].mask
     if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
         arrays.append(mask)
-    with users_code():
+    with user_code():
         outputs = call.steps.emit(block, arrays, call.name, False)
         dtypes = inferred_types(block, arrays)
     outputs = [out.as_transposed() if out.rank == rank else out for out in outputs]

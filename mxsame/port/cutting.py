@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
-from mxsame.port.description import Layer, LayerCall, Model, TensorId, mapped
+from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.validation import InvalidValue, check, check_type, most_alike, received
 
 Call = Tuple[str, int]  # a layer and the number of one of its calls
@@ -71,7 +71,9 @@ def cut(model: Model, names: Sequence[str]) -> Model:
 
     for name, numbers in needed.items():
         kept = [layers[name].calls[number] for number in numbers] if layers[name].calls else []
-        layers[name].calls = [LayerCall(*mapped([[*call.args], call.kwargs], TensorId, renumbered)) for call in kept]
+        layers[name].calls = [
+            LayerCall(*map_leaves([[*call.args], call.kwargs], TensorId, renumbered)) for call in kept
+        ]
     inputs = [tensor for tensor in model.inputs if tensor.layer in needed]
     order = keras_order({name: layers[name] for name in needed}, outputs)
     return replace(model, layers=order, inputs=inputs, outputs=outputs, sequential=False, source=None)

@@ -20,7 +20,7 @@ OPTIONAL_KEYS = (
     "|zero_output_for_mask"
 )
 # names in files -> names of Keras's classes
-KERAS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
+CLASS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
 
 class TensorId(NamedTuple):
@@ -71,12 +71,14 @@ class Config(Dict[str, Any]):
     def refuse_missing(self) -> None:
         """Raises a `ValueError` for keys that were read but are missing, unless Keras may leave them out."""
         missing = sorted(name for name in self.read - self.keys() if not re.fullmatch(OPTIONAL_KEYS, name))
-        rule = "a class that is named as one of Keras's must have all keys of its configuration"
+        rule = (
+            "a class that custom replaces by the name of a Keras layer must have all keys of that layer's configuration"
+        )
         check(not missing, f"{rule}; otherwise pass a function of (config) -> Keras layers", missing=missing)
 
     def refuse_type(self, ignored: str = "") -> None:
         """Raises `NotReplaceable` for a dtype other than float32, unless `ignored` matches "dtype"."""
-        dtype = type_name(super().get("dtype"))
+        dtype = dtype_name(super().get("dtype"))
         rule = "dtype must be float32 (keras.models.clone_model makes such a model, with a clone_function that sets it)"
         if dtype not in (None, "float32") and not re.fullmatch(ignored, "dtype"):
             raise NotReplaceable(f"{rule}; {received(dtype=dtype)}")
@@ -94,12 +96,12 @@ class WeightSpec(NamedTuple):
     parameter: str = ""  # of the block, or "child.parameter"; "" if the block does not have it
     option: str = ""  # key of the configuration: the layer has the weight unless this is False or None
     unless: str = ""  # key of the configuration: the layer has the weight if this is None
-    trained: bool = True
+    trainable: bool = True
     group: str = ""  # subgroup of the layer's group in a `.keras` file: the name of an attribute of the layer
     path: str = ""  # regex for the end of its path in the older format; by default the name
     native: bool = False  # stored in MXNet's order of axes, by keras-mxnet
 
-    def is_in(self, config: Dict[str, Any]) -> bool:
+    def is_present(self, config: Dict[str, Any]) -> bool:
         """Returns whether a layer with this configuration has the weight."""
         return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
 
@@ -117,7 +119,7 @@ class Layer:
     weights: List[Any] = field(default_factory=list)  # datasets in Keras's order, trainable first; later LoadedWeight
     weight_specs: Optional[List[WeightSpec]] = None  # by class and configuration; None for an unknown class
     stored_as: str = ""  # the class in the file, if the user has named another one
-    named: bool = False  # whether the user has given the name of a class, and no configuration
+    replaced_by_name: bool = False  # custom gives the name of a class, and no configuration
     after: Sequence[Layer] = ()  # layers that the user has put after it
     entry: Mapping[str, Any] = field(default_factory=dict)  # as in the file; {} if that no longer holds
 
@@ -153,12 +155,12 @@ class Model:
     native: bool = False  # weights are stored by keras-mxnet
     keys: Sequence[str] = ()  # of its dict of inputs, in order: the model's own keys, or the names of the input layers
 
-    def calls(self) -> int:
+    def num_calls(self) -> int:
         """Returns the number of layer calls; each call of a nested model counts its layers."""
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
-        return sum(len(layer.calls) * (1 if layer.model is None else layer.model.calls()) for layer in layers)
+        return sum(len(layer.calls) * (1 if layer.model is None else layer.model.num_calls()) for layer in layers)
 
-    def entries(self, tensor: TensorId) -> Optional[int]:
+    def vocabulary_size(self, tensor: TensorId) -> Optional[int]:
         """Returns the `input_dim` of the smallest Embedding called on this tensor; None if there is none."""
         tables = [each for each in self.walk() if each.class_name == "Embedding" and each.is_called_on(tensor)]
         return min((each.config["input_dim"] for each in tables), default=None)
@@ -178,19 +180,19 @@ def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
             name = registered
         elif module.split(".")[0] not in ("keras", "tf_keras", "tensorflow"):
             name = f"{module}>{name}"
-    name, config = KERAS_NAMES.get(name, name), entry["config"]
-    return _of_cell(config) if name == "RNN" else (name, config)
+    name, config = CLASS_NAMES.get(name, name), entry["config"]
+    return _unwrapped_rnn(config) if name == "RNN" else (name, config)
 
 
-def _of_cell(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
+def _unwrapped_rnn(config: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
     """Returns the class and configuration of an `RNN`: LSTM for an LSTMCell, and so on for Keras's other cells."""
     name, of_cell = class_and_config(config["cell"])
-    if name not in CELLS or type_name(of_cell.get("dtype")) != type_name(config.get("dtype")):
+    if name not in CELLS or dtype_name(of_cell.get("dtype")) != dtype_name(config.get("dtype")):
         return "RNN", config
     return CELLS[name], {**of_cell, **{key: value for key, value in config.items() if key != "cell"}}
 
 
-def type_name(policy: Any) -> Any:
+def dtype_name(policy: Any) -> Any:
     """Returns the name of a dtype policy, or the mode of a quantized one."""
     if not isinstance(policy, dict):
         return policy
@@ -212,11 +214,11 @@ def function_name(spec: Any) -> Optional[str]:
     raise InvalidValue(f"activation must be a name; {received(activation=spec)}")
 
 
-def why_more_weights(layer: Layer) -> str:
+def why_extra_weights(layer: Layer) -> str:
     """Returns, for an error, the options that give a layer weights which converters do not read."""
-    values = {**layer.config, "dtype": type_name(layer.config.get("dtype"))}
+    values = {**layer.config, "dtype": dtype_name(layer.config.get("dtype"))}
     names = [name for name in ("lora_rank", "renorm", "dtype") if values.get(name) not in (None, "float32")]
-    merge = " (a .keras file has merged weights of LoRA)" if "lora_rank" in names else ""
+    merge = " (a .keras file stores LoRA weights merged)" if "lora_rank" in names else ""
     return f", with {', '.join(f'{name}={values[name]!r}' for name in names)}{merge}" if names else ""
 
 
@@ -248,11 +250,11 @@ def leaves(nested: Any, kind: Union[type, Tuple[type, ...]]) -> list:
     return [leaf for entry in nested for leaf in leaves(entry, kind)] if isinstance(nested, list) else []
 
 
-def mapped(nested: Any, kind: type, function: Callable) -> Any:
+def map_leaves(nested: Any, kind: type, function: Callable) -> Any:
     """Returns nested lists and dicts with `function` applied to each entry of a type, in the order of
     `keras.tree.flatten`."""
     if isinstance(nested, kind):
         return function(nested)
     if isinstance(nested, dict):
-        return {key: mapped(nested[key], kind, function) for key in sorted(nested)}
-    return [mapped(entry, kind, function) for entry in nested] if isinstance(nested, list) else nested
+        return {key: map_leaves(nested[key], kind, function) for key in sorted(nested)}
+    return [map_leaves(entry, kind, function) for entry in nested] if isinstance(nested, list) else nested

@@ -21,7 +21,7 @@ def mark_weights(model: Model) -> None:
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":
             gamma, *others = weights
-            others = [spec._replace(trained=spec.trained and spec.is_in(layer.config)) for spec in others]
+            others = [spec._replace(trainable=spec.trainable and spec.is_present(layer.config)) for spec in others]
             layer.weight_specs = [gamma, *others]
         elif layer.config.get("data_format") == "channels_first":
             specs = layer.weight_specs or ()

@@ -173,7 +173,7 @@ def _trained(state: LayerState) -> List[Any]:
     if state.is_custom:
         return state.parameters
     pairs = zip(state.layer.weight_specs or (), state.layer.weights)
-    loaded = (stored for spec, stored in pairs if isinstance(stored, LoadedWeight) and spec.trained)
+    loaded = (stored for spec, stored in pairs if isinstance(stored, LoadedWeight) and spec.trainable)
     return [stored.parameter for stored in loaded if stored.parameter is not None]
 
 
@@ -183,9 +183,11 @@ def _trained(state: LayerState) -> List[Any]:
 def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
     """Returns the state of a layer whose block replaces another layer. Arrays of `rank` axes have channels first."""
     name = type(block).__name__
-    new = Layer(name, layer.name, {"name": layer.name}, layer.calls, weight_specs=[], named=layer.named)
+    new = Layer(
+        name, layer.name, {"name": layer.name}, layer.calls, weight_specs=[], replaced_by_name=layer.replaced_by_name
+    )
     build = partial(_replacement, block=block, rank=rank, contexts=contexts)
-    converter = Converter(build, ANY_ORDER, masks=HANDLES_MASK, types=types.SETS_DTYPE)
+    converter = Converter(build, ANY_ORDER, masks=HANDLES_MASK, dtypes=types.SETS_DTYPE)
     return LayerState(new, block, is_custom=True, converter=converter)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.port.description import Layer, why_more_weights
+from mxsame.port.description import Layer, why_extra_weights
 from mxsame.types import KernelKind
 from mxsame.validation import InvalidValue, check, received
 
@@ -65,7 +65,7 @@ def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, C
     weight_specs, count = layer.weight_specs or [], len(layer.weights)
     names = ", ".join(spec.name for spec in weight_specs) or "none"
     shared = "" if count else " (of a layer that is in several models, a file has them once)"
-    rule = f"weights must be {names}; received {count} arrays{shared}{why_more_weights(layer)}"
+    rule = f"weights must be {names}; received {count} arrays{shared}{why_extra_weights(layer)}"
     check(len(weight_specs) == count, rule)
     for number, (spec, array) in enumerate(zip(weight_specs, layer.weights)):
         parameter = _parameter(block, spec.parameter)
@@ -75,7 +75,7 @@ def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, C
         conversion = conversions if isinstance(conversions, Conversion) else conversions.get(spec.name, SAME)
         set_parameter(parameter, conversion, array, spec.name)
         layer.weights[number] = LoadedWeight(tuple(array.shape), parameter, conversion.to_keras)
-        if not spec.trained:
+        if not spec.trainable:
             parameter.grad_req = "null"
     for parameter in block.collect_params().values():
         if not _gluon.is_initialized(parameter):

@@ -35,7 +35,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     if is_live:
         for layer, theirs in _pairs(model, source):
             layer.config = _with_functions(layer.config, theirs, model.version)
-    calls = model.calls()
+    calls = model.num_calls()
     validation.check(calls <= MOST_CALLS, f"layers must be called at most {MOST_CALLS} times in all", calls=calls)
     if check is not None:
         check(model)

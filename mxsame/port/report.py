@@ -126,7 +126,7 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
             shape = [2, *(length or 32 for length in value.shape[1:])]
         else:
             shape = [shapes[number][axis] for axis in value.keras_order]
-        entries = net.description.entries(tensor)
+        entries = net.description.vocabulary_size(tensor)
         values = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
         arrays.append(values.astype("float32"))
     return arrays

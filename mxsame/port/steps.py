@@ -87,7 +87,7 @@ class Steps(List[Step]):
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
-    def function(self, layer: str, function: Any, *inputs: Tensor, transposed: Any = None, shape: Any = None,
+    def apply(self, layer: str, function: Any, *inputs: Tensor, transposed: Any = None, shape: Any = None,
                  **arguments: Any) -> Tensor:  # fmt: skip
         """Adds a function of `mxsame.port.blocks`, or an operator of MXNet by its name, and returns its output."""
         name = getattr(function, "__name__", function)
@@ -133,7 +133,7 @@ class Steps(List[Step]):
         if x.pads is None:
             return x
         pads = x.ordered([(0, 0), *x.pads, (0, 0)])
-        return self._once(x, x.pads, lambda: self.function("pad", blocks.pad, x.without_pads, pads=pads))
+        return self._once(x, x.pads, lambda: self.apply("pad", blocks.pad, x.without_pads, pads=pads))
 
     def _once(self, x: Tensor, change: Any, make: Callable) -> Tensor:
         """Returns what `make()` returns at the first call for this tensor and change."""
@@ -142,7 +142,7 @@ class Steps(List[Step]):
         return self._arranged[x.key, change]._replace(mask=x.mask, dtype=x.dtype)
 
     def _rearranged(self, x: Tensor, transposed: bool) -> Tensor:
-        make = partial(self.function, "to_channels_first" if transposed else "to_channels_last")
+        make = partial(self.apply, "to_channels_first" if transposed else "to_channels_last")
         last, here = x.rank - 1, {"transposed": transposed, "shape": x.shape}
         if x.shape[-1] == 1:
             ends = {"source": last, "target": 1} if transposed else {"source": 1, "target": last}
@@ -160,11 +160,11 @@ class Steps(List[Step]):
         stored, as_given = types.STORED[dtype], x.dtype == types.GIVEN
         out = x
         if dtype == "bool" and not as_given:
-            out = self.function("cast", blocks.scalar, self.padded(x), operator="not_equal", value=0.0)
+            out = self.apply("cast", blocks.scalar, self.padded(x), operator="not_equal", value=0.0)
         elif types.STORED.get(x.dtype) != stored and not (as_given and dtype == "float32"):
             out = self.padded(x)
             for each in dict.fromkeys([types.OF_INPUTS.get(dtype, stored) if as_given else stored, stored]):
-                out = self.function("cast", "cast", out, dtype=each)
+                out = self.apply("cast", "cast", out, dtype=each)
         return out._replace(mask=x.mask, dtype=dtype)
 
 

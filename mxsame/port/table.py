@@ -17,7 +17,7 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import types
 from mxsame.port.call_context import CallContext
-from mxsame.port.description import Layer, LayerCall, WeightSpec, is_unset, leaves, mapped, snake_case
+from mxsame.port.description import Layer, LayerCall, WeightSpec, is_unset, leaves, map_leaves, snake_case
 from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
 from mxsame.validation import InvalidValue, check
 
@@ -28,15 +28,15 @@ def _for_each(method: str) -> Callable:
 
 # `order` of a converter: the axis order of the tensors that it receives
 ANY_ORDER, CHANNELS_FIRST, KERAS_ORDER, ORDER_OF_FIRST_CALL = map(
-    _for_each, ("padded", "channels_first", "keras", "order_of_first_call"))  # fmt: skip
-SAME_ORDER = CallContext.in_one_order
+    _for_each, ("padded", "to_channels_first", "to_keras_order", "to_order_of_first_call"))  # fmt: skip
+SAME_ORDER = CallContext.to_one_order
 PADS_PENDING = lambda call, tensors: tensors  # noqa: E731  in any order, with `pads` that are not applied yet
 
 # `masks` of a converter: its output has no mask, that of the first input, or the one that the converter sets
 DROPS_MASK, PASSES_MASK, HANDLES_MASK = "drops", "passes", "handles"
 PASSES_MASK_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and drops it in the other version
 
-ANYWHERE = ("training", "name")  # arguments that every call may have; a CallContext has the first
+COMMON_ARGUMENTS = ("training", "name")  # accepted by every call; `training` is passed on in the CallContext
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # Keras's names of a layer's first argument
 
 # what a parameter's annotation accepts, in the words of messages
@@ -55,8 +55,8 @@ class Converter:
     order: Callable = ANY_ORDER
     weights: Union[Sequence[WeightSpec], Callable[[Dict[str, Any]], Sequence[WeightSpec]]] = ()
     masks: str = DROPS_MASK
-    names: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's names of parameters: the function's
-    types: Any = types.FLOAT32
+    aliases: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's parameter names -> the function's
+    dtypes: Any = types.FLOAT32
     ignored: Optional[str] = None  # regex of configuration keys that change nothing here; None: no key is checked
     name: str = ""
 
@@ -77,15 +77,15 @@ class Converter:
             args, kwargs = with_mask(args, kwargs, call.version)
         given = self._bound(call, args, kwargs)
         values = leaves(given, Tensor)
-        cast, dtype = typed(call, self.types, values)
-        inputs, named = mapped(given, Tensor, dict(zip(values, self.order(call, cast))).__getitem__)
+        cast, dtype = cast_inputs(call, self.dtypes, values)
+        inputs, named = map_leaves(given, Tensor, dict(zip(values, self.order(call, cast))).__getitem__)
         if self.ignored is not None:
             call.config.refuse_type(self.ignored)
         out = self.build(call, *inputs, **named)
-        out = out if dtype is None else mapped(out, Tensor, lambda each: each._replace(dtype=dtype))
+        out = out if dtype is None else map_leaves(out, Tensor, lambda each: each._replace(dtype=dtype))
         if self.ignored is not None:
             self.weights_of(call.config)
-            if call.layer.named:
+            if call.layer.replaced_by_name:
                 call.config.refuse_missing()
             try:
                 call.config.refuse_unread(self.ignored)
@@ -95,37 +95,48 @@ class Converter:
             return out
         passes = self.masks in (PASSES_MASK, PASSES_MASK_IN_KERAS[call.version])
         mask = leaves(args, Tensor)[0].mask if passes else None
-        return mapped(out, Tensor, lambda each: each._replace(mask=mask))  # lengths of a shape have none
+        return map_leaves(out, Tensor, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
     def weights_of(self, config: Dict[str, Any]) -> List[WeightSpec]:
         """Returns the specs of the weights that a layer of this configuration has."""
         weights = self.weights(config) if callable(self.weights) else self.weights
-        return [each for each in weights if each.is_in(config)]
+        return [each for each in weights if each.is_present(config)]
 
     def _bound(self, call: CallContext, args: Sequence[Any], kwargs: Dict[str, Any]) -> List[Any]:
         """Returns the function's positional and keyword arguments, checked. Keras 3 stores some arguments of an
         operator in its configuration."""
         kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
-        more, many = inspect.Parameter.VAR_KEYWORD in kinds.values(), inspect.Parameter.VAR_POSITIONAL in kinds.values()
+        takes_kwargs, takes_args = (
+            inspect.Parameter.VAR_KEYWORD in kinds.values(),
+            inspect.Parameter.VAR_POSITIONAL in kinds.values(),
+        )
         if call.layer.operator is None:  # a layer of several inputs is called with a list of them
             args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
         elif not call.layer.class_name.endswith("OpLambda"):
             kwargs = {**call.config, **kwargs}
         named: Dict[str, Any] = {}
         for name, value in kwargs.items():
-            key = self.names.get(name, name)
-            if key in kinds or (more and name not in ANYWHERE):
+            key = self.aliases.get(name, name)
+            if key in kinds or (takes_kwargs and name not in COMMON_ARGUMENTS):
                 named[key] = value
-            elif name not in ANYWHERE and not is_unset(value):
+            elif name not in COMMON_ARGUMENTS and not is_unset(value):
                 raise InvalidValue(f"argument {name} must not be given; {validation.received(**{name: value})}")
-        free = [] if many else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
+        free = (
+            []
+            if takes_args
+            else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
+        )
         named.update(zip(free, args))
-        named = {name: each if self.kinds.get(name) in (OPERAND, SIZED) else mapped(each, np.ndarray, np.ndarray.tolist)
-                 for name, each in named.items()}  # fmt: skip
+        for name, each in named.items():
+            if self.kinds.get(name) not in (OPERAND, SIZED):
+                named[name] = map_leaves(each, np.ndarray, np.ndarray.tolist)
         inputs = list(args[len(free) :])
-        is_missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
-        check(not is_missing, f"argument {', '.join(is_missing)} must be given", **named)
-        check(many or not inputs, f"arguments must be at most {len(kinds)}; received {len(inputs) + len(named)}")
+        missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
+        check(not missing, f"argument {', '.join(missing)} must be given", **named)
+        check(
+            takes_args or not inputs,
+            f"there must be at most {len(kinds)} arguments; received {len(inputs) + len(named)}",
+        )
         for name, value in self.signature.bind(*inputs, **named).arguments.items():
             _check(name, self.signature.parameters[name], self.kinds[name], value)
         return [inputs, named]
@@ -144,12 +155,12 @@ def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
         check(are_tensors, f"{name} must be {kind}", **{name: value})
     elif kind in (CONSTANT, NUMBER, LENGTHS):
         check(not leaves(value, Tensor), f"{name} must be {kind}; received a tensor")
-        is_one = kind != NUMBER or value is None or isinstance(value, (int, float))
-        check(is_one, f"{name} must be a number", **{name: value})
+        is_number = kind != NUMBER or value is None or isinstance(value, (int, float))
+        check(is_number, f"{name} must be a number", **{name: value})
 
 
-def typed(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple[List[Tensor], Optional[str]]:
-    """Returns the tensors of a call, cast by the rule `types` of its converter, and the dtype of the outputs: None if
+def cast_inputs(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple[List[Tensor], Optional[str]]:
+    """Returns the tensors of a call, cast by the rule `dtypes` of its converter, and the dtype of the outputs: None if
     the converter sets it. A layer casts float16 and float64 to float32; an operator does not."""
     is_layer = call.layer.operator is None
     values = [call.cast(x, "float32") if is_layer and x.dtype in types.FLOATS else x for x in values]
@@ -182,7 +193,7 @@ def operator(*functions: str, **declared: Any) -> Callable:
 def _register(table: Dict[str, Converter], names: Sequence[str], declared: Dict[str, Any]) -> Callable:
     def register(build: Callable) -> Callable:
         for name in names:
-            check(name not in table, f"{name} must have one converter")
+            check(name not in table, f"{name} already has a converter")
             table[name] = Converter(build, name=name, **declared)
         return build
 
@@ -197,7 +208,7 @@ def delegate(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:
 
 # -- the names of operators
 
-PACKAGES = ("", "math", "nn", "__operators__", "keras.activations", "compat.v1", "compat.v1.math", "compat.v1.nn")
+TF_MODULES = ("", "math", "nn", "__operators__", "keras.activations", "compat.v1", "compat.v1.math", "compat.v1.nn")
 SYNONYMS = {
     **{"getitem": "get_item", "sub": "subtract", "mul": "multiply", "neg": "negative", "pow": "power"},
     **{"abs": "absolute", "is_nan": "isnan", "less": "lesser", "less_equal": "lesser_equal", "reverse": "flip"},
@@ -214,14 +225,14 @@ SYNONYMS = {
 }
 
 
-def name_of(operator: Any) -> str:
+def operator_name(operator: Any) -> str:
     """Returns the `keras.ops` name of an operator, given its TensorFlow name or its Keras 3 class name.
 
-    >>> name_of("math.reduce_mean"), name_of("Mean"), name_of("__operators__.getitem"), name_of("GetItem")
-    ('mean', 'mean', 'get_item', 'get_item')
+    >>> [operator_name(name) for name in ("math.reduce_mean", "Mean", "__operators__.getitem", "GetItem")]
+    ['mean', 'mean', 'get_item', 'get_item']
 
     Functions of TensorFlow's other modules keep their full name: `linalg.normalize` is not `keras.ops.normalize`.
     """
     package, _, name = operator.rpartition(".")
-    name = snake_case(name) if package in PACKAGES or operator in ("linalg.matmul", "image.resize") else operator
+    name = snake_case(name) if package in TF_MODULES or operator in ("linalg.matmul", "image.resize") else operator
     return SYNONYMS.get(name, name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
-from mxsame.port.description import leaves, mapped
+from mxsame.port.description import leaves, map_leaves
 from mxsame.validation import check
 
 Size = Optional[int]
@@ -113,5 +113,5 @@ def with_mask(args: Any, kwargs: Dict[str, Any], version: int) -> Tuple[Any, Dic
         return args, kwargs
     masks = iter(leaves(kwargs["mask"], (Tensor, type(None))))
     none = kwargs["mask"] is None
-    args = mapped(args, Tensor, lambda x: x._replace(mask=None if none else next(masks, x.mask)))
+    args = map_leaves(args, Tensor, lambda x: x._replace(mask=None if none else next(masks, x.mask)))
     return args, {**kwargs, "mask": None}

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame.graphs.files import check_path, draft_for
 from mxsame.port import files
-from mxsame.port.description import Layer, Model, WeightSpec, group_name, snake_case, why_more_weights
+from mxsame.port.description import Layer, Model, WeightSpec, group_name, snake_case, why_extra_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -137,7 +137,7 @@ def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> N
     shown = ", ".join(f"{owner.name}/{spec.name}" for owner, spec in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
     fits = len(slots) == len(arrays)
-    check(fits, rule + "".join(map(why_more_weights, layer.walk())))
+    check(fits, rule + "".join(map(why_extra_weights, layer.walk())))
     paths = [array.name.rsplit(":", 1)[0] for array in arrays]
     ends = [spec.path or re.escape(spec.name) for _, spec in slots]
     full = [f"{re.escape(owner.name)}/(.*/)?{end}" for (owner, _), end in zip(slots, ends)]
@@ -193,7 +193,9 @@ def ordered(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec]]:
         trained, others = _collected(layer)
         return [*trained, *others]
     weights = [(inner, spec) for inner in layer.walk() for spec in inner.weight_specs or ()]
-    return sorted(weights, key=lambda each: not (each[0].trainable and each[1].trained)) if layer.trainable else weights
+    return (
+        sorted(weights, key=lambda each: not (each[0].trainable and each[1].trainable)) if layer.trainable else weights
+    )
 
 
 def _collected(layer: Layer) -> Tuple[list, list]:
@@ -204,7 +206,7 @@ def _collected(layer: Layer) -> Tuple[list, list]:
         for collected, more in zip((trained, others), _collected(inner)):
             collected += more
     for spec in layer.weight_specs or ():
-        (trained if spec.trained else others).append((layer, spec))
+        (trained if spec.trainable else others).append((layer, spec))
     return (trained, others) if layer.trainable else ([], [*trained, *others])
 
 

@@ -77,7 +77,11 @@ def test_layers_have_names():
         (lambda net: net[4], IndexError, "position must be one of 4 layers, from 0 to 3; received position=4"),
         (lambda net: net.replace("dense", nn.Dense(3, prefix="conv2d_")), ValueError, "that no other layer has"),
         (lambda net: net.replace("conv2d", nn.Dense(3)), ValueError, "new layer 'conv2d': layer 'conv2d_1' .* 4 axes"),
-        (lambda net: net.replace("flatten", nn.Dense(3)), ValueError, r"weights are for shapes=.*10, 128.*10, 3\)"),
+        (
+            lambda net: net.replace("flatten", nn.Dense(3)),
+            ValueError,
+            r"weights were made for shapes=.*10, 128.*10, 3\)",
+        ),
         (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"^layer 'dense' .* takes; .*\(None, 128\)"),
         (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
     ],

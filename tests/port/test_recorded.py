@@ -18,7 +18,7 @@ import mxsame
 from mxsame._mxnet import mx
 from mxsame.port import reading
 from mxsame.port.converters import LAYERS, OPERATORS
-from mxsame.port.table import name_of
+from mxsame.port.table import operator_name
 
 pytestmark = pytest.mark.filterwarnings("ignore:layer '(random|spectral)_:UserWarning")
 h5py = pytest.importorskip("h5py", reason='h5py is not installed (pip install "mxsame[keras]")')
@@ -278,7 +278,9 @@ def test_every_row_has_a_case(recorded):
             for layer in reading.read(str(folder / file), weights and str(folder / weights)).walk():
                 seen |= {layer.class_name, layer.operator, str(layer.config.get("activation"))}
     live = re.findall(r"(?:tf\.|keras\.ops\.)?([A-Za-z_][\w.]*)", test_misread.EXACT + " ".join(test_keras_3.MODELS))
-    names = {re.sub(r"[123][dD]$", "", each) for name in filter(None, [*seen, *live]) for each in (name, name_of(name))}
+    names = {
+        re.sub(r"[123][dD]$", "", each) for name in filter(None, [*seen, *live]) for each in (name, operator_name(name))
+    }
     missing = {name for name in {*LAYERS, *OPERATORS} if re.sub(r"[123][dD]$", "", name) not in names}
     assert missing == {
         "CustomScaleLayer",

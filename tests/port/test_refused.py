@@ -16,7 +16,7 @@ from mxsame.port import call_context, reading
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.converters import LAYERS, OPERATORS
 from mxsame.port.description import Config
-from mxsame.port.table import name_of
+from mxsame.port.table import operator_name
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it
 
@@ -264,7 +264,7 @@ def test_defaults_of_operators_are_tensorflow_s():
     different, seen = {}, 0
     for package in ("", "math", "nn", "image", "linalg"):
         for name, function in vars(getattr(tf, package) if package else tf).items():
-            operator = name_of(f"{package}.{name}".lstrip("."))
+            operator = operator_name(f"{package}.{name}".lstrip("."))
             if operator not in OPERATORS or not inspect.isfunction(function):
                 continue
             seen += 1
@@ -274,7 +274,7 @@ def test_defaults_of_operators_are_tensorflow_s():
             ours.setdefault("alpha", ours.get("negative_slope"))
             theirs = dict(list(inspect.signature(function).parameters.items())[1:])
             for key, parameter in theirs.items():
-                default, wanted = ours.get(row.names.get(key, key)), parameter.default
+                default, wanted = ours.get(row.aliases.get(key, key)), parameter.default
                 required = parameter.empty in (default, wanted)  # by TensorFlow, or refused here
                 if not required and wanted != default and (wanted is not False or default is not None):
                     different[operator, key] = default

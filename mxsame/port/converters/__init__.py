@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import List, Optional
 
 from mxsame.port.description import Layer, WeightSpec
-from mxsame.port.table import LAYERS, OPERATORS, Converter, name_of
+from mxsame.port.table import LAYERS, OPERATORS, Converter, operator_name
 
 # isort: off
 from mxsame.port.converters import attention, axes, elementwise, images, merging, noise, norms  # noqa: F401
@@ -16,7 +16,7 @@ from mxsame.port.converters import categorical, linear_algebra, recurrent, windo
 
 def converter_of(layer: Layer) -> Optional[Converter]:
     """Returns the converter of a layer or an operator, if it has one."""
-    return LAYERS.get(layer.class_name) if layer.operator is None else OPERATORS.get(name_of(layer.operator))
+    return LAYERS.get(layer.class_name) if layer.operator is None else OPERATORS.get(operator_name(layer.operator))
 
 
 def weight_specs_of(layer: Layer) -> Optional[List[WeightSpec]]:

@@ -19,7 +19,7 @@ from mxsame.port.activations import (
     known_function,
     names_of_function,
 )
-from mxsame.port.builder import users_code
+from mxsame.port.builder import user_code
 from mxsame.port.description import Layer, WeightSpec, as_list, class_and_config, function_name
 from mxsame.port.table import LAYERS, CallContext, Tensor, delegate
 from mxsame.validation import InvalidType, check, one_of
@@ -49,8 +49,8 @@ def _apply(call: CallContext, function: Callable, arguments: Dict[str, Any], x: 
     if "axis" in arguments_of(function):
         arguments = {**arguments, "axis": x.axis(arguments.get("axis", -1))}
     elif function not in OF_LIBRARIES.values() and not ignores_axis_order(function):
-        x = call.keras(x)
-    return call.function(function, x, **arguments)
+        x = call.to_keras_order(x)
+    return call.apply(function, x, **arguments)
 
 
 def function_of(call: CallContext, serialized: Any) -> Tuple[Callable, Dict[str, Any]]:
@@ -104,7 +104,7 @@ def _users(function: Callable, name: str) -> Callable:
     """Returns the user's function of (F, x), with checks for errors in it and for its result."""
 
     def activation(F: Any, x: Any) -> Any:
-        with users_code():
+        with user_code():
             out = function(F, x)
         if not isinstance(out, type(x)):
             raise InvalidType(f"custom {name!r} must return an array of F; received a {type(out).__name__}")
@@ -160,8 +160,8 @@ def permute(call: CallContext, x: Tensor, axes: Sequence[int]) -> Tensor:
     check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=axes)
     here = x.axes(axes)
     if here == tuple(range(x.rank)):
-        return call.function(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in axes))
-    return call.function("transpose", x, transposed=False, axes=here)
+        return call.apply(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in axes))
+    return call.apply("transpose", x, transposed=False, axes=here)
 
 
 def broadcast_constant(name: str, value: Any, x: Tensor, dtype: str = "float32") -> Tuple[Tensor, np.ndarray]:
@@ -178,17 +178,17 @@ def broadcast_constant(name: str, value: Any, x: Tensor, dtype: str = "float32")
 
 def merge_into_batch(call: CallContext, x: Tensor, count: int) -> Tensor:
     """Merges the `count` axes after the batch into the batch."""
-    x = call.keras(x)
+    x = call.to_keras_order(x)
     for _ in range(count):
-        x = call.function(blocks.reshape, x, to=(-3, -2))
+        x = call.apply(blocks.reshape, x, to=(-3, -2))
     return x
 
 
 def split_from_batch(call: CallContext, out: Tensor, x: Tensor, count: int) -> Tensor:
     """Splits these axes of x from the batch of an output, which was computed from `merge_into_batch`."""
-    out, x = call.keras(out), call.keras(x)
+    out, x = call.to_keras_order(out), call.to_keras_order(x)
     shape, both = (*x.shape[: count + 1], *out.shape[1:]), {"lhs_end": 1, "rhs_end": count + 1}
-    return call.function("reshape_like", out, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
+    return call.apply("reshape_like", out, x, shape=shape, lhs_begin=0, rhs_begin=0, **both)
 
 
 # -- windows
@@ -225,12 +225,12 @@ def elementwise(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tenso
     """Adds an elementwise function of several tensors, which broadcast. A lower rank gets axes after the batch, as in
     Keras's layers."""
     rank = max(x.rank for x in inputs)
-    given = call.in_one_order([_with_rank(call, x, rank) for x in inputs])
+    given = call.to_one_order([_with_rank(call, x, rank) for x in inputs])
     inputs = with_static_lengths(given)
     same = all(x.shape == inputs[0].shape for x in inputs)
     if same and any(None in x.shape[1:] for x in given):  # that of another input of the network may be 1
         same = len(call.steps.sources(inputs)) == 1
-    return call.function(blocks.ELEMENTWISE[name], *inputs, same=same)
+    return call.apply(blocks.ELEMENTWISE[name], *inputs, same=same)
 
 
 def _with_rank(call: CallContext, x: Tensor, rank: int) -> Tensor:
@@ -238,8 +238,8 @@ def _with_rank(call: CallContext, x: Tensor, rank: int) -> Tensor:
     if not missing:
         return x
     if x.rank == 2:  # numbers for each image, as channels
-        return call.function(blocks.reshape, x, transposed=True, to=(0, -1, *(1,) * missing))
-    return call.function(blocks.expand_dims, call.keras(x), axes=(1,) * missing)
+        return call.apply(blocks.reshape, x, transposed=True, to=(0, -1, *(1,) * missing))
+    return call.apply(blocks.expand_dims, call.to_keras_order(x), axes=(1,) * missing)
 
 
 # -- what is done in training only

@@ -149,7 +149,7 @@ def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
 
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,
-       types=CAST, ignored="dropout|(query|key|value)_shape")  # fmt: skip
+       dtypes=CAST, ignored="dropout|(query|key|value)_shape")  # fmt: skip
 def _multi_head(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
                 attention_mask: Optional[Tensor] = None, return_attention_scores: bool = False,
                 use_causal_mask: bool = False, query_mask: Optional[Tensor] = None, value_mask: Optional[Tensor] = None,
@@ -224,9 +224,9 @@ def _over_axes(call: CallContext, axes: List[int], inputs: Sequence[Tensor]) -> 
     moved = [permute(call, x, order) for x in inputs]
     lengths = [math.prod(shape[axis] for axis in axes) for shape in shapes]
     merged = [merge_into_batch(call, x, len(free)) for x in moved]
-    sequences = [call.function(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
+    sequences = [call.apply(reshape, x, to=(0, n, x.shape[-1])) for x, n in zip(merged, lengths)]
     (out,) = _of_sequences(call, sequences, None, False, False)
-    out = call.function(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
+    out = call.apply(reshape, out, to=(0, *(query.shape[axis] for axis in axes), -1))
     out = split_from_batch(call, out, moved[0], len(free))
     return permute(call, out, [order.index(axis) for axis in range(rank)])
 
@@ -238,7 +238,7 @@ def _attended(call: CallContext, function: Any, inputs: List[Tensor], masks: Dic
     dropout = {"p": part, "mode": "always" if call.training else "training"} if part else {}
     arguments.update(dropout=dropout, masks=list(masks))
     make = partial(Function, function, shapes=shapes, **arguments)
-    outputs = call.block(make, *inputs, *masks.values(), conversions=conversions, options=arguments)
+    outputs = call.add_block(make, *inputs, *masks.values(), conversions=conversions, options=arguments)
     return [outputs[0]._replace(mask=inputs[0].mask), *outputs[1:]]
 
 
@@ -247,7 +247,7 @@ def _attention_weights(config: Dict[str, Any]) -> List[WeightSpec]:
     return [WeightSpec(name, name) for name in given if given[name]]
 
 
-@layer("Attention", "AdditiveAttention", order=KERAS_ORDER, weights=_attention_weights, masks=HANDLES_MASK, types=CAST,
+@layer("Attention", "AdditiveAttention", order=KERAS_ORDER, weights=_attention_weights, masks=HANDLES_MASK, dtypes=CAST,
        ignored="dropout")  # fmt: skip
 def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Tensor] = None,
                return_attention_scores: bool = False, use_causal_mask: bool = False) -> List[Tensor]:  # fmt: skip

@@ -19,19 +19,19 @@ from mxsame.validation import MAX_LENGTH, check, check_divisible, integer, pads_
 # -- shapes and permutations
 
 
-@layer("Flatten", order=KERAS_ORDER, types=ANY_DTYPE)
+@layer("Flatten", order=KERAS_ORDER, dtypes=ANY_DTYPE)
 def _flatten(call: CallContext, x: Tensor) -> Tensor:
     if call.is_channels_first and x.rank > 2:
-        x = call.function("transpose", x, axes=(0, *range(2, x.rank), 1))
-    return call.function(blocks.reshape, x, to=(0, -1))
+        x = call.apply("transpose", x, axes=(0, *range(2, x.rank), 1))
+    return call.apply(blocks.reshape, x, to=(0, -1))
 
 
-@layer("Reshape", order=KERAS_ORDER, types=ANY_DTYPE)
+@layer("Reshape", order=KERAS_ORDER, dtypes=ANY_DTYPE)
 def _reshape_layer(call: CallContext, x: Tensor) -> Tensor:
     return _to_shape(call, x, call.config["target_shape"])
 
 
-@operator("reshape", types=ANY_DTYPE, order=KERAS_ORDER, names={"shape": "newshape"})
+@operator("reshape", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"shape": "newshape"})
 def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
     """Reshapes to lengths. -1 may be the batch, if all others are static, or one of the others, as may be a dynamic
     length. The batch is merged with other axes, or split, if the other lengths have another number of elements."""
@@ -51,7 +51,7 @@ def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
         left = elements / factor / -math.prod(rest)
         rest = [int(left) if n == -1 and left == int(left) else n for n in rest]
     check((factor or not is_length) and min(rest, default=1) > 0, rule, **given)
-    out = call.function(blocks.reshape, x, shape=(None, *rest), to=(-1, *rest))
+    out = call.apply(blocks.reshape, x, shape=(None, *rest), to=(-1, *rest))
     return out._replace(batch_factor=factor if is_length else elements and elements / math.prod(rest))
 
 
@@ -61,25 +61,25 @@ def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
     fits = target.count(-1) <= 1 and 0 not in target
     check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
     dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
-    return call.function(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
+    return call.apply(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
 
 
-@operator("shape", types=SETS_DTYPE)
+@operator("shape", dtypes=SETS_DTYPE)
 def _shape(call: CallContext, x: Tensor, out_type: Any = None) -> tuple:
     """Returns lengths, which are not tensors here: integers, or `OpenLength`."""
     return tuple(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
 
 
-@layer("Permute", types=ANY_DTYPE)
+@layer("Permute", dtypes=ANY_DTYPE)
 def _permute(call: CallContext, x: Tensor) -> Tensor:
     return permute(call, x, [0, *call.config["dims"]])
 
 
-operator("transpose", types=ANY_DTYPE, names={"perm": "axes"})(permute)
+operator("transpose", dtypes=ANY_DTYPE, aliases={"perm": "axes"})(permute)
 
 
-@operator("swapaxes", masks=HANDLES_MASK, types=ANY_DTYPE, names={"axis1": "source", "axis2": "destination"})
-@operator("moveaxis", masks=HANDLES_MASK, types=ANY_DTYPE)
+@operator("swapaxes", masks=HANDLES_MASK, dtypes=ANY_DTYPE, aliases={"axis1": "source", "axis2": "destination"})
+@operator("moveaxis", masks=HANDLES_MASK, dtypes=ANY_DTYPE)
 def _move_axes(call: CallContext, x: Tensor, source: Any, destination: Any) -> Tensor:
     """Permutes the axes as NumPy does an array whose lengths are the numbers of its axes. If the order does not change,
     Keras returns the same tensor, with its mask."""
@@ -87,38 +87,38 @@ def _move_axes(call: CallContext, x: Tensor, source: Any, destination: Any) -> T
     return x if order == tuple(range(x.rank)) else permute(call, x, order)
 
 
-@operator("expand_dims", types=ANY_DTYPE, order=KERAS_ORDER)
+@operator("expand_dims", dtypes=ANY_DTYPE, order=KERAS_ORDER)
 def _expand_dims(call: CallContext, x: Tensor, axis: Any) -> Tensor:
     axes = as_list(axis)
-    return call.function(blocks.expand_dims, x, axes=tuple(axes_after_batch(axes, x.rank + len(axes))))
+    return call.apply(blocks.expand_dims, x, axes=tuple(axes_after_batch(axes, x.rank + len(axes))))
 
 
-@operator("squeeze", types=ANY_DTYPE, order=KERAS_ORDER, names={"squeeze_dims": "axis"})
+@operator("squeeze", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"squeeze_dims": "axis"})
 def _squeeze(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
     """Removes axes of length 1; all of them without `axis`, except the batch: see `blocks.squeeze_all`."""
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         check(not call.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
         axis = tuple(at for at, n in enumerate(x.shape) if at and n == 1)
-        return call.function(blocks.squeeze_all, x, axis=axis)
-    return call.function("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
+        return call.apply(blocks.squeeze_all, x, axis=axis)
+    return call.apply("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
 
 
 # -- repeating and padding
 
 
-@layer("RepeatVector", types=ANY_DTYPE)
+@layer("RepeatVector", dtypes=ANY_DTYPE)
 def _repeat_vector(call: CallContext, x: Tensor) -> Tensor:
-    return call.function("repeat", call.function("expand_dims", x, axis=1), repeats=call.integer("n"), axis=1)
+    return call.apply("repeat", call.apply("expand_dims", x, axis=1), repeats=call.integer("n"), axis=1)
 
 
-@operator("repeat", types=ANY_DTYPE)
+@operator("repeat", dtypes=ANY_DTYPE)
 def _repeat(call: CallContext, x: Tensor, repeats: int, axis: int) -> Tensor:
     (axis,) = axes_after_batch(axis, x.rank)
-    return call.function("repeat", x, repeats=integer("repeats", repeats, 1), axis=x.axis(axis))
+    return call.apply("repeat", x, repeats=integer("repeats", repeats, 1), axis=x.axis(axis))
 
 
-@operator("tile", types=ANY_DTYPE, names={"multiples": "repeats"})
+@operator("tile", dtypes=ANY_DTYPE, aliases={"multiples": "repeats"})
 def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
     """Repeats the tensor along each axis. In Keras 3, `repeats` may have entries for the last axes only."""
     repeats = as_list(repeats)
@@ -126,19 +126,19 @@ def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
     fits = len(repeats) == x.rank and repeats[0] == 1
     check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
     counts = [integer("multiples", count, 1) for count in repeats]
-    return call.function(blocks.tile, x, counts=tuple(x.ordered(counts)))
+    return call.apply(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
 
-@operator("stack", types=ANY_DTYPE, order=KERAS_ORDER)
+@operator("stack", dtypes=ANY_DTYPE, order=KERAS_ORDER)
 def _stack(call: CallContext, xs: Sized, axis: int = 0) -> Any:
     if not all(isinstance(x, Tensor) for x in xs):  # lengths of a shape
         check(not any(isinstance(x, Tensor) for x in xs), "lengths must be stacked with lengths only", xs=xs)
         return tuple(xs)
     (axis,) = axes_after_batch(axis, xs[0].rank + 1)
-    return call.function("stack", *xs, axis=axis)
+    return call.apply("stack", *xs, axis=axis)
 
 
-@operator("pad", types=STORED_AS_FLOAT32, names={"paddings": "pad_width"})
+@operator("pad", dtypes=STORED_AS_FLOAT32, aliases={"paddings": "pad_width"})
 def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Tensor:
     pad_width = as_list(pad_width)
     if len(pad_width) == 1 and call.version == 3:  # one pair, or number, for all axes
@@ -149,22 +149,22 @@ def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", c
     pads = [pads_of_axis("pads", pair) for pair in pad_width]
     check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
-        return call.function(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
+        return call.apply(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
     own = int(mode == "reflect")  # the element at the end is not repeated
     shorter = all(n is None or max(pair) <= n - own for n, pair in zip(x.shape, pads))
     check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
-    return call.function(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
+    return call.apply(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
 
 
 # -- slices
 
 
-@operator("flip", types=ANY_DTYPE)
+@operator("flip", dtypes=ANY_DTYPE)
 def _flip(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
-    return call.function("reverse", x, axis=x.axes(axes_after_batch(axis, x.rank)))
+    return call.apply("reverse", x, axis=x.axes(axes_after_batch(axis, x.rank)))
 
 
-@operator("take", types=STORED_AS_FLOAT32)
+@operator("take", dtypes=STORED_AS_FLOAT32)
 def _take(call: CallContext, x: Tensor, indices: Any, axis: Any = None, batch_dims: int = 0) -> Tensor:
     """Takes elements by constant indices; a single index removes its axis. Negative ones count from the end."""
     (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
@@ -176,7 +176,7 @@ def _take(call: CallContext, x: Tensor, indices: Any, axis: Any = None, batch_di
     return call.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
 
 
-@operator("roll", types=ANY_DTYPE)
+@operator("roll", dtypes=ANY_DTYPE)
 def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
     shifts, axes = as_list(shift), as_list(axis)
     check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
@@ -184,14 +184,14 @@ def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
         (along,) = axes_after_batch(along, x.rank)
         check(x.shape[along], "the axis must have a static length", shape=x.shape)
         by = integer("shift", by, -MAX_LENGTH) % x.shape[along]
-        x = call.function(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
+        x = call.apply(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
     return x
 
 
 MOST_PARTS = 10_000
 
 
-@operator("split", types=ANY_DTYPE)
+@operator("split", dtypes=ANY_DTYPE)
 def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
            num: Optional[int] = None) -> List[Tensor]:  # fmt: skip
     """Splits an axis into equal parts, into parts of sizes (TensorFlow), or at positions (Keras)."""
@@ -211,10 +211,10 @@ def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: i
     starts = [0, *ends[:-1]]
     fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
     check(fits, "splits must be parts of all elements", splits=parts, length=length)
-    return [call.function("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
+    return [call.apply("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
 
 
-@operator("unstack", types=ANY_DTYPE)
+@operator("unstack", dtypes=ANY_DTYPE)
 def _unstack(call: CallContext, x: Tensor, num: Optional[int] = None, axis: int = 0) -> List[Tensor]:
     (axis,) = axes_after_batch(axis, x.rank)
     length = integer("the length", x.shape[axis] or 0, 1, MOST_PARTS)
@@ -229,7 +229,7 @@ def _entry(call: CallContext, x: Tensor, axis: int, position: int) -> Tensor:
 WHOLE = slice(None)
 
 
-@operator("get_item", types=ANY_DTYPE, names={"slice_spec": "key"})
+@operator("get_item", dtypes=ANY_DTYPE, aliases={"slice_spec": "key"})
 def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
     """Indexes a tensor, or a shape, by slices, integers, which remove their axis, and new axes. The batch must be kept
     as it is."""
@@ -249,18 +249,18 @@ def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
     check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
     if any(not isinstance(entry, slice) for entry in entries):
-        x = call.keras(x)
+        x = call.to_keras_order(x)
     if any(entry != WHOLE for entry in slices):
         check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
         begin, end, step = map(x.ordered, zip(*map(_parts, slices)))
-        x = call.function(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
+        x = call.apply(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
     single = tuple(axis for axis, entry in enumerate(indices) if isinstance(entry, int))
-    x = call.function("squeeze", x, axis=single) if single else x
+    x = call.apply("squeeze", x, axis=single) if single else x
     new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
-    return call.function(blocks.expand_dims, x, axes=new) if new else x
+    return call.apply(blocks.expand_dims, x, axes=new) if new else x
 
 
-@operator("slice", types=ANY_DTYPE, names={"start_indices": "begin", "shape": "size"})
+@operator("slice", dtypes=ANY_DTYPE, aliases={"start_indices": "begin", "shape": "size"})
 def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
     """Takes `size` elements from `begin` along each axis; a size of -1 is that of all that follow."""
     check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
@@ -271,7 +271,7 @@ def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Se
     return _get_item(call, x, [slice(start or None, end) for start, end in zip(starts, ends)])
 
 
-@operator("strided_slice", types=ANY_DTYPE)
+@operator("strided_slice", dtypes=ANY_DTYPE)
 def _strided_slice(call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int],
                    strides: Optional[Sequence[int]] = None, begin_mask: int = 0, end_mask: int = 0,
                    ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0) -> Tensor:  # fmt: skip
@@ -298,9 +298,9 @@ def _cropped_like(call: CallContext, x: Tensor, indices: List[Any]) -> Tuple[Ten
         if isinstance(length, OpenLength) and length.of_value is not None:
             is_crop = length.axis == axis and entry.start in (None, 0) and entry.step in (None, 1)
             check(is_crop, "a dynamic length must end a slice of the same axis, from its start", key=entry)
-            x, like = call.in_one_order([x, length.of_value])
+            x, like = call.to_one_order([x, length.of_value])
             shape = tuple(None if at == axis else n for at, n in enumerate(x.shape))
-            x = call.function(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
+            x = call.apply(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
             indices = [*indices[:axis], WHOLE, *indices[axis + 1 :]]
     return x, indices
 
@@ -351,19 +351,19 @@ def _norm(call: CallContext, x: Tensor, ord: Any = None, axis: Any = None, keepd
     return _reduction(call, x, axis, bool(keepdims))
 
 
-@operator("mean", names={"keep_dims": "keepdims"}, types=CAST_IN_KERAS[3])
+@operator("mean", aliases={"keep_dims": "keepdims"}, dtypes=CAST_IN_KERAS[3])
 @operator("var")
-@operator("sum", names={"keep_dims": "keepdims"}, types=ARITHMETIC)
-@operator("max", "min", names={"keep_dims": "keepdims"}, types=ANY_DTYPE)
-@operator("any", "all", names={"keep_dims": "keepdims"}, types=SETS_DTYPE)
-@operator("prod", "std", "logsumexp", names={"keep_dims": "keepdims"})
+@operator("sum", aliases={"keep_dims": "keepdims"}, dtypes=ARITHMETIC)
+@operator("max", "min", aliases={"keep_dims": "keepdims"}, dtypes=ANY_DTYPE)
+@operator("any", "all", aliases={"keep_dims": "keepdims"}, dtypes=SETS_DTYPE)
+@operator("prod", "std", "logsumexp", aliases={"keep_dims": "keepdims"})
 def _reduction(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     axes = axes_after_batch(list(range(x.rank)) if axis is None else axis, x.rank)
     if x.transposed and not keepdims and axes != list(range(1, x.rank - 1)):
-        x = call.keras(x)
+        x = call.to_keras_order(x)
     function = REDUCTIONS.get(call.converter.name, call.converter.name)
     x = call.cast(x, "bool") if call.converter.name in ("any", "all") else x
-    out = call.function(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
+    out = call.apply(function, x, transposed=x.transposed and keepdims, axis=x.axes(axes), keepdims=bool(keepdims))
     return out._replace(dtype=x.dtype)
 
 
@@ -372,31 +372,31 @@ def _moments(call: CallContext, x: Tensor, axes: Any, keepdims: bool = False) ->
     return [_reduction(replace(call, converter=OPERATORS[name]), x, axes, keepdims) for name in ("mean", "var")]
 
 
-@operator("argmax", "argmin", types=SETS_DTYPE)
+@operator("argmax", "argmin", dtypes=SETS_DTYPE)
 def _position(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False,
               output_type: Any = None) -> Tensor:  # fmt: skip
     (axis,) = axes_after_batch(axis, x.rank)
-    x = x if keepdims else call.keras(x)
+    x = x if keepdims else call.to_keras_order(x)
     kind, along = call.converter.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
     if x.dtype in types.FLOATS:
-        out = call.function(blocks.positions, x, kind=kind, signed_zeros=call.version == 3, **along)
+        out = call.apply(blocks.positions, x, kind=kind, signed_zeros=call.version == 3, **along)
     else:
-        out = call.function(kind, x, **along)
+        out = call.apply(kind, x, **along)
     out = out._replace(dtype=types.STORED[x.dtype])  # MXNet's positions have the type of the data
     return call.cast(out, types.standardize_dtype(output_type or ("int64" if call.version == 2 else "int32")))
 
 
-@operator("top_k", order=KERAS_ORDER, types=SETS_DTYPE)
+@operator("top_k", order=KERAS_ORDER, dtypes=SETS_DTYPE)
 def _top_k(call: CallContext, x: Tensor, k: int = 1, sorted: bool = True) -> List[Tensor]:
     """Returns the largest elements along the last axis and their positions, the first ones of equal elements."""
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])
-    values, positions = (call.function(blocks.ranked, x, ret_typ=each, count=count) for each in ("value", "indices"))
+    values, positions = (call.apply(blocks.ranked, x, ret_typ=each, count=count) for each in ("value", "indices"))
     return [values._replace(dtype=x.dtype), call.cast(positions._replace(dtype="float32"), "int32")]
 
 
 @operator("cumsum")
 def _cumsum(call: CallContext, x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     (axis,) = axes_after_batch(axis, x.rank)
-    return call.function(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
+    return call.apply(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))

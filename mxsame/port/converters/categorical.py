@@ -17,30 +17,30 @@ from mxsame.validation import check, integer
 
 
 @layer("Embedding", order=KERAS_ORDER, weights=[WeightSpec("embeddings", "weight")], masks=HANDLES_MASK,
-       types=SETS_DTYPE, ignored=f"input_length|{LORA}")  # fmt: skip
+       dtypes=SETS_DTYPE, ignored=f"input_length|{LORA}")  # fmt: skip
 def _embedding(call: CallContext, x: Tensor) -> Tensor:
     """Looks up rows by index. In Keras 3, negative indices count from the end; MXNet clips others, as in Keras 2."""
     config = call.config
-    mask = call.function(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
+    mask = call.apply(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
     if call.version == 3 and not x.dtype.startswith(("uint", "bool")):
-        x = call.function(blocks.indices_from_end, x, length=config["input_dim"], truncates=x.dtype in FLOATS)
-    (out,) = call.block(partial(mx.gluon.nn.Embedding, config["input_dim"], config["output_dim"]), x)
+        x = call.apply(blocks.indices_from_end, x, length=config["input_dim"], truncates=x.dtype in FLOATS)
+    (out,) = call.add_block(partial(mx.gluon.nn.Embedding, config["input_dim"], config["output_dim"]), x)
     return out._replace(mask=mask)
 
 
 @layer("Masking", order=KERAS_ORDER, masks=HANDLES_MASK)
 def _masking(call: CallContext, x: Tensor) -> Tensor:
     """Masks the steps all of whose elements are the mask value."""
-    mask = call.function(blocks.any_not_equal, x, value=call.number("mask_value", 0.0))
-    return call.function(blocks.masked if call.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
+    mask = call.apply(blocks.any_not_equal, x, value=call.number("mask_value", 0.0))
+    return call.apply(blocks.masked if call.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
 
 
-@layer("CategoryEncoding", order=KERAS_ORDER, types=CAST)
+@layer("CategoryEncoding", order=KERAS_ORDER, dtypes=CAST)
 def _category_encoding(call: CallContext, x: Tensor) -> Tensor:
     return _encoded(call, x, call.config["num_tokens"], str(call.config.get("output_mode", "multi_hot")))
 
 
-@layer("Discretization", order=KERAS_ORDER, types=SETS_DTYPE, ignored="num_bins|epsilon|dtype")
+@layer("Discretization", order=KERAS_ORDER, dtypes=SETS_DTYPE, ignored="num_bins|epsilon|dtype")
 def _discretization(call: CallContext, x: Tensor) -> Tensor:
     """Returns the bin of each element: the number of boundaries that are not greater."""
     boundaries = np.asarray(call.config.get("bin_boundaries") or (), dtype="float32")
@@ -51,13 +51,13 @@ def _discretization(call: CallContext, x: Tensor) -> Tensor:
     return _encoded(call, out, len(boundaries) + 1, str(call.config.get("output_mode", "int")))
 
 
-@operator("one_hot", order=KERAS_ORDER, types=SETS_DTYPE, names={"indices": "x", "depth": "num_classes"})
+@operator("one_hot", order=KERAS_ORDER, dtypes=SETS_DTYPE, aliases={"indices": "x", "depth": "num_classes"})
 def _one_hot(call: CallContext, x: Tensor, num_classes: int, axis: Any = -1, dtype: Any = None) -> Tensor:
     """Encodes integers along a new last axis. MXNet reads the last 32 bits of an integer: others are clipped first."""
     check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
     count = integer("num_classes", num_classes, 1)
-    x = call.function("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
-    out = call.function("one_hot", x, depth=count)
+    x = call.apply("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
+    out = call.apply("one_hot", x, depth=count)
     return call.cast(out._replace(dtype="float32"), standardize_dtype(dtype or "float32"))
 
 
@@ -70,6 +70,6 @@ def _encoded(call: CallContext, x: Tensor, count: Any, mode: str) -> Tensor:
     fits = mode in modes and (x.rank <= 2 or call.version == 3)
     check(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
     if mode == "one_hot" and x.shape[-1] == 1:
-        x = call.function("squeeze", x, axis=-1)
-    ones = call.function("one_hot", x, depth=integer("num_tokens", count, 1))
-    return ones if mode == "one_hot" else call.function(modes[mode], ones, axis=1 if x.rank > 1 else 0)
+        x = call.apply("squeeze", x, axis=-1)
+    ones = call.apply("one_hot", x, depth=integer("num_tokens", count, 1))
+    return ones if mode == "one_hot" else call.apply(modes[mode], ones, axis=1 if x.rank > 1 else 0)

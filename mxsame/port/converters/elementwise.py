@@ -32,7 +32,7 @@ def _activation(call: CallContext, x: Tensor) -> Tensor:
     return activate(call, x)
 
 
-@layer("LeakyReLU", masks=PASSES_MASK, types=types.CAST)
+@layer("LeakyReLU", masks=PASSES_MASK, dtypes=types.CAST)
 @layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES_MASK)
 def _activation_layer(call: CallContext, x: Tensor) -> Tensor:
     name, arguments = OF_LAYERS[call.layer.class_name](call)
@@ -44,25 +44,25 @@ def _softmax(call: CallContext, x: Tensor) -> Tensor:
     mask = x.mask
     if mask is not None:
         check(mask.shape == x.shape, f"mask must have the shape of the data, {x.shape}", shape=mask.shape)
-        x = call.keras(x)
+        x = call.to_keras_order(x)
         if call.version == 2:
-            x = call.function(blocks.masked_scores, x, mask)
+            x = call.apply(blocks.masked_scores, x, mask)
         else:
             is_bool = mask.dtype == "bool"
-            kept = mask if is_bool else call.function(blocks.scalar, mask, operator="greater", value=0.5)
-            x = call.function(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
+            kept = mask if is_bool else call.apply(blocks.scalar, mask, operator="greater", value=0.5)
+            x = call.apply(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
     axes = as_list(call.config.get("axis", -1))
     if len(axes) == 1:
         out = apply_activation(call, "softmax", x, axis=axes[0])
     else:
-        out = call.function(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
+        out = call.apply(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
     if mask is not None and call.version == 3:  # zeros even if all is masked
-        out = call.function(blocks.choose, kept, out, numbers=(None, 0.0))
+        out = call.apply(blocks.choose, kept, out, numbers=(None, 0.0))
     return out._replace(mask=mask)
 
 
 @operator(*(name for name in ACTIVATIONS if name != "tanh"))
-@operator("tanh", types=types.CAST_IN_KERAS[3])
+@operator("tanh", dtypes=types.CAST_IN_KERAS[3])
 def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
     name = call.converter.name
     names = arguments_of(ACTIVATIONS[name])
@@ -81,7 +81,7 @@ def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
 
 
-@operator(*BINARY, types=types.SETS_DTYPE, names={"x1": "x", "x2": "y"})
+@operator(*BINARY, dtypes=types.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
 def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
     """Computes with two tensors, with a tensor and a number or an array, or with lengths of a shape."""
     name = call.converter.name
@@ -157,7 +157,7 @@ def _computed(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
     check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
     check(array.ndim <= data.rank, "a constant must have no more axes than the tensor", shape=array.shape)
     if array.size == 1:
-        return call.function(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
+        return call.apply(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
     stored = types.STORED[data.dtype]
     check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
     data, array = broadcast_constant("array", array, data, stored)
@@ -175,7 +175,7 @@ def _bias_add(call: CallContext, value: Tensor, bias: Operand, data_format: Any 
 
 @operator("squared_difference")
 def _squared_difference(call: CallContext, x: Operand, y: Operand) -> Tensor:
-    return call.function("square", _computed(call, "subtract", x, y))
+    return call.apply("square", _computed(call, "subtract", x, y))
 
 
 # -- one operand
@@ -185,39 +185,39 @@ MXNET: Dict[str, Any] = {"absolute": "abs", "stop_gradient": "BlockGrad", "sign"
 TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "cos", "tan") for h in ("", "h")]
 
 
-@operator("negative", "absolute", types=types.ARITHMETIC)
-@operator("sqrt", "log", "exp", "log1p", "expm1", "floor", "ceil", types=types.CAST_IN_KERAS[3])
-@operator(*(name for name in TRIGONOMETRY if name != "tanh"), types=types.CAST_IN_KERAS[3])
+@operator("negative", "absolute", dtypes=types.ARITHMETIC)
+@operator("sqrt", "log", "exp", "log1p", "expm1", "floor", "ceil", dtypes=types.CAST_IN_KERAS[3])
+@operator(*(name for name in TRIGONOMETRY if name != "tanh"), dtypes=types.CAST_IN_KERAS[3])
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
-@operator("stop_gradient", types=types.ANY_DTYPE)
+@operator("stop_gradient", dtypes=types.ANY_DTYPE)
 def _unary(call: CallContext, x: Sized) -> Any:
     """Computes a function of one tensor. A square root may be that of a length, by which attention divides."""
     name = call.converter.name
     if not isinstance(x, Tensor):
         check(name == "sqrt" and type(x) is float and x >= 0, "x must be a tensor", x=x)
         return math.sqrt(x)
-    return call.function(MXNET.get(name, name), x)
+    return call.apply(MXNET.get(name, name), x)
 
 
 @operator("round")
 def _round(call: CallContext, x: Tensor, decimals: int = 0) -> Tensor:
     check(decimals == 0, "decimals must be 0", decimals=decimals)
-    return call.function(blocks.rounded, x)
+    return call.apply(blocks.rounded, x)
 
 
-@operator("zeros_like", "ones_like", types=types.ANY_DTYPE)
+@operator("zeros_like", "ones_like", dtypes=types.ANY_DTYPE)
 def _filled(call: CallContext, x: Tensor, dtype: Any = None) -> Tensor:
-    out = call.function(call.converter.name, x)._replace(dtype=x.dtype)
+    out = call.apply(call.converter.name, x)._replace(dtype=x.dtype)
     return out if dtype is None else call.cast(out, types.standardize_dtype(dtype))
 
 
-@operator("clip", names={"clip_value_min": "x_min", "clip_value_max": "x_max"})
+@operator("clip", aliases={"clip_value_min": "x_min", "clip_value_max": "x_max"})
 def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
     check(x_min <= x_max, "x_min must not be above x_max", x_min=x_min, x_max=x_max)
-    return call.function("clip", x, a_min=float(x_min), a_max=float(x_max))
+    return call.apply("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
-@operator("identity", "cast", masks=HANDLES_MASK, types=types.SETS_DTYPE)
+@operator("identity", "cast", masks=HANDLES_MASK, dtypes=types.SETS_DTYPE)
 def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
     """Casts a tensor, or a static length, to a dtype. If it has that already, Keras returns the same tensor, with its
     mask; an identity returns a new one."""
@@ -238,25 +238,25 @@ def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
 LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # of ones and zeros
 
 
-@operator(*LOGICAL, order=KERAS_ORDER, types=types.SETS_DTYPE)
+@operator(*LOGICAL, order=KERAS_ORDER, dtypes=types.SETS_DTYPE)
 def _logical(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
     out = _of_two(call, LOGICAL[call.converter.name], call.cast(x, "bool"), call.cast(y, "bool"))
     return out._replace(dtype="bool")
 
 
-@operator("logical_not", types=types.SETS_DTYPE)
+@operator("logical_not", dtypes=types.SETS_DTYPE)
 def _not(call: CallContext, x: Tensor) -> Tensor:
-    out = call.function(blocks.scalar, call.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
+    out = call.apply(blocks.scalar, call.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
     return out._replace(dtype="bool")
 
 
-@operator("isnan", types=types.SETS_DTYPE)
+@operator("isnan", dtypes=types.SETS_DTYPE)
 def _is_nan(call: CallContext, x: Tensor) -> Tensor:
     types.check_dtype(x.dtype, types.FLOATS)
-    return call.function(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
+    return call.apply(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
 
 
-@operator("where", order=KERAS_ORDER, types=types.SETS_DTYPE, names={"x1": "x", "x2": "y"})
+@operator("where", order=KERAS_ORDER, dtypes=types.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
 def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """Selects from two operands, each of which is a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Tensor)]
@@ -267,5 +267,5 @@ def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tens
     check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
     dtype = _common(call, [x, y])
     tensors = [call.cast(each, dtype) for each in tensors]
-    out = call.function(blocks.choose, call.cast(condition, "bool"), *tensors, numbers=numbers)
+    out = call.apply(blocks.choose, call.cast(condition, "bool"), *tensors, numbers=numbers)
     return out._replace(dtype=dtype) if tensors else call.cast(out, dtype)

@@ -23,21 +23,21 @@ def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]
         value = [value]
     entries = value if isinstance(value, (list, tuple)) else [value] * count
     check(len(entries) == x.rank - 2, f"{argument} must have one entry for each of {x.rank - 2} axes")
-    return call.per_axis((0, 0), [pads_of_axis(argument, entry) for entry in entries], (0, 0))
+    return call.in_data_format((0, 0), [pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
-@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, types=types.STORED_AS_FLOAT32)
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, dtypes=types.STORED_AS_FLOAT32)
 def _zero_padding(call: CallContext, x: Tensor) -> Tensor:
     """Pads with zeros, or leaves that to a convolution that follows."""
     per_axis = _pairs(call, x, "padding")
     shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
     check_element_count("the output", shape)
     if not x.transposed:
-        return call.function(blocks.pad, x, pads=per_axis)
+        return call.apply(blocks.pad, x, pads=per_axis)
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
 
 
-@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, types=types.ANY_DTYPE)
+@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, dtypes=types.ANY_DTYPE)
 def _cropping(call: CallContext, x: Tensor) -> Tensor:
     return _cropped(call, x, _pairs(call, x, "cropping"))
 
@@ -46,13 +46,13 @@ def _cropped(call: CallContext, x: Tensor, per_axis: Sequence[Tuple[int, int]]) 
     leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
     check(leaves, "cropping must leave elements", **{"data.shape": x.shape})
     here = x.ordered(per_axis)
-    return call.function("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
+    return call.apply("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
 
 # -- other sizes
 
 
-@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, types=types.STORED_AS_FLOAT32)
+@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, dtypes=types.STORED_AS_FLOAT32)
 @layer("UpSampling2D", order=CHANNELS_FIRST)
 def _upsampling(call: CallContext, x: Tensor) -> Tensor:
     factors = call.per_spatial_axis("size")
@@ -60,7 +60,7 @@ def _upsampling(call: CallContext, x: Tensor) -> Tensor:
     is_nearest, is_bilinear = interpolation == "nearest", interpolation == "bilinear" and x.rank == 4
     rule = 'interpolation must be "nearest", or "bilinear" for images'
     check(is_nearest or is_bilinear, rule, interpolation=interpolation)
-    return call.function(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
+    return call.apply(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
 
 
 LARGEST_INDEX = 10_000  # rows or columns
@@ -91,17 +91,17 @@ def _cubic(length: int, size: int) -> np.ndarray:
 
 def _fitting(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
     """Returns how much to crop or pad each axis for the aspect ratio of `size`, by Keras's rule in float32."""
-    (height, width), (new_height, new_width) = call.static_sizes(x), size
+    (height, width), (new_height, new_width) = call.static_spatial_shape(x), size
     products, lengths = (width * new_height, height * new_width), (new_width, new_height)
     wanted = [int(np.float32(product) / np.float32(length)) for product, length in zip(products, lengths)]
     pairs = []
     for length, fit in zip((height, width), wanted):
         half, odd = divmod(max(fit - length, 0) if padded else length - min(length, max(fit, 1)), 2)
         pairs.append((half, half if padded else half + odd))
-    return call.per_axis((0, 0), pairs, (0, 0))
+    return call.in_data_format((0, 0), pairs, (0, 0))
 
 
-@operator("resize", order=CHANNELS_FIRST, types=types.SETS_DTYPE, names={"method": "interpolation"})
+@operator("resize", order=CHANNELS_FIRST, dtypes=types.SETS_DTYPE, aliases={"method": "interpolation"})
 def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear",
             crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
             fill_value: float = 0.0, data_format: Optional[str] = None) -> Tensor:  # fmt: skip
@@ -119,11 +119,11 @@ def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "b
     if crop_to_aspect_ratio:
         x = _cropped(call, x, _fitting(call, x, size, padded=False))
     elif pad_to_aspect_ratio:
-        x = call.function(blocks.pad, x, pads=x.ordered(_fitting(call, x, size, padded=True)), value=fill_value)
+        x = call.apply(blocks.pad, x, pads=x.ordered(_fitting(call, x, size, padded=True)), value=fill_value)
     if method == "bilinear":
-        return call.function(blocks.resize_bilinear, x, size=(height, width))
+        return call.apply(blocks.resize_bilinear, x, size=(height, width))
     formula = _nearest if method == "nearest" else _cubic
-    arrays = dict(zip(("rows", "columns"), map(formula, call.static_sizes(x), size)))
+    arrays = dict(zip(("rows", "columns"), map(formula, call.static_spatial_shape(x), size)))
     if method == "nearest":
         return call.constant(blocks.resize_nearest, x, arrays)
     return call.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
@@ -134,31 +134,31 @@ def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], nearest: bo
     axes = [length.of_value.axis(length.axis) for length in size]
     others = [length.of_value for length in reversed(size)]
     shape = (x.shape[0], None, None, x.shape[-1])
-    return call.function(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
+    return call.apply(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
 
 
 RESIZING = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
-@layer("Resizing", order=CHANNELS_FIRST, types=types.CAST_IN_KERAS[2])
+@layer("Resizing", order=CHANNELS_FIRST, dtypes=types.CAST_IN_KERAS[2])
 def _resizing(call: CallContext, x: Tensor) -> Tensor:
     config = call.config
     options = {name: config[name] for name in RESIZING if name in config}
     return _resize(call, x, (config["height"], config["width"]), **options)
 
 
-@layer("CenterCrop", order=CHANNELS_FIRST, types=types.CAST)
+@layer("CenterCrop", order=CHANNELS_FIRST, dtypes=types.CAST)
 def _center_crop(call: CallContext, x: Tensor) -> Tensor:
     """Crops the center. Keras resizes a part of images that are too small."""
     check(x.rank == 4, "data must be images", shape=x.shape)
     size = [integer(name, call.config[name], 1) for name in ("height", "width")]
-    surplus = [-1 if n is None else n - length for n, length in zip(call.sizes(x), size)]
+    surplus = [-1 if n is None else n - length for n, length in zip(call.spatial_shape(x), size)]
     if min(surplus) < 0:
         return _resize(call, x, size, crop_to_aspect_ratio=True)
-    return _cropped(call, x, call.per_axis((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
+    return _cropped(call, x, call.in_data_format((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
-@layer("RandomCrop", order=CHANNELS_FIRST, types=types.CAST, ignored="data_format")
+@layer("RandomCrop", order=CHANNELS_FIRST, dtypes=types.CAST, ignored="data_format")
 def _random_crop(call: CallContext, x: Tensor) -> Tensor:
     """Builds what Keras does at inference: Keras 2 resizes a part of the image, and Keras 3 does nothing."""
     is_kept = call.version == 3
@@ -167,10 +167,10 @@ def _random_crop(call: CallContext, x: Tensor) -> Tensor:
     return x if is_kept else _resize(call, x, size, crop_to_aspect_ratio=True)
 
 
-@operator("depth_to_space", order=CHANNELS_FIRST, types=types.ANY_DTYPE)
+@operator("depth_to_space", order=CHANNELS_FIRST, dtypes=types.ANY_DTYPE)
 @operator("space_to_depth", order=CHANNELS_FIRST)
 def _depth_to_space(call: CallContext, x: Tensor, block_size: int, data_format: str = "NHWC") -> Tensor:
     block = integer("block_size", block_size, 1)
     is_last = data_format in ("NHWC", "channels_last") and x.rank == 4
     check(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
-    return call.function(call.converter.name, x, block_size=block)
+    return call.apply(call.converter.name, x, block_size=block)

@@ -146,18 +146,20 @@ def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> T
 # -- converters
 
 
-@layer("Dense", order=ORDER_OF_FIRST_CALL, weights=(KERNEL, BIAS), masks=PASSES_MASK, types=CAST, ignored=LORA)
+@layer("Dense", order=ORDER_OF_FIRST_CALL, weights=(KERNEL, BIAS), masks=PASSES_MASK, dtypes=CAST, ignored=LORA)
 def _dense(call: CallContext, x: Tensor) -> Tensor:
     units = call.integer("units")
     check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
-    x = call.keras(x) if x.rank > 5 else x
+    x = call.to_keras_order(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
     ones = (1,) * (x.rank - 2) if x.transposed else ()
-    out = call.weighted(blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones)
+    out = call.apply_with_weights(
+        blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones
+    )
     return activate(call, out)
 
 
-@layer("EinsumDense", order=KERAS_ORDER, weights=(KERNEL, WeightSpec("bias", "bias", "bias_axes")), types=CAST,
+@layer("EinsumDense", order=KERAS_ORDER, weights=(KERNEL, WeightSpec("bias", "bias", "bias_axes")), dtypes=CAST,
        ignored=f"output_shape|{LORA}")  # fmt: skip
 def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
     shape, bias_axes, equation = call.layer.weights[0].shape, call.config.get("bias_axes"), call.config["equation"]
@@ -171,7 +173,9 @@ def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
     made = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
     shapes = {"weight": weight, "bias": bias}
-    out = call.weighted(einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made)
+    out = call.apply_with_weights(
+        einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made
+    )
     return activate(call, out)
 
 
@@ -182,10 +186,10 @@ def _dot(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(call.config.get("normalize", False))
     check({x.rank, y.rank} <= {2, 3} and 0 not in axes, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
     epsilon = (1e-12 if call.version == 2 else 1e-14) if normalize else None  # of the square of a length
-    return call.function(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
+    return call.apply(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
 
-@operator("matmul", order=KERAS_ORDER, names={"b": "y", "x2": "y"})
+@operator("matmul", order=KERAS_ORDER, aliases={"b": "y", "x2": "y"})
 def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
     """Multiplies matrices for each entry of the batch and of further axes, or all by a constant matrix."""
     if not isinstance(y, Tensor):
@@ -196,12 +200,12 @@ def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False,
         return call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     check(x.rank == y.rank >= 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
     if x.rank == 3:
-        return call.function("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+        return call.apply("batch_dot", x, y, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
     first, second = "ji" if transpose_a else "ij", "kj" if transpose_b else "jk"
     return _einsum(call, x, y, subscripts=f"...{first},...{second}->...ik")
 
 
-@operator("tensordot", order=KERAS_ORDER, names={"b": "y", "x2": "y"})
+@operator("tensordot", order=KERAS_ORDER, aliases={"b": "y", "x2": "y"})
 def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tensor:
     """Multiplies by a constant array, and sums along axes of both, which must not be the batch."""
     array = np.asarray(y, "float32")
@@ -214,16 +218,16 @@ def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tenso
     check(fits, "axes must be static, alike, and not the batch", axes=axes, shapes=[x.shape, array.shape])
     free = [axis for axis in range(x.rank) if axis not in first]
     made = [axis for axis in range(array.ndim) if axis not in second]
-    x = permute(call, x, [*free, *first]) if first else call.function(blocks.expand_dims, x, axes=(x.rank,))
+    x = permute(call, x, [*free, *first]) if first else call.apply(blocks.expand_dims, x, axes=(x.rank,))
     if len(first) != 1 and first:
-        x = call.function(blocks.reshape, x, to=(*(0 for _ in free), -1))
+        x = call.apply(blocks.reshape, x, to=(*(0 for _ in free), -1))
     weight = array.transpose([*made, *second]).reshape(-1, math.prod(lengths))
     out = call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     if len(made) == 1:
         return out
     lengths = [*x.shape[1 : len(free)], *(array.shape[axis] for axis in made)]
     check(None not in lengths, "axes that are not summed must be static", shape=x.shape)
-    return call.function(blocks.reshape, out, to=(0, *lengths))
+    return call.apply(blocks.reshape, out, to=(0, *lengths))
 
 
 @operator("einsum", order=KERAS_ORDER)
@@ -243,4 +247,4 @@ def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tens
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
     fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
     check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
-    return call.function(einsum_product, x, y, einsum=einsum, lengths=lengths)
+    return call.apply(einsum_product, x, y, einsum=einsum, lengths=lengths)

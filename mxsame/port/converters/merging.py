@@ -12,8 +12,8 @@ from mxsame.port.types import ANY_DTYPE, ARITHMETIC
 from mxsame.validation import check
 
 
-@layer("Add", "Subtract", "Multiply", masks=HANDLES_MASK, types=ARITHMETIC)
-@layer("Maximum", "Minimum", masks=HANDLES_MASK, types=ANY_DTYPE)
+@layer("Add", "Subtract", "Multiply", masks=HANDLES_MASK, dtypes=ARITHMETIC)
+@layer("Maximum", "Minimum", masks=HANDLES_MASK, dtypes=ANY_DTYPE)
 @layer("Average", masks=HANDLES_MASK)
 def _merge(call: CallContext, *inputs: Tensor) -> Tensor:
     name, masks = call.layer.class_name.lower(), [x.mask for x in inputs]
@@ -37,7 +37,7 @@ def _merged_mask(call: CallContext, masks: Sequence[Any]) -> Any:
 def _combined(call: CallContext, name: str, masks: Sequence[Tensor]) -> Any:
     """Returns distinct masks combined by an elementwise function; None for no mask."""
     distinct = list({mask.key: mask for mask in masks}.values())
-    return call.function(blocks.ELEMENTWISE[name], *distinct) if len(distinct) > 1 else next(iter(distinct), None)
+    return call.apply(blocks.ELEMENTWISE[name], *distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
 def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
@@ -45,15 +45,15 @@ def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> 
     fits = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
     fits = fits and all(x.mask is None or x.mask.rank == x.rank - 1 for x in inputs)
     check(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
-    inputs, masks = [call.keras(x) for x in inputs], [x.mask for x in inputs]
+    inputs, masks = [call.to_keras_order(x) for x in inputs], [x.mask for x in inputs]
     if name == "multiply":
-        factors = [x if x.mask is None else call.function(blocks.kept, x, x.mask, other=1.0) for x in inputs]
+        factors = [x if x.mask is None else call.apply(blocks.kept, x, x.mask, other=1.0) for x in inputs]
         out = elementwise(call, name, factors)
-        return out if None in masks else call.function(blocks.kept, out, _combined(call, "maximum", masks))
+        return out if None in masks else call.apply(blocks.kept, out, _combined(call, "maximum", masks))
     function, out, mask = blocks.ELEMENTWISE[name], inputs[0], masks[0]
     for x in inputs[1:]:
-        own = x if x.mask is None else call.function(blocks.kept, x, x.mask, out)
-        out = call.function(function, out if mask is None else call.function(blocks.kept, out, mask, own), own)
+        own = x if x.mask is None else call.apply(blocks.kept, x, x.mask, out)
+        out = call.apply(function, out if mask is None else call.apply(blocks.kept, out, mask, own), own)
         mask = None if mask is None or x.mask is None else _combined(call, "maximum", [mask, x.mask])
     return out
 
@@ -61,11 +61,11 @@ def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> 
 @layer("CustomScaleLayer")
 def _custom_scale(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
     """Returns x + scale * y, as `keras.applications.inception_resnet_v2` does."""
-    scaled = call.function(blocks.scalar, y, operator="multiply", value=call.number("scale"))
+    scaled = call.apply(blocks.scalar, y, operator="multiply", value=call.number("scale"))
     return elementwise(call, "add", [x, scaled])
 
 
-@layer("Concatenate", order=SAME_ORDER, masks=HANDLES_MASK, types=ANY_DTYPE)
+@layer("Concatenate", order=SAME_ORDER, masks=HANDLES_MASK, dtypes=ANY_DTYPE)
 def _concatenate(call: CallContext, *inputs: Tensor) -> Tensor:
     """Concatenates inputs and masks. Along the last axis, masks are merged as those of an addition."""
     axis, masks = call.config.get("axis", -1), [x.mask for x in inputs]
@@ -80,11 +80,11 @@ def _concatenate(call: CallContext, *inputs: Tensor) -> Tensor:
         return out._replace(mask=_merged_mask(call, masks))
     rule = "masks must be those of all inputs, along other axes than the last"
     check(call.version == 3 or len(given) == len(masks), rule, axis=axis)
-    masks = [call.function(blocks.all_kept, call.keras(x)) if x.mask is None else x.mask for x in inputs]
-    return out._replace(mask=call.function(blocks.concatenate, *masks, axis=along))
+    masks = [call.apply(blocks.all_kept, call.to_keras_order(x)) if x.mask is None else x.mask for x in inputs]
+    return out._replace(mask=call.apply(blocks.concatenate, *masks, axis=along))
 
 
-@operator("concatenate", order=SAME_ORDER, types=ANY_DTYPE)
+@operator("concatenate", order=SAME_ORDER, dtypes=ANY_DTYPE)
 def _concatenate_operator(call: CallContext, xs: List[Tensor], axis: int) -> Tensor:
     return _concatenated(call, as_list(xs), axis)
 
@@ -96,5 +96,5 @@ def _concatenated(call: CallContext, inputs: Sequence[Tensor], axis: int) -> Ten
     if len(inputs) == 1:
         return inputs[0]
     inputs = with_static_lengths(inputs, axis % inputs[0].rank)
-    out = call.function(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))
+    out = call.apply(blocks.concatenate, *inputs, axis=at, copies=inputs[0].shape[axis] in (1, None))
     return out if at or out.batch_factor is None else out._replace(batch_factor=out.batch_factor * len(inputs))

@@ -15,20 +15,20 @@ from mxsame.validation import check
 def _dropped(call: CallContext, x: Tensor, part: float, axes: Sequence[int]) -> Tensor:
     if not part or call.training is False:
         return x
-    out = call.function("Dropout", x, p=part, axes=x.axes(axes), mode="always" if call.training else "training")
+    out = call.apply("Dropout", x, p=part, axes=x.axes(axes), mode="always" if call.training else "training")
     return out._replace(same_as=None if call.training else x.keras_key)
 
 
-@layer("Dropout", masks=PASSES_MASK, types=STORED_AS_FLOAT32)
+@layer("Dropout", masks=PASSES_MASK, dtypes=STORED_AS_FLOAT32)
 def _dropout(call: CallContext, x: Tensor) -> Tensor:
     noise = call.config.get("noise_shape") or ()
     return _dropped(call, x, dropout_rate(call), [axis for axis, length in enumerate(noise) if length == 1])
 
 
-@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES_MASK, types=STORED_AS_FLOAT32,
+@layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES_MASK, dtypes=STORED_AS_FLOAT32,
        ignored="noise_shape")  # fmt: skip
 def _spatial_dropout(call: CallContext, x: Tensor) -> Tensor:
-    return _dropped(call, x, dropout_rate(call), call.spatial(x))
+    return _dropped(call, x, dropout_rate(call), call.spatial_axes(x))
 
 
 @layer("StochasticDepth", masks=PASSES_MASK)
@@ -44,15 +44,15 @@ def _noise(call: CallContext, x: Tensor) -> Tensor:
     check(not call.training, "noise must not be called with training=True")
     if not amount or call.training is False:
         return x
-    return call.function(getattr(blocks, name), x, amount=amount)._replace(same_as=x.keras_key)
+    return call.apply(getattr(blocks, name), x, amount=amount)._replace(same_as=x.keras_key)
 
 
 @layer("ActivityRegularization", masks=PASSES_MASK, ignored="l1|l2")
-@layer("Identity", masks=PASSES_MASK_IN_KERAS[3], types=ANY_DTYPE)
+@layer("Identity", masks=PASSES_MASK_IN_KERAS[3], dtypes=ANY_DTYPE)
 def _identity(call: CallContext, x: Tensor) -> Tensor:
     return x
 
 
 RANDOM = {"masks": PASSES_MASK_IN_KERAS[2], "ignored": RANDOM_OPTIONS}  # Keras 2 returns the same tensor, with its mask
-layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", types=CAST, **RANDOM)(random_layer)
+layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", dtypes=CAST, **RANDOM)(random_layer)
 layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", **RANDOM)(random_layer)

@@ -20,9 +20,9 @@ from mxsame.port.types import CAST, CAST_IN_KERAS
 from mxsame.validation import check, check_divisible, check_shape, integer
 
 GAMMA, BETA = WeightSpec("gamma", "gamma", "scale"), WeightSpec("beta", "beta", "center")
-MOVING_MEAN = WeightSpec("moving_mean", "running_mean", trained=False)
-MOVING_VARIANCE = WeightSpec("moving_variance", "running_var", trained=False)
-STATISTICS = [WeightSpec(name, parameter, unless="mean", trained=False)
+MOVING_MEAN = WeightSpec("moving_mean", "running_mean", trainable=False)
+MOVING_VARIANCE = WeightSpec("moving_variance", "running_var", trainable=False)
+STATISTICS = [WeightSpec(name, parameter, unless="mean", trainable=False)
               for name, parameter in (("mean", "mean"), ("variance", "variance"), ("count", ""))]  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def _axes(call: CallContext, x: Tensor) -> List[int]:
 # -- batch norms
 
 
-@layer("BatchNormalization", "SyncBatchNormalization", order=ORDER_OF_FIRST_CALL, masks=HANDLES_MASK, types=CAST,
+@layer("BatchNormalization", "SyncBatchNormalization", order=ORDER_OF_FIRST_CALL, masks=HANDLES_MASK, dtypes=CAST,
        weights=(GAMMA, BETA, MOVING_MEAN, MOVING_VARIANCE), ignored="synchronized|renorm_momentum")  # fmt: skip
 def _batch_norm(call: CallContext, x: Tensor) -> Tensor:
     """Builds a batch norm. MXNet's has one axis: several are merged into one, which is the last."""
@@ -45,12 +45,12 @@ def _batch_norm(call: CallContext, x: Tensor) -> Tensor:
     check(None not in lengths and 0 not in axes, "several axes must be static, and without the batch", axis=axes)
     full = [length if axis in axes else 1 for axis, length in enumerate(x.shape)]
     others = [axis for axis in range(x.rank) if axis not in axes]
-    moved = call.function("transpose", call.keras(x), axes=(*others, *axes))
-    merged = call.function(blocks.reshape, moved, to=(*(0 for _ in others), -1))._replace(mask=x.mask)
+    moved = call.apply("transpose", call.to_keras_order(x), axes=(*others, *axes))
+    merged = call.apply(blocks.reshape, moved, to=(*(0 for _ in others), -1))._replace(mask=x.mask)
     conversion = Conversion(np.ravel, lambda array: array.reshape(full))
     out = _batch_norm_along(call, merged, len(others), math.prod(lengths), conversion)
-    out = call.function("reshape_like", out, moved, shape=moved.shape)
-    return call.function("transpose", out, axes=tuple(np.argsort([*others, *axes]).tolist()))._replace(mask=x.mask)
+    out = call.apply("reshape_like", out, moved, shape=moved.shape)
+    return call.apply("transpose", out, axes=tuple(np.argsort([*others, *axes]).tolist()))._replace(mask=x.mask)
 
 
 def _batch_norm_along(call: CallContext, x: Tensor, axis: int, length: Optional[int],
@@ -67,7 +67,7 @@ def _batch_norm_along(call: CallContext, x: Tensor, axis: int, length: Optional[
         center=call.config.get("center", True), scale=call.config.get("scale", True), use_global_stats=frozen,
         gamma_initializer="ones", in_channels=length or 0,
     )  # fmt: skip
-    return call.block(make, x, conversions=conversion, options=(frozen, axis, x.rank))[0]
+    return call.add_block(make, x, conversions=conversion, options=(frozen, axis, x.rank))[0]
 
 
 # -- other norms, with weights along some axes
@@ -92,9 +92,9 @@ def _along(call: CallContext, function: Callable, x: Tensor, axes: Sequence[int]
     """Adds a function with the layer's weights, which have these axes of x."""
     shape, conversion = _over(x, axes, stored)
     order = [sorted(axes).index(axis) for axis in x.ordered(range(x.rank)) if axis in axes]
-    call.same_in_all_calls(order_of_weights=order)
+    call.check_same_in_all_calls(order_of_weights=order)
     shapes = {spec.parameter: shape for spec in call.layer.weight_specs or ()}
-    return call.weighted(function, x, shapes=shapes, conversions=conversion, **arguments)
+    return call.apply_with_weights(function, x, shapes=shapes, conversions=conversion, **arguments)
 
 
 def _normed(call: CallContext, norm: Callable, x: Tensor, axes: Sequence[int], stored: Optional[tuple] = None,
@@ -105,7 +105,7 @@ def _normed(call: CallContext, norm: Callable, x: Tensor, axes: Sequence[int], s
 
 
 @layer("LayerNormalization", order=ORDER_OF_FIRST_CALL, weights=(GAMMA, BETA), masks=PASSES_MASK,
-       types=CAST_IN_KERAS[2])  # fmt: skip
+       dtypes=CAST_IN_KERAS[2])  # fmt: skip
 def _layer_norm(call: CallContext, x: Tensor) -> Tensor:
     """Builds a layer norm. Keras stores its weights with the axes in the order of `axis`, and reshapes them."""
     axes = _axes(call, x)
@@ -147,11 +147,11 @@ def _prelu(call: CallContext, x: Tensor) -> Tensor:
     return _along(call, blocks.prelu, x, axes, stored)
 
 
-@layer("Normalization", order=ORDER_OF_FIRST_CALL, weights=STATISTICS, masks=PASSES_MASK_IN_KERAS[3], types=CAST)
+@layer("Normalization", order=ORDER_OF_FIRST_CALL, weights=STATISTICS, masks=PASSES_MASK_IN_KERAS[3], dtypes=CAST)
 def _normalization(call: CallContext, x: Tensor) -> Tensor:
     """Normalizes with the statistics that are weights, or with those of the configuration. Keras accepts data of one
     rank only."""
-    call.same_in_all_calls(rank=x.rank)
+    call.check_same_in_all_calls(rank=x.rank)
     config, invert = call.config, bool(call.config.get("invert", False))
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
@@ -165,15 +165,15 @@ def _normalization(call: CallContext, x: Tensor) -> Tensor:
     return call.constant(blocks.standardized_by, x, arrays, invert=invert)
 
 
-@layer("Rescaling", masks=PASSES_MASK_IN_KERAS[3], types=CAST)
+@layer("Rescaling", masks=PASSES_MASK_IN_KERAS[3], dtypes=CAST)
 def _rescaling(call: CallContext, x: Tensor) -> Tensor:
     scale, offset = call.config["scale"], call.config.get("offset", 0.0)
     if isinstance(scale, (list, tuple)) or isinstance(offset, (list, tuple)):
         x, gamma = broadcast_constant("scale", scale, x)
         x, beta = broadcast_constant("offset", offset, x)
         return call.constant(blocks.scale_shift, x, {"gamma": gamma, "beta": beta})
-    x = call.function(blocks.scalar, x, operator="multiply", value=call.number("scale"))
-    return call.function(blocks.scalar, x, operator="add", value=call.number("offset")) if offset else x
+    x = call.apply(blocks.scalar, x, operator="multiply", value=call.number("scale"))
+    return call.apply(blocks.scalar, x, operator="add", value=call.number("offset")) if offset else x
 
 
 # -- to a length of 1
@@ -181,10 +181,10 @@ def _rescaling(call: CallContext, x: Tensor) -> Tensor:
 
 def _unit(call: CallContext, x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     """Divides by the Euclidean length along these axes, the square of which is at least `epsilon`."""
-    return call.function(blocks.unit, x, axes=x.axes(axes), epsilon=epsilon)
+    return call.apply(blocks.unit, x, axes=x.axes(axes), epsilon=epsilon)
 
 
-@layer("UnitNormalization", masks=PASSES_MASK, types=CAST_IN_KERAS[2])
+@layer("UnitNormalization", masks=PASSES_MASK, dtypes=CAST_IN_KERAS[2])
 def _unit_norm(call: CallContext, x: Tensor) -> Tensor:
     """Divides by the length: the epsilon 1e-12 of Keras 2 bounds its square, that of Keras 3 the length itself."""
     return _unit(call, x, _axes(call, x), 1e-12 if call.version == 2 else 1e-24)

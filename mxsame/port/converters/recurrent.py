@@ -12,7 +12,7 @@ from mxsame import nn
 from mxsame.port.blocks import repeated_state
 from mxsame.port.call_context import LayerState
 from mxsame.port.converters._shared import function_of, ignores_axis_order, window_arguments
-from mxsame.port.description import CELLS, Config, Layer, WeightSpec, class_and_config, group_name, leaves, type_name
+from mxsame.port.description import CELLS, Config, Layer, WeightSpec, class_and_config, dtype_name, group_name, leaves
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, CallContext, Operand, Tensor, layer
@@ -84,14 +84,14 @@ def _outputs(call: CallContext, maker: Callable, x: Tensor, states: List[Tensor]
     """Adds the block that `maker(x)` makes, for data (N, T, D), or (T, N, D) if the configurations are `time_major`,
     and returns its outputs. Sequences have the mask of the data."""
     orders, mask = {bool(config.get("time_major", False)) for config in configs}, x.mask
-    is_time_major, swapped = True in orders, partial(call.function, "swapaxes", dim1=0, dim2=1)
+    is_time_major, swapped = True in orders, partial(call.apply, "swapaxes", dim1=0, dim2=1)
     if is_time_major:
         is_plain = len(orders) == 1 and mask is None and not states
         check(is_plain, "time_major must be False with a mask or states; received time_major=True")
         call.steps.time_major |= call.steps.sources([x])
         x = swapped(x)
     masks = [mask] if _takes_mask(call, x, states) else []
-    outputs = call.block(maker(x), x, *states, *masks, conversions=conversions, options=(len(masks), x.shape[1]))
+    outputs = call.add_block(maker(x), x, *states, *masks, conversions=conversions, options=(len(masks), x.shape[1]))
     outputs = [out._replace(mask=mask) if out.rank == x.rank else out for out in outputs]
     return [swapped(out) if is_time_major and out.rank == x.rank else out for out in outputs]
 
@@ -116,7 +116,7 @@ def _constant_state(call: CallContext, x: Tensor, state: Any) -> Tensor:
     return call.constant(repeated_state, x, {"state": array[:1]}, ndim=x.rank)
 
 
-@layer("SimpleRNN", "LSTM", "GRU", order=KERAS_ORDER, weights=WEIGHTS, masks=HANDLES_MASK, types=CAST, ignored=IGNORED)
+@layer("SimpleRNN", "LSTM", "GRU", order=KERAS_ORDER, weights=WEIGHTS, masks=HANDLES_MASK, dtypes=CAST, ignored=IGNORED)
 def _recurrent(call: CallContext, x: Tensor, *states: Tensor, initial_state: Operand = None) -> List[Tensor]:
     kind, config = call.layer.class_name, call.config
     given = _states(call, x, states, initial_state, KINDS[kind].states)
@@ -135,7 +135,7 @@ def _cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
     layers, of_layer = [], {key: value for key, value in config.items() if key != "cell"}
     for name, cell in map(class_and_config, stack["cells"]):
         check(name in CELLS, f"cells must be {', '.join(CELLS)}", cell=name)
-        is_same = type_name(cell.get("dtype")) == type_name(config.get("dtype"))
+        is_same = dtype_name(cell.get("dtype")) == dtype_name(config.get("dtype"))
         is_same = is_same and bool(cell.get("trainable", True)) == bool(config.get("trainable", True))
         check(is_same, "cells must have the dtype of their layer, and be trainable as it is", cell=cell.get("name"))
         layers.append((CELLS[name], {**cell, **of_layer}))
@@ -150,12 +150,12 @@ def _weights_of_cells(config: Dict[str, Any]) -> List[WeightSpec]:
     weights, counts = [], {}  # type: ignore[var-annotated]
     for number, (kind, inner) in enumerate(_cells(config)):
         group = f"cell/cells/{group_name(f'{kind}Cell', counts)}"
-        specs = (weight for weight in WEIGHTS if weight.is_in(inner))
+        specs = (weight for weight in WEIGHTS if weight.is_present(inner))
         weights += [weight._replace(name=f"{number}_{weight.name}", group=group) for weight in specs]
     return weights
 
 
-@layer("RNN", order=KERAS_ORDER, weights=_weights_of_cells, masks=HANDLES_MASK, types=CAST, ignored=".*")
+@layer("RNN", order=KERAS_ORDER, weights=_weights_of_cells, masks=HANDLES_MASK, dtypes=CAST, ignored=".*")
 def _stacked(call: CallContext, x: Tensor, *states: Operand, initial_state: Operand = None) -> List[Tensor]:
     """Builds a layer for each cell, with its part of the weights. The states of a cell may be a nested list."""
     kinds = _cells(call.config)
@@ -165,14 +165,14 @@ def _stacked(call: CallContext, x: Tensor, *states: Operand, initial_state: Oper
     last: List[Tensor] = []
     loaded: List[Any] = []
     for number, (kind, config) in enumerate(kinds):
-        specs = [weight for weight in WEIGHTS if weight.is_in(config)]
+        specs = [weight for weight in WEIGHTS if weight.is_present(config)]
         inner = Layer(kind, call.layer.name, config, weight_specs=specs, weights=[next(weights) for _ in specs])
         state = call.state.first_call.setdefault(f"cell {number}", LayerState(inner))
         own, given = given[: KINDS[kind].states], given[KINDS[kind].states :]
         of_cell = replace(call, layer=state.layer, state=state, path=(*call.path, str(number)))
         out, *more = LAYERS[kind](of_cell, [out._replace(mask=mask), *own], {})
         if config.get("go_backwards") and mask is not None:  # the sequence is backwards now
-            mask = call.function("reverse", mask, axis=1)
+            mask = call.apply("reverse", mask, axis=1)
         last += more
         loaded += state.layer.weights
     call.layer.weights = loaded
@@ -199,14 +199,14 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
 def _weights_of_both(config: Dict[str, Any]) -> List[WeightSpec]:
     weights = []
     for (child, group), (_, inner) in zip(GROUPS.items(), _directions(config)):
-        for weight in (weight for weight in WEIGHTS if weight.is_in(inner)):
+        for weight in (weight for weight in WEIGHTS if weight.is_present(inner)):
             name, parameter = f"{child}_{weight.name}", f"{child}.{weight.parameter}"
             path = f"{child[:-1]}_[^/]+/(.*/)?{weight.name}"
             weights.append(weight._replace(name=name, parameter=parameter, group=group, path=path))
     return weights
 
 
-@layer("Bidirectional", order=KERAS_ORDER, weights=_weights_of_both, masks=HANDLES_MASK, types=CAST)
+@layer("Bidirectional", order=KERAS_ORDER, weights=_weights_of_both, masks=HANDLES_MASK, dtypes=CAST)
 def _bidirectional(call: CallContext, x: Tensor, *states: Tensor, initial_state: Operand = None) -> List[Tensor]:
     merge_mode, modes = call.config.get("merge_mode", "concat"), ", ".join(map(str, MERGED))
     check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
@@ -254,4 +254,4 @@ def _conv_lstm(call: CallContext, x: Tensor, *states: Tensor, initial_state: Ope
 def _channels_to(call: CallContext, x: Tensor, axis: int, source: int = -1) -> Tensor:
     """Moves the channels to another axis of Keras's order."""
     order = np.moveaxis(np.empty(range(x.rank)), source, axis).shape
-    return call.function("transpose", x, axes=order)._replace(mask=x.mask)
+    return call.apply("transpose", x, axes=order)._replace(mask=x.mask)

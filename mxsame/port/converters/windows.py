@@ -41,7 +41,7 @@ def _lengths(call: CallContext, rule: Callable, x: Tensor, *given: Any) -> List[
     """Returns rule(length, *arguments) for each spatial axis, and None for a dynamic length. An argument is a tuple
     with an entry per axis, or one value for all."""
     per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
-    return [None if n is None else rule(n, *entries) for n, *entries in zip(call.sizes(x), *per_axis)]
+    return [None if n is None else rule(n, *entries) for n, *entries in zip(call.spatial_shape(x), *per_axis)]
 
 
 # -- convolutions
@@ -60,7 +60,9 @@ def _conversion(spec: WeightSpec, kind: Any, depth_multiplier: int) -> Conversio
     return kernel(kind, depth_multiplier if kind == "depthwise" else None)
 
 
-def _convolved(call: CallContext, x: Tensor, kind: str, lengths: Sequence[Optional[int]], arguments: dict) -> Tensor:
+def _add_convolution(
+    call: CallContext, x: Tensor, kind: str, lengths: Sequence[Optional[int]], arguments: dict
+) -> Tensor:
     """Adds the layer of `mxsame.nn` that has the name of the Keras class."""
     config, layer_class, in_channels = call.config, getattr(nn, call.layer.class_name), call.channels(x)
     multiplier = config.get("depth_multiplier", 1)
@@ -73,8 +75,8 @@ def _convolved(call: CallContext, x: Tensor, kind: str, lengths: Sequence[Option
     if kind != "depthwise":
         channels = arguments["channels"] = config["filters"]
     conversions = {spec.name: _conversion(spec, kind, multiplier) for spec in call.layer.weight_specs or ()}
-    shape = call.per_axis(x.shape[0], lengths, channels)
-    return call.block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)[0]
+    shape = call.in_data_format(x.shape[0], lengths, channels)
+    return call.add_block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)[0]
 
 
 @layer(*CONVOLUTIONS, order=PADS_PENDING, weights=(KERNEL, BIAS), ignored=LORA)
@@ -97,18 +99,18 @@ def _convolution_of_images(call: CallContext, x: Tensor) -> Tensor:
     arguments = window_arguments(call)
     if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.is_only_call:
         arguments["padding"], x = x.pads, x.without_pads
-    x, strides = call.channels_first(x), arguments["strides"]
-    one = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
-    check(one, "strides and dilation_rate must not both be above 1", strides=strides)
+    x, strides = call.to_channels_first(x), arguments["strides"]
+    is_supported = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
+    check(is_supported, "strides and dilation_rate must not both be above 1", strides=strides)
     lengths = _lengths(call, arithmetic.output_size, x, *arguments.values())
-    return _convolved(call, x, kind, lengths, arguments)
+    return _add_convolution(call, x, kind, lengths, arguments)
 
 
-OPERATORS_OF_LAYERS = {**{f"conv{rank}d": f"Conv{rank}D" for rank in (1, 2, 3)}, "depthwise_conv2d": "DepthwiseConv2D"}
+LAYER_CLASSES = {**{f"conv{rank}d": f"Conv{rank}D" for rank in (1, 2, 3)}, "depthwise_conv2d": "DepthwiseConv2D"}
 
 
-@operator(*OPERATORS_OF_LAYERS, "conv", "depthwise_conv", order=PADS_PENDING,
-          names={"filter": "kernel", "filters": "kernel", "stride": "strides", "rate": "dilations",
+@operator(*LAYER_CLASSES, "conv", "depthwise_conv", order=PADS_PENDING,
+          aliases={"filter": "kernel", "filters": "kernel", "stride": "strides", "rate": "dilations",
                  "dilation_rate": "dilations"})  # fmt: skip
 def _convolution_operator(
     call: CallContext, x: Tensor, kernel: Operand, strides: Any = 1, padding: Any = "valid", data_format: Any = None,
@@ -118,11 +120,11 @@ def _convolution_operator(
     axis, the batch and the channels included."""
     rank, array, is_depthwise = x.rank - 2, np.asarray(kernel), call.converter.name.startswith("depthwise")
     check(not isinstance(kernel, Tensor), "kernel must be a constant")
-    class_name = OPERATORS_OF_LAYERS.get(call.converter.name, f"{'Depthwise' * is_depthwise}Conv{rank}D")
-    config = _of_operator(x, data_format, strides=strides, dilation_rate=dilations)
+    class_name = LAYER_CLASSES.get(call.converter.name, f"{'Depthwise' * is_depthwise}Conv{rank}D")
+    config = _layer_config(x, data_format, strides=strides, dilation_rate=dilations)
     if not isinstance(padding, str):
         pads = x.ordered([pads_of_axis("padding", pair) for pair in padding])
-        x, padding = call.function(blocks.pad, call.padded(x), pads=pads), "valid"
+        x, padding = call.apply(blocks.pad, call.padded(x), pads=pads), "valid"
     config.update(padding=padding, kernel_size=array.shape[:-2], use_bias=False, trainable=False)
     if is_depthwise:
         config["depth_multiplier"] = array.shape[-1]
@@ -133,7 +135,7 @@ def _convolution_operator(
     return delegate(call, Layer(class_name, call.name, config, weights=[array], weight_specs=[weight]), x)
 
 
-def _of_operator(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
+def _layer_config(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
     """Returns a layer's configuration for arguments of an operator. TensorFlow's may have entries for the batch and
     the channels, which must be 1."""
     rank, first = x.rank - 2, str(data_format) == "channels_first" or str(data_format).startswith("NC")
@@ -148,7 +150,7 @@ def _of_operator(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
 
 
 @layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=CHANNELS_FIRST, weights=(KERNEL, BIAS))
-def _transposed(call: CallContext, x: Tensor) -> Tensor:
+def _transposed_convolution(call: CallContext, x: Tensor) -> Tensor:
     arguments, extra = window_arguments(call), call.config.get("output_padding")
     count = len(arguments["strides"])
     arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
@@ -156,47 +158,47 @@ def _transposed(call: CallContext, x: Tensor) -> Tensor:
     if arguments["padding"] == arithmetic.KERAS_MXNET:
         keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
         rule = "the output size that keras-mxnet infers must be the one that MXNet computes"
-        check(keras_lengths == lengths, rule, lengths=lengths, taken_for=keras_lengths)
-    return activate(call, _convolved(call, x, "conv_transpose", lengths, arguments))
+        check(keras_lengths == lengths, rule, lengths=lengths, inferred=keras_lengths)
+    return activate(call, _add_convolution(call, x, "conv_transpose", lengths, arguments))
 
 
 # -- pooling layers
 
 
-@layer("MaxPooling1D", "MaxPooling2D", order=CHANNELS_FIRST, types=STORED_AS_FLOAT32)
+@layer("MaxPooling1D", "MaxPooling2D", order=CHANNELS_FIRST, dtypes=STORED_AS_FLOAT32)
 @layer("MaxPooling3D", "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", order=CHANNELS_FIRST)
 def _pooling(call: CallContext, x: Tensor) -> Tensor:
     name = call.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
     sizes, padding = call.per_spatial_axis("pool_size", 2), padding_of(call)
     strides = call.per_spatial_axis("strides", sizes)
     lengths = _lengths(call, arithmetic.output_size, x, sizes, strides, 1, padding)
-    shape = call.per_axis(x.shape[0], lengths, call.channels(x))
-    return call.block(partial(getattr(nn, name), sizes, strides, padding=padding), x, shape=shape)[0]
+    shape = call.in_data_format(x.shape[0], lengths, call.channels(x))
+    return call.add_block(partial(getattr(nn, name), sizes, strides, padding=padding), x, shape=shape)[0]
 
 
-@layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", order=PADS_PENDING, types=STORED_AS_FLOAT32)
+@layer("GlobalMaxPooling1D", "GlobalMaxPooling2D", order=PADS_PENDING, dtypes=STORED_AS_FLOAT32)
 @layer("GlobalMaxPooling3D", order=PADS_PENDING)
-@layer("GlobalAveragePooling2D", "GlobalAveragePooling3D", order=PADS_PENDING, types=CAST_IN_KERAS[3])
+@layer("GlobalAveragePooling2D", "GlobalAveragePooling3D", order=PADS_PENDING, dtypes=CAST_IN_KERAS[3])
 def _global_pooling(call: CallContext, x: Tensor) -> Tensor:
     kind, keepdims = "max" if "Max" in call.layer.class_name else "avg", bool(call.config.get("keepdims", False))
     x = call.padded(x)
     if x.rank - 2 == call.num_spatial_dims and not x.transposed and not call.is_channels_first:
         # the array is still in Keras's order: no transposition is needed
-        return call.function("mean" if kind == "avg" else "max", x, axis=tuple(call.spatial(x)), keepdims=keepdims)
-    pooled = call.function(blocks.global_pool, call.channels_first(x), kind=kind, count=call.num_spatial_dims)
-    return pooled if keepdims else call.function(blocks.reshape, pooled, transposed=False, to=(0, -1))
+        return call.apply("mean" if kind == "avg" else "max", x, axis=tuple(call.spatial_axes(x)), keepdims=keepdims)
+    pooled = call.apply(blocks.global_pool, call.to_channels_first(x), kind=kind, count=call.num_spatial_dims)
+    return pooled if keepdims else call.apply(blocks.reshape, pooled, transposed=False, to=(0, -1))
 
 
-@layer("GlobalAveragePooling1D", order=PADS_PENDING, masks=HANDLES_MASK, types=CAST_IN_KERAS[3])
-def _global_average_of_steps(call: CallContext, x: Tensor) -> Tensor:
+@layer("GlobalAveragePooling1D", order=PADS_PENDING, masks=HANDLES_MASK, dtypes=CAST_IN_KERAS[3])
+def _global_average_pooling_1d(call: CallContext, x: Tensor) -> Tensor:
     """Averages the time steps that are not masked."""
     if x.mask is None:
         return _global_pooling(call, x)
     keepdims, axis = bool(call.config.get("keepdims", False)), 2 if call.is_channels_first else 1
-    replaces = call.version == 3
-    mask = call.cast(x.mask, "bool") if replaces else x.mask
-    options = {"axis": axis, "keepdims": keepdims, "replaces": replaces}
-    return call.function(blocks.masked_mean, call.keras(x), mask, **options)._replace(mask=None)
+    zeroes_masked = call.version == 3
+    mask = call.cast(x.mask, "bool") if zeroes_masked else x.mask
+    options = {"axis": axis, "keepdims": keepdims, "zeroes_masked": zeroes_masked}
+    return call.apply(blocks.masked_mean, call.to_keras_order(x), mask, **options)._replace(mask=None)
 
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
@@ -205,18 +207,18 @@ def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
     - 1."""
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
-        for n, count in zip(call.static_sizes(x), call.per_spatial_axis("output_size"))
+        for n, count in zip(call.static_spatial_shape(x), call.per_spatial_axis("output_size"))
     ]
-    return call.function(blocks.pool_spans, x, kind="max" if "Max" in call.layer.class_name else "mean", spans=spans)
+    return call.apply(blocks.pool_spans, x, kind="max" if "Max" in call.layer.class_name else "mean", spans=spans)
 
 
-@operator("max_pool", "avg_pool", order=PADS_PENDING, names={"ksize": "pool_size"})
+@operator("max_pool", "avg_pool", order=PADS_PENDING, aliases={"ksize": "pool_size"})
 def _pool(
     call: CallContext, x: Tensor, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Tensor:
     """Pools through the layer's converter. TensorFlow's sizes may have entries for the batch and the channels."""
     rank, kind = x.rank - 2, "Max" if call.converter.name == "max_pool" else "Average"
-    config = {"padding": padding, **_of_operator(x, data_format, pool_size=pool_size, strides=strides)}
+    config = {"padding": padding, **_layer_config(x, data_format, pool_size=pool_size, strides=strides)}
     return delegate(call, Layer(f"{kind}Pooling{rank}D", call.name, config), x)
 
 
@@ -230,9 +232,11 @@ def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
     if config.get("implementation", 1) != 1 or call.is_channels_first or padding_of(call) != "valid":
         raise InvalidValue("implementation must be 1, padding valid, and data_format channels_last")
     sizes, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
-    call.static_sizes(x)
+    call.static_spatial_shape(x)
     lengths = tuple(_lengths(call, arithmetic.output_size, x, sizes, strides, 1, "valid"))
     filters = call.integer("filters")
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
-    out = call.weighted(blocks.locally_connected, x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths)
+    out = call.apply_with_weights(
+        blocks.locally_connected, x, shapes=shapes, sizes=sizes, strides=strides, lengths=lengths
+    )
     return activate(call, out)

@@ -13,7 +13,7 @@ from mxsame.port.types import SETS_DTYPE
 from mxsame.validation import check
 
 
-@layer("TimeDistributed", order=KERAS_ORDER, masks=HANDLES_MASK, types=SETS_DTYPE, ignored="layer")
+@layer("TimeDistributed", order=KERAS_ORDER, masks=HANDLES_MASK, dtypes=SETS_DTYPE, ignored="layer")
 def _time_distributed(call: CallContext, x: Tensor) -> Tensor:
     """Builds the wrapped layer for data and mask whose steps are merged into the batch. The mask of the output is that
     of the data in Keras 3, in Keras 2 that of the layer's output, or that of steps with any entry that is not
@@ -30,7 +30,7 @@ def _time_distributed(call: CallContext, x: Tensor) -> Tensor:
     if call.version == 2 and out.mask is not None and (mask is None or out.mask.key != entries.mask.key):
         mask = steps(out.mask)
     elif call.version == 2 and out.mask is None and mask is not None and mask.rank > 2:
-        mask = call.function("max", mask, axis=tuple(range(2, mask.rank)))
+        mask = call.apply("max", mask, axis=tuple(range(2, mask.rank)))
     return steps(out)._replace(mask=mask)
 
 
@@ -43,10 +43,10 @@ def _wrapped(config: Dict[str, Any]) -> Layer:
 def _spectral_weights(config: Dict[str, Any]) -> List[WeightSpec]:
     inner = _wrapped(config)
     weight_specs = LAYERS[inner.class_name].weights_of(inner.config)
-    return [*(spec._replace(group="layer") for spec in weight_specs), WeightSpec("vector_u", trained=False)]
+    return [*(spec._replace(group="layer") for spec in weight_specs), WeightSpec("vector_u", trainable=False)]
 
 
-@layer("SpectralNormalization", weights=_spectral_weights, masks=HANDLES_MASK, types=SETS_DTYPE,
+@layer("SpectralNormalization", weights=_spectral_weights, masks=HANDLES_MASK, dtypes=SETS_DTYPE,
        ignored="power_iterations")  # fmt: skip
 def _spectral_norm(call: CallContext, x: Tensor) -> Any:
     """Builds the wrapped layer, whose stored kernel is divided already. It is not divided in training here."""
