@@ -20,7 +20,7 @@ from mxsame._mxnet import mx  # noqa: E402
 from mxsame.exporting import comparing  # noqa: E402
 from mxsame.exporting.walk import Emitter  # noqa: E402
 from mxsame.onnx import NotCompared, checking  # noqa: E402
-from mxsame.onnx.writer import OPERATORS  # noqa: E402
+from mxsame.onnx.writer import EMITTERS  # noqa: E402
 
 gluon = mx.gluon.nn
 SHAPE = (2, 3, 30, 33)
@@ -419,7 +419,7 @@ def test_unknown_operators_are_named_with_the_way_to_them(path):
     with pytest.raises(ValueError, match=f"{message}$"):
         mxsame.export_onnx(net, path, (2, 8))
     loop = Own(lambda F, x: F.contrib.foreach(lambda each, states: (2 * each, states), x, [])[0])
-    with pytest.raises(ValueError, match=r"the operator _foreach, .*\); its steps must be operators of the graph"):
+    with pytest.raises(ValueError, match=r"the operator _foreach, .*\); unroll the loop"):
         mxsame.export_onnx(loop, path, (2, 8))
 
 
@@ -468,16 +468,16 @@ def test_custom(path):
             "what write returns; received custom=3; in",
         ),
         ({"_contrib_quadratic": lambda write, attributes, x: write("Relu", x)}, ValueError, "computes another output"),
-        ({**custom, "gamma": quadratic}, ValueError, r"that are in the net; received custom=\['gamma'\]"),
-        ({"_contrib_quadratic": Halves}, TypeError, r"functions of \(write, attributes, \*inputs\), by"),
+        ({**custom, "gamma": quadratic}, ValueError, r"block class of the net; received custom=\['gamma'\]"),
+        ({"_contrib_quadratic": Halves}, TypeError, r"to functions of \(write, attributes, \*inputs\), and"),
     ):
         with pytest.raises(error, match=message):
             mxsame.export_onnx(net, path, (2, 4), custom={**custom, **given})
 
 
 def test_an_error_of_a_row_is_a_refusal_with_the_path(path, monkeypatch):
-    monkeypatch.setitem(OPERATORS, "sin", Emitter(lambda w, node, x: {}["config"]))
-    with pytest.raises(ValueError, match=r"arguments that its conversion reads; in the operator sin, .*relu0 -> "):
+    monkeypatch.setitem(EMITTERS, "sin", Emitter(lambda w, node, x: {}["config"]))
+    with pytest.raises(ValueError, match=r"not supported by the conversion; in the operator sin, .*relu0 -> "):
         mxsame.export_onnx(Own(lambda F, x: F.sin(F.relu(x))), path, (2, 8))
 
 

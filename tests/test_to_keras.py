@@ -238,7 +238,7 @@ NOT_KERAS = {
 }
 LIMITS = (
     "batch must|must not be reduced|must be float32|layers only|no more than Keras's whole|"
-    "of a batch|indices must be constants|must belong to one layer|flattens nothing|same number of axes|"
+    "of a batch|indices must be constants|must belong to one layer|does not flatten|same number of axes|"
     "received p_value=3|a product must be with|outputs that depend on its inputs"
 )
 
@@ -679,7 +679,7 @@ def test_custom(tmp_path):
             "must be kernel, bias; .* in the block",
         ),
         ({Twice: lambda write, block, x: x}, ValueError, "outputs of the file must equal"),
-        ({**custom, "gamma": quadratic}, ValueError, r"that are in the net; received custom=\['gamma'\]"),
+        ({**custom, "gamma": quadratic}, ValueError, r"block class of the net; received custom=\['gamma'\]"),
     ):
         with pytest.raises(error, match=message):
             mxsame.to_keras(net, tmp_path / "other.h5", IMAGE, custom={**custom, **given})
@@ -689,7 +689,7 @@ def test_custom(tmp_path):
 
 REFUSED = {
     "all at once": (Own(lambda F, x: F.sum(F.dot(F.flatten(x), F.flatten(x), transpose_b=True), axis=1)),
-                    "operator dot.*\n.*no axis but the batch may be dynamic; .* operator sum"),
+                    "operator dot.*\n.*only the batch may be dynamic; .* operator sum"),
     "strides and dilation": (chain(same.Conv2DTranspose(2, 3, 2, dilation=2)), "not both be above 1.* Deconvolution"),
     "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
     "the batch": (Own(lambda F, x: F.sum(x, axis=0)), "the batch must not be reduced"),

@@ -20,11 +20,11 @@ from mxsame.port.parameters import LoadedWeight
 from mxsame.validation import InvalidValue, check
 
 Path = Tuple[str, ...]
-MASKS = "the mask of a layer that is written by its operators must be that of its input, which they pass on"
+MASKS = "a layer that is written by its operators must pass on the mask of its input unchanged"
 WriteBlock = Callable[[ModelBuilder, Part, Sequence[KerasTensor]], List[KerasTensor]]
 
 
-class Splicer:
+class NetworkWriter:
     """Copies the layers of a network to the builder of a writer; `write` writes a block by its operators."""
 
     def __init__(self, w: Writer, network: Network, write: WriteBlock):
@@ -42,7 +42,7 @@ class Splicer:
         network, model = self._network, self._network.description
         check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
-            self._note((), tensor, value, self._w.transposed(x, value.keras_order).tensor)
+            self._record((), tensor, value, self._w.permute(x, value.keras_order).tensor)
         self._model(model, ())
         if self._reasons:
             raise Refused("; ".join(self._reasons), self._reasons)
@@ -52,7 +52,7 @@ class Splicer:
         ends = zip(tensors, network.outputs, shapes)
         return [KerasTensor(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
 
-    def _note(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
+    def _record(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
         """Record the tensor of the file that was written for a tensor of a model."""
         self._tensors[path, tensor] = written
         if isinstance(value, tensors.Tensor):
@@ -76,7 +76,7 @@ class Splicer:
                 self._reasons.append(f"layer {'/'.join(full)!r} ({layer.operator or layer.class_name}): {error}")
                 written = [TensorId(layer.name, number, index) for index in range(len(found))]
             for index, (value, tensor) in enumerate(zip(found, written)):
-                self._note(path, TensorId(layer.name, number, index), value, tensor)
+                self._record(path, TensorId(layer.name, number, index), value, tensor)
 
     def _call(self, layer: Layer, path: Path, call: LayerCall, found: Sequence[Any]) -> List[TensorId]:
         """Write a call as the layer itself, else as its inner layers, else as its operators; returns the outputs."""
@@ -85,7 +85,7 @@ class Splicer:
         except InvalidValue as error:
             is_custom = self._network._states[path].is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
-                return self._flat(layer.model, path, call)
+                return self._inline(layer.model, path, call)
             return self._by_operators(path, call, found, error)
         call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.is_h5)
         first = self._w.builder.call(copied, tuple(call.args), call.kwargs)
@@ -95,12 +95,12 @@ class Splicer:
         """The copy of the layer in the builder, shared by all its calls."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
-            copied = fitted(self._network, layer, self._w.is_h5)
+            copied = for_format(self._network, layer, self._w.is_h5)
             self._w.claim(_trained_names(layer), layer)
             builder.layers[key] = builder.add(replace(copied, name=builder.unique(layer.name)))
         return builder.layers[key]
 
-    def _flat(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
+    def _inline(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
         """Inline a nested model: write its layers at the top level; returns the outputs."""
         call = _without_keys(Layer("Functional", model.name, {}, model=model), call)
         check(len(self._network._states[path].calls) == 1, "models in which layers are replaced must be called once")
@@ -111,8 +111,8 @@ class Splicer:
 
     def _by_operators(self, path: Path, call: LayerCall, found: Sequence[Any], reason: ValueError) -> List[TensorId]:
         """The outputs of a layer that is written by its operators."""
-        is_plain = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in found)
-        if not is_plain:
+        can_be_written = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in found)
+        if not can_be_written:
             raise reason
         given = {**self._values, **dict(self._keys[tensor] for tensor in call.tensors() if tensor in self._keys)}
         masks, builder = {self._masks.get(tensor) for tensor in call.tensors()}, self._w.builder
@@ -128,7 +128,7 @@ class Splicer:
         else:  # the layer returns a tensor that is already written
             written = [given[x.key] for x in found]
             check(all((x.mask is None) == (y.tensor not in self._masks) for x, y in zip(found, written)), MASKS)
-        written = [self._w.transposed(x, value.keras_order) for x, value in zip(written, found)]
+        written = [self._w.permute(x, value.keras_order) for x, value in zip(written, found)]
         for x, value in zip(written, found):
             if value.mask is not None:
                 check(value.mask.key in masks and x.tensor in {*builder.ignored_masks, *self._masks}, MASKS)
@@ -147,14 +147,14 @@ def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
 # -- layers for a file format
 
 
-def fitted_model(network: Network, model: Model, is_h5: bool) -> Model:
+def model_for_format(network: Network, model: Model, is_h5: bool) -> Model:
     """Returns a model converted for this file format.
 
     Raises `ValueError` that lists all layers which the format lacks."""
     layers, reasons = [], []
     for layer in model.layers:
         try:
-            fits = fitted(network, layer, is_h5)
+            fits = for_format(network, layer, is_h5)
             calls = [call_of(layer, _without_keys(layer, call), model.version, is_h5) if call.args else call
                      for call in layer.calls]  # fmt: skip
             layers.append(replace(fits, calls=calls))
@@ -165,17 +165,18 @@ def fitted_model(network: Network, model: Model, is_h5: bool) -> Model:
     return replace(model, layers=layers, version=2 if is_h5 else 3)
 
 
-def fitted(network: Network, layer: Layer, is_h5: bool) -> Layer:
+def for_format(network: Network, layer: Layer, is_h5: bool) -> Layer:
     """Returns a layer converted for this file format, without its calls; trainable if its parameters are trained.
 
     Raises `ValueError` if the format lacks the layer."""
-    check(id(layer) not in network.custom, "a block has taken its place")
+    check(id(layer) not in network.custom, "the user replaced it by a block")
     if layer.model is not None and layer.wrapped is None:
-        model = fitted_model(network, layer.model, is_h5)
+        model = model_for_format(network, layer.model, is_h5)
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
         new = replace(layer, config=config, model=model, calls=[], entry={})
         orders = [[(id(owner), spec.name) for owner, spec in weights.ordered(new, version)] for version in (2, 3)]
-        check(not is_h5 or orders[0] == orders[1], "weights of nested models have another order in each Keras")
+        rule = "the weights of a nested model must have one order in Keras 2 and Keras 3"
+        check(not is_h5 or orders[0] == orders[1], rule)
         return new
     entry, trained = entry_of(layer, network.description.version, is_h5), _is_trained(layer)
     if trained is not None:

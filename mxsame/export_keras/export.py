@@ -23,7 +23,7 @@ from typing import (
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, emitters  # noqa: F401 - the emitters register themselves
-from mxsame.export_keras.composites import Splicer, fitted_model
+from mxsame.export_keras.composites import NetworkWriter, model_for_format
 from mxsame.export_keras.files import save
 from mxsame.export_keras.model_builder import (
     KerasFile,
@@ -35,7 +35,7 @@ from mxsame.export_keras.model_builder import (
     lengths_of,
 )
 from mxsame.export_keras.versions import is_thawed
-from mxsame.export_keras.writer import Writer, clean
+from mxsame.export_keras.writer import Writer, layer_name
 from mxsame.exporting.blocks import Composite, place
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.lowering import lower, without_losses
@@ -211,7 +211,7 @@ def _whole(exported: ExportedNet, is_h5: bool) -> KerasFile:
     net, inputs = exported.net, exported.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
-    return KerasFile(fitted_model(net, net.description, is_h5), shapes, orders, output_orders)
+    return KerasFile(model_for_format(net, net.description, is_h5), shapes, orders, output_orders)
 
 
 # -- any other network
@@ -250,16 +250,16 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
         inputs = {}
         for (name, order), own in zip(orders.items(), getattr(exported.net, "input_names", orders)):
             shape = lengths_of(shapes.inputs[name], order)
-            tensor = builder.input(builder.unique(clean(own)), shape, declared.get(name, "float32"))
+            tensor = builder.input(builder.unique(layer_name(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
         return _written(exported, options, Writer(graph, shapes, builder, inputs))
 
     values, writer = written()
-    last = {} if options.is_first else writer.needs_last
+    last = {} if options.is_first else writer.channels_last_inputs
     if last:
         orders.update(last)
         values, writer = written()
-    outputs = [writer.transposed(x, _order(x, bool(last))) for x in values]
+    outputs = [writer.permute(x, _order(x, bool(last))) for x in values]
     builder = writer.builder
     builder.finish([x.tensor for x in outputs])
     used = {layer.name for layer in builder.model.layers}
@@ -284,7 +284,7 @@ def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[
         for axis, length in zip(x.order, x.shape):
             shape[axis] = length or 1
     is_static = all(None not in x.shape[1:] for x in given)
-    check(is_static, "no axis but the batch may be dynamic", shapes=[x.shape for x in given])
+    check(is_static, "only the batch may be dynamic", shapes=[x.shape for x in given])
     exported = ExportedNet.of(block, shapes)
     graph, shapes_of, _ = _graph_of(exported, options)
     writer = Writer(graph, shapes_of, builder, dict(zip(exported.inputs.shapes, given)))
@@ -295,7 +295,7 @@ def _written(exported: ExportedNet, options: Options, writer: Writer) -> Tuple[L
     """The values of the outputs, all nodes written."""
 
     def network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
-        return Splicer(w, block, partial(_block, options)).outputs(values, shapes)
+        return NetworkWriter(w, block, partial(_block, options)).outputs(values, shapes)
 
     writer.network = network
     writer.advice, writer.custom = advice_for(exported.net), options.functions

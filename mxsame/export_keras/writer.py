@@ -26,7 +26,7 @@ from mxsame.export_keras.model_builder import (
 )
 from mxsame.exporting.blocks import Composite
 from mxsame.exporting.shapes import Shape, Shapes
-from mxsame.exporting.walk import MOVES, Emitters, Walk
+from mxsame.exporting.walk import MOVES, Emitters, GraphWriter
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, TensorId, WeightSpec
 from mxsame.port.table import LAYERS
@@ -41,8 +41,10 @@ writes = EMITTERS.writes
 TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take")
 # Layers with a `data_format`, which is written, as its default depends on the user's Keras. Other 1-D layers have none
 # in tf.keras 2
-LAYOUT = re.compile(r"(Depthwise)?Conv.D.*|.*Pooling.D|(ZeroPadding|Cropping|UpSampling)[23]D|Flatten")
-ENDING = re.compile(r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$")
+HAS_DATA_FORMAT = re.compile(r"(Depthwise)?Conv.D.*|.*Pooling.D|(ZeroPadding|Cropping|UpSampling)[23]D|Flatten")
+PARAMETER_SUFFIX = re.compile(
+    r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$"
+)
 
 
 class Weighted(NamedTuple):
@@ -52,7 +54,7 @@ class Weighted(NamedTuple):
     source: Output
 
 
-class Writer(Walk):
+class Writer(GraphWriter):
     """Writes the layers of a graph to a `ModelBuilder`.
 
     Parameters
@@ -72,11 +74,11 @@ class Writer(Walk):
             ..., List[KerasTensor]
         ]  # function of (writer, network, inputs, shapes) that writes a network of `from_keras`; set by the exporter
         self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
-        self._transposed: Dict[Tuple[TensorId, Order], KerasTensor] = {}
-        self.needs_last: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
+        self._permuted: Dict[Tuple[TensorId, Order], KerasTensor] = {}
+        self.channels_last_inputs: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = inputs
 
-    # -- overrides of Walk
+    # -- overrides of GraphWriter
 
     def variable(self, node: Node) -> Any:
         """The tensor of an input; for a parameter its graph output, whose array emitters look up."""
@@ -96,7 +98,7 @@ class Writer(Walk):
     def input_for_user(self, output: Output) -> Any:
         """A tensor with its axes in MXNet's order, or an array."""
         x = self.written(output)
-        return self.transposed(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
+        return self.permute(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
 
     def output_of_user(self, value: Any, shape: Shape) -> KerasTensor:
         check_type(isinstance(value, KerasTensor), "custom must return what write returns", custom=value)
@@ -110,26 +112,26 @@ class Writer(Walk):
 
         def write(class_name: str, /, *inputs: Any, weights: Any = (), outputs: int = 1, **config: Any) -> Any:
             if class_name not in LAYERS:
-                out = self.operator(class_name, *inputs, shape=(), **config)
+                out = self.add_operator(class_name, *inputs, shape=(), **config)
             else:
                 fits = inputs and all(isinstance(x, KerasTensor) for x in inputs)
                 rule = f"{class_name} must be called on inputs of the function, or on outputs of write"
                 check_type(fits, rule, inputs=[type(x).__name__ for x in inputs])
                 key = (source, next(numbers))
                 if key not in self.builder.layers:
-                    self.builder.layers[key] = self._users_layer(class_name, source, config, weights)
+                    self.builder.layers[key] = self._custom_layer(class_name, source, config, weights)
                 args = ([x.tensor for x in inputs] if len(inputs) > 1 else inputs[0].tensor,)
-                out = self._called(self.builder.layers[key], args, {}, inputs[0], ())
+                out = self._call(self.builder.layers[key], args, {}, inputs[0], ())
             return [self.output(out, number, (), ()) for number in range(outputs)] if outputs > 1 else out
 
         return write
 
-    def _users_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
+    def _custom_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
         """A layer, trainable if the operator or block has a trained parameter, or no parameters."""
         own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
         parameters = set().union(*own)
         config = {"trainable": bool(parameters & self._trained) or not parameters, **config}
-        layer = self._layer_of(class_name, self.builder.unique(clean(source.name)), config)
+        layer = self._make_layer(class_name, self.builder.unique(layer_name(source.name)), config)
         names, shapes = [spec.name for spec in layer.weight_specs or ()], [np.shape(array) for array in weights]
         rule = f"weights of {class_name} must be {', '.join(names) or 'none'}"
         check(len(weights) == len(names), rule, shapes=shapes)
@@ -147,7 +149,7 @@ class Writer(Walk):
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
             self.refuse(node, f"the data of an operator must depend on the net's inputs; received {self.path_to(node)}")
         elif any(None in shape[1:] for shape in shapes):
-            self.refuse(node, f"no axis but the batch may be dynamic; received shapes={shapes} of {self.path_to(node)}")
+            self.refuse(node, f"only the batch may be dynamic; received shapes={shapes} of {self.path_to(node)}")
         else:
             super()._write(node)
         if others and not isinstance(self._written[Output(node)], Output):
@@ -167,7 +169,7 @@ class Writer(Walk):
     def constant(self, output: Output, x: KerasTensor) -> Any:
         """A number, or an array to which x broadcasts, with the axes of x."""
         trained = sorted(self._parameters(output) & self._trained)
-        check(not trained, f"a trained parameter must be one of a layer of Keras; received {', '.join(trained)}")
+        check(not trained, f"a trained parameter must be a weight of a Keras layer; received {', '.join(trained)}")
         array = self.computed(output)
         if (array == array.ravel()[:1]).all():
             return float(array.ravel()[0])
@@ -179,7 +181,7 @@ class Writer(Walk):
     def name_of(self, weight: Weighted) -> str:
         """The name of the layer that has a weight."""
         variables = (node.name for node in self.graph.nodes([weight.source]) if node.op == "null")
-        return clean(next(variables))
+        return layer_name(next(variables))
 
     def is_frozen(self, output: Output) -> bool:
         """Whether it depends on no trained parameter."""
@@ -190,7 +192,7 @@ class Writer(Walk):
 
     # -- for emitters, to write
 
-    def layer(
+    def add_layer(
         self,
         class_name: str,
         config: Dict[str, Any],
@@ -209,27 +211,27 @@ class Writer(Walk):
         features = None if inputs[0].feature_order is None else inputs[0].feature_order.tobytes()
         key = (class_name, json.dumps(config), sources, suffix, features)
         if not weights or key not in self.builder.layers:
-            self.builder.layers[key] = self._new(class_name, config, weights, suffix)
+            self.builder.layers[key] = self._new_layer(class_name, config, weights, suffix)
         tensors = [x.tensor for x in inputs]
-        out = self._called(
+        out = self._call(
             self.builder.layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape
         )
         return out if order is None else KerasTensor(out.tensor, out.shape, order)
 
-    def operator(
+    def add_operator(
         self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Mapping[str, Any] = {}, **config: Any
     ) -> KerasTensor:
         """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
         `class_name` has its module as a prefix, unless that is `numpy`."""
         check(not self.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
-        name = self.builder.unique(clean(self.node.name))
+        name = self.builder.unique(layer_name(self.node.name))
         module, _, class_name = class_name.rpartition(".")
         operator = f"{module or 'numpy'}.{class_name}"
         layer = self.builder.add(Layer(class_name, name, {"name": name, **config}, operator=operator, weight_specs=[]))
         tensors = tuple(x.tensor if isinstance(x, KerasTensor) else x for x in args)
-        return self._called(layer, tensors, call, next(x for x in args if isinstance(x, KerasTensor)), shape)
+        return self._call(layer, tensors, call, next(x for x in args if isinstance(x, KerasTensor)), shape)
 
-    def _called(
+    def _call(
         self, layer: Layer, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[Lengths]
     ) -> KerasTensor:
         """The output of a call, like another tensor, but of this shape if given."""
@@ -240,10 +242,12 @@ class Writer(Walk):
         """Output `number` of the call that returned x."""
         return KerasTensor(x.tensor._replace(output=number), shape, order)
 
-    def _new(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], suffix: str) -> Layer:
-        named = next(map(self.name_of, weights.values()), clean(self.node.name))
+    def _new_layer(
+        self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], suffix: str
+    ) -> Layer:
+        named = next(map(self.name_of, weights.values()), layer_name(self.node.name))
         name = self.builder.unique(f"{named}_{suffix}" if suffix else named)
-        layer = self._layer_of(class_name, name, config)
+        layer = self._make_layer(class_name, name, config)
         weight_specs = layer.weight_specs or []
         is_complete = {spec.name for spec in weight_specs} == weights.keys()
         check(is_complete, f"a {class_name} must have the weights of its class", got=weights)
@@ -251,8 +255,8 @@ class Writer(Walk):
         layer.weights = [np.ascontiguousarray(weights[spec.name].array, "float32") for spec in weight_specs]
         return self.builder.add(layer)
 
-    def _layer_of(self, class_name: str, name: str, config: Dict[str, Any]) -> Layer:
-        layout = {"data_format": "channels_last"} if LAYOUT.fullmatch(class_name) else {}
+    def _make_layer(self, class_name: str, name: str, config: Dict[str, Any]) -> Layer:
+        layout = {"data_format": "channels_last"} if HAS_DATA_FORMAT.fullmatch(class_name) else {}
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
         layer.weight_specs = weight_specs_of(layer) or []
         return layer
@@ -279,32 +283,32 @@ class Writer(Walk):
 
     # -- orders of axes, and shapes
 
-    def transposed(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
+    def permute(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
         """Bring the axes of a value into this order."""
         order = tuple(order)
         if order == x.order:
             return x
         check(order[0] == x.order[0], "the batch must be the first axis", order=order, data=x.order)
         if x.source and order == channels_last(x.rank):
-            self.needs_last[x.source] = order
-        if (x.tensor, order) not in self._transposed:
+            self.channels_last_inputs[x.source] = order
+        if (x.tensor, order) not in self._permuted:
             axes = [x.order.index(axis) for axis in order]
             shape = tuple(x.shape[axis] for axis in axes)
-            made = self.layer("Permute", {"dims": axes[1:]}, x, shape=shape, order=order, suffix="permute")
-            self._transposed[x.tensor, order] = made
-        return self._transposed[x.tensor, order]
+            made = self.add_layer("Permute", {"dims": axes[1:]}, x, shape=shape, order=order, suffix="permute")
+            self._permuted[x.tensor, order] = made
+        return self._permuted[x.tensor, order]
 
-    def last(self, x: KerasTensor) -> KerasTensor:
+    def to_channels_last(self, x: KerasTensor) -> KerasTensor:
         """Bring the channels to the end."""
-        return self.transposed(x, channels_last(x.rank))
+        return self.permute(x, channels_last(x.rank))
 
-    def in_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
+    def to_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
         """Bring all tensors into the axis order of the first."""
         fits = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
         check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
-        return [self.transposed(x, inputs[0].order) for x in inputs]
+        return [self.permute(x, inputs[0].order) for x in inputs]
 
-    def in_shape(
+    def reshape(
         self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], suffix: str = "reshape"
     ) -> KerasTensor:
         """Reshape to a shape with as many elements, in the order that they have in the file."""
@@ -312,35 +316,35 @@ class Writer(Walk):
         if x.shape == shape:
             return x._replace(order=order)
         fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
-        check(fits, "the batch must be of the first axis", data=x.shape, shape=shape)
+        check(fits, "only the batch may be dynamic, and must be the first axis", data=x.shape, shape=shape)
         if count_of(x.shape) != count_of(shape):  # attention heads or time steps are merged into the batch
-            return self.operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
+            return self.add_operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         suffix = "" if self.node.kind in ("Flatten", "Reshape") else suffix
-        return self.layer(name, config, x, shape=shape, order=order, suffix=suffix)
+        return self.add_layer(name, config, x, shape=shape, order=order, suffix=suffix)
 
-    def reshaped(self, x: KerasTensor, source: Shape, target: Shape, for_dense: bool = False) -> KerasTensor:
+    def reshape_as_mxnet(self, x: KerasTensor, source: Shape, target: Shape, for_dense: bool = False) -> KerasTensor:
         """Reshape as MXNet does, from one shape to another. With `for_dense`, features may stay
         in another order.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
-        long = [axis for axis in x.order if source[axis] != (1, 1)]
+        nontrivial = [axis for axis in x.order if source[axis] != (1, 1)]
         groups = groups_of(source, target)
-        groups.sort(key=lambda group: min(map(long.index, {*long} & {*group[0]}), default=99))
+        groups.sort(key=lambda group: min(map(nontrivial.index, {*nontrivial} & {*group[0]}), default=99))
         wanted, to = [], []
         for before, after in groups:
             wanted += before
             ones = all(n in ((1, 1),) for n in map(target.__getitem__, after) if n.is_static)
             to += sorted(after, key=lambda axis: target[axis].is_static) if ones else after  # the batch comes first
-        if long == [axis for axis in wanted if axis in long]:
-            return self.in_shape(x, lengths_of(target, to), to)
+        if nontrivial == [axis for axis in wanted if axis in nontrivial]:
+            return self.reshape(x, lengths_of(target, to), to)
         if not for_dense or len(target) != 2 or x.shape[0] is not None:
-            return self.in_shape(self.transposed(x, wanted), lengths_of(target, to), to)
+            return self.reshape(self.permute(x, wanted), lengths_of(target, to), to)
         lengths = [n.traced for n in source[1:]]
         positions = np.arange(math.prod(lengths)).reshape(lengths).transpose([axis - 1 for axis in x.order[1:]])
-        return self.in_shape(x, lengths_of(target, (0, 1)), (0, 1))._replace(feature_order=positions.ravel())
+        return self.reshape(x, lengths_of(target, (0, 1)), (0, 1))._replace(feature_order=positions.ravel())
 
 
-def clean(name: str) -> str:
+def layer_name(name: str) -> str:
     """A valid layer name from the name of a parameter, without its suffix, or of an operator."""
-    return re.sub(r"[^\w.-]", "_", ENDING.sub("", name)).lstrip("_") or "layer"
+    return re.sub(r"[^\w.-]", "_", PARAMETER_SUFFIX.sub("", name)).lstrip("_") or "layer"

@@ -18,8 +18,8 @@ class CustomEmitters:
         self.functions = {} if custom is None else custom
         check_type(isinstance(self.functions, Mapping), "custom must be a dict", custom=type(custom).__name__)
         wrong = {key: given for key, given in self.functions.items() if not _is_usable(key, given)}
-        rule = "custom must have functions of (write, attributes, *inputs), by MXNet's names of operators, and of "
-        rule += "(write, block, *inputs), by classes of blocks"
+        rule = "custom must map operator names of MXNet to functions of (write, attributes, *inputs), and "
+        rule += "block classes to functions of (write, block, *inputs)"
         check_type(not wrong, rule, custom=wrong)
         self._used: Set[Optional[Key]] = set()
 
@@ -40,7 +40,7 @@ class CustomEmitters:
     def check_used(self) -> None:
         """Raise `ValueError` if a key of `custom` was not used."""
         unused = [getattr(key, "__name__", key) for key in self.functions if key not in self._used]
-        check(not unused, "custom must be of operators and blocks that are in the net", custom=unused)
+        check(not unused, "each key of custom must be an operator or a block class of the net", custom=unused)
 
 
 def _is_usable(key: Any, given: Any) -> bool:

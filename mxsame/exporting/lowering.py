@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List
 
 from mxsame._mxnet import mx
 from mxsame.exporting.elementwise import forms, of_two
-from mxsame.exporting.walk import Emitters, Walk, axes_of, axis_of, ndim_of
+from mxsame.exporting.walk import Emitters, GraphWriter, axes_of, axis_of, ndim_of
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.validation import check
 
@@ -20,13 +20,13 @@ rewrites = RULES.writes
 F = mx.sym
 
 
-def lower(w: Walk) -> None:
+def lower(w: GraphWriter) -> None:
     """Rewrite the graph of a walk, as far as its format has no emitters."""
     w.users = users = w.graph.users()
     for node in users:
         if node.kind in RULES and node.kind not in w.emitters and not w.custom.has(node.op):
             formulas = w.emit(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))
-            outputs = _spliced(node, F.Group(formulas)) if formulas else []
+            outputs = _splice(node, F.Group(formulas)) if formulas else []
             for user in users[node]:
                 old = w.graph.used_by(user.node)[user.position]
                 if old.index < len(outputs):
@@ -35,7 +35,7 @@ def lower(w: Walk) -> None:
     w.shapes.infer(w.graph)
 
 
-def _spliced(node: Node, formulas: Any) -> List[Output]:
+def _splice(node: Node, formulas: Any) -> List[Output]:
     """The outputs of Symbols of the inputs of a node, whose name all operators get."""
     graph = Graph.of(formulas, {}, {})
     for new, users in graph.users().items():
@@ -50,11 +50,11 @@ def without_losses(symbol: Any) -> Any:
     graph = Graph.of(symbol, {}, {})
     for node, users in graph.users().items():
         for user in users if node.op in LOSSES else ():
-            graph.connect(user, _spliced(node, LOSSES[node.op](node, F.var("0"), F.var("1")))[0])
+            graph.connect(user, _splice(node, LOSSES[node.op](node, F.var("0"), F.var("1")))[0])
     return graph.symbol()
 
 
-def sliced(x: Any, axis: int, begin: Any, end: Any) -> Any:
+def slice_axis(x: Any, axis: int, begin: Any, end: Any) -> Any:
     """A slice along one axis."""
     before = (None,) * axis
     return F.slice(x, begin=(*before, begin), end=(*before, end))
@@ -64,7 +64,7 @@ def sliced(x: Any, axis: int, begin: Any, end: Any) -> Any:
 
 
 @rewrites("SwapAxis")
-def _transpose(w: Walk, node: Node, x: Any) -> Any:
+def _transpose(w: GraphWriter, node: Node, x: Any) -> Any:
     axes = list(range(ndim_of(w, node)))
     first, second = node.attr("dim1"), node.attr("dim2")
     axes[first], axes[second] = axes[second], axes[first]
@@ -72,19 +72,19 @@ def _transpose(w: Walk, node: Node, x: Any) -> Any:
 
 
 @rewrites("stack")
-def _concatenated(w: Walk, node: Node, *xs: Any) -> Any:
+def _concatenated(w: GraphWriter, node: Node, *xs: Any) -> Any:
     axis = node.attr("axis") % (ndim_of(w, node) + 1)
     return F.concat(*(F.expand_dims(x, axis=axis) for x in xs), dim=axis)
 
 
 @rewrites("_npi_concatenate")
-def _joined(w: Walk, node: Node, *xs: Any) -> Any:
+def _joined(w: GraphWriter, node: Node, *xs: Any) -> Any:
     axis = node.attr("axis")
     return F.concat(*xs, dim=axis) if axis is not None else F.concat(*(F.reshape(x, shape=(-1,)) for x in xs), dim=0)
 
 
 @rewrites("tile")
-def _tiled(w: Walk, node: Node, x: Any) -> Any:
+def _tiled(w: GraphWriter, node: Node, x: Any) -> Any:
     reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
     for _ in range(len(reps) - ndim):
         x = F.expand_dims(x, axis=0)
@@ -94,7 +94,7 @@ def _tiled(w: Walk, node: Node, x: Any) -> Any:
 
 
 @rewrites("depth_to_space", "space_to_depth")
-def _blocks(w: Walk, node: Node, x: Any) -> Any:
+def _blocks(w: GraphWriter, node: Node, x: Any) -> Any:
     """Channels are (block, block, others) in both."""
     size, to_space = node.attr("block_size"), node.op == "depth_to_space"
     _, channels, height, width = (n.traced for n in w.shape(node.inputs[0]))
@@ -108,22 +108,22 @@ def _blocks(w: Walk, node: Node, x: Any) -> Any:
 
 
 @rewrites("SliceChannel", "_split_v2")
-def _parts(w: Walk, node: Node, x: Any) -> List[Any]:
+def _parts(w: GraphWriter, node: Node, x: Any) -> List[Any]:
     """Split into equal parts, or at these positions, of which the first is 0."""
     axis, count = axis_of(w, node), node.attr("num_outputs") or node.attr("sections")
     (length,) = w.static(node.inputs[0], "the axis that is split", [axis])
     starts = [number * length // count for number in range(count)] if count else list(node.attr("indices"))
-    parts = [sliced(x, axis, *ends) for ends in zip(starts, [*starts[1:], length])]
+    parts = [slice_axis(x, axis, *ends) for ends in zip(starts, [*starts[1:], length])]
     return [F.squeeze(part, axis=axis) for part in parts] if node.attr("squeeze_axis") else parts
 
 
 @rewrites("slice_axis")
-def _slice(w: Walk, node: Node, x: Any) -> Any:
-    return sliced(x, axis_of(w, node), node.attr("begin"), node.attr("end"))
+def _slice(w: GraphWriter, node: Node, x: Any) -> Any:
+    return slice_axis(x, axis_of(w, node), node.attr("begin"), node.attr("end"))
 
 
 @rewrites("slice_like")
-def _slice_like(w: Walk, node: Node, x: Any, _: Any) -> Any:
+def _slice_like(w: GraphWriter, node: Node, x: Any, _: Any) -> Any:
     own, other = (w.shape(source) for source in node.inputs)
     axes = [axis for axis in axes_of(w, node, "axes") if own[axis] != other[axis]]
     lengths = dict(zip(axes, w.static(node.inputs[1], "the lengths that are taken", axes)))
@@ -132,14 +132,14 @@ def _slice_like(w: Walk, node: Node, x: Any, _: Any) -> Any:
 
 
 @rewrites("reverse")
-def _reverse(w: Walk, node: Node, x: Any) -> Any:
+def _reverse(w: GraphWriter, node: Node, x: Any) -> Any:
     axes = axes_of(w, node)
     ends = (None,) * (max(axes) + 1)
     return F.slice(x, begin=ends, end=ends, step=tuple(-1 if axis in axes else 1 for axis in range(len(ends))))
 
 
 @rewrites("SequenceMask")
-def _masked(w: Walk, node: Node, x: Any, *lengths: Any) -> Any:
+def _masked(w: GraphWriter, node: Node, x: Any, *lengths: Any) -> Any:
     """Each sequence of the batch has its own length; what follows gets one value."""
     axis, shape = axis_of(w, node), w.shape(node.inputs[0])
     if not node.attr("use_sequence_length"):
@@ -155,7 +155,7 @@ def _masked(w: Walk, node: Node, x: Any, *lengths: Any) -> Any:
 
 
 @rewrites("dot", "matmul")
-def _product(w: Walk, node: Node, x: Any, y: Any) -> Any:
+def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
     """A product with a matrix of parameters, or of matrices of a batch."""
     (first, second), weight = (w.shape(source) for source in node.inputs), w.graph.value(node.inputs[1])
     is_plain = not node.attr("transpose_a") and not node.attr("transpose_b")
@@ -171,21 +171,21 @@ def _product(w: Walk, node: Node, x: Any, y: Any) -> Any:
 
 
 @rewrites("norm")
-def _norm(w: Walk, node: Node, x: Any) -> Any:
+def _norm(w: GraphWriter, node: Node, x: Any) -> Any:
     """MXNet divides by the largest element first, and its squares do not overflow."""
     more = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
     return F.sum(F.abs(x), **more) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **more))
 
 
 @rewrites("L2Normalization")
-def _scaled_by_norm(w: Walk, node: Node, x: Any) -> Any:
+def _scaled_by_norm(w: GraphWriter, node: Node, x: Any) -> Any:
     ndim = ndim_of(w, node)
     axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode")]
     return F.broadcast_div(x, F.sqrt(F.sum(x * x, axis=tuple(axes), keepdims=True) + node.attr("eps")))
 
 
 @rewrites("_contrib_AdaptiveAvgPooling2D")
-def _average(w: Walk, node: Node, x: Any) -> Any:
+def _average(w: GraphWriter, node: Node, x: Any) -> Any:
     """The average to one element, or over equal windows."""
     size = (entries(node.attr("output_size")) or [1]) * 2
     lengths = w.shape(node.inputs[0])[2:]
@@ -293,7 +293,7 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
 
 
 @rewrites(*FORMULAS, ignored="dtype")
-def _formula(w: Walk, node: Node, *xs: Any) -> Any:
+def _formula(w: GraphWriter, node: Node, *xs: Any) -> Any:
     if node.op == "SoftmaxOutput" and ndim_of(w, node) == 2:
         node.attrs["preserve_shape"] = "True"  # which is the same then
     return FORMULAS[node.kind](node, *xs)

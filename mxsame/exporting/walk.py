@@ -34,15 +34,15 @@ from mxsame.validation import check, check_type
 
 # Operators that only rearrange elements
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
-LONGEST = 6  # nodes of a path in a message
-MOST_SHOWN = 12  # reasons in a message
-LOOPS = "; its steps must be operators of the graph, one after the other, as `unroll` of a recurrent cell writes them"
-LOOPS_OF_KERAS = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
+MAX_PATH_SHOWN = 6  # nodes of a path in a message
+MAX_REASONS_SHOWN = 12  # in a message
+LOOP_ADVICE = "; unroll the loop, as a recurrent cell's `unroll` does"
+KERAS_LOOP_ADVICE = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
 
 
 def advice_for(net: Any, **more: str) -> Dict[str, str]:
     """Advice for messages, by operator. A network of `from_keras` is recognized by `declared_shapes`."""
-    return {LOOP: LOOPS_OF_KERAS if hasattr(net, "declared_shapes") else LOOPS, **more}
+    return {LOOP: KERAS_LOOP_ADVICE if hasattr(net, "declared_shapes") else LOOP_ADVICE, **more}
 
 
 class ExportedNet(NamedTuple):
@@ -98,7 +98,7 @@ def graph_of(
     floats = [name for name, dtype in exported.types.items() if np.dtype(dtype).kind == "f"]
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)
-    _forget_zero_states(graph, exported.dtype)
+    _detach_zero_states(graph, exported.dtype)
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
     merge_all_pads(graph, any_size)
@@ -121,7 +121,7 @@ def _copied(output: Output) -> Output:
     return output
 
 
-def _forget_zero_states(graph: Graph, dtype: Any) -> None:
+def _detach_zero_states(graph: Graph, dtype: Any) -> None:
     """Replace initial states of recurrent layers that are `zeros_like` of the data by `_zeros` nodes."""
     for node in graph.nodes():
         for position, source in enumerate(node.inputs[2:] if node.op == "RNN" else (), 2):
@@ -132,7 +132,7 @@ def _forget_zero_states(graph: Graph, dtype: Any) -> None:
                 node.inputs[position] = Output(Node("_zeros", f"{node.name}_state", attrs=attrs))
 
 
-def _are_states(users: Sequence[User]) -> bool:
+def _is_used_by_rnn_only(users: Sequence[User]) -> bool:
     """Whether only recurrent layers use an array; as a state, zeros need not be written."""
     return all(user is not None and user.op == "RNN" for user, _ in users)
 
@@ -140,7 +140,7 @@ def _are_states(users: Sequence[User]) -> bool:
 def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
     """Derive zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
     users = graph.users()
-    zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not _are_states(users[node])}
+    zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not _is_used_by_rnn_only(users[node])}
     variables = [node for node in users if node.op == "null" and node.name in batches]
     replaced = {}
     for node, axis in zeros.items() if variables else ():
@@ -174,7 +174,7 @@ class Emitters(Dict[str, Emitter]):
 
         def register(write: Callable) -> Callable:
             for kind in kinds:
-                check(kind not in self, f"a kind of node must have one emitter; received {kind!r} again")
+                check(kind not in self, f"{kind!r} already has an emitter")
                 self[kind] = Emitter(write, ignored)
             return write
 
@@ -190,7 +190,7 @@ class Refused(validation.InvalidValue, shown=ValueError):
         self.reasons, self.blocks = reasons, blocks
 
 
-class Walk:
+class GraphWriter:
     """Writes a graph. Each format has a subclass, with its name, and methods for variables, placeholders and what
     a user's function writes.
 
@@ -256,7 +256,7 @@ class Walk:
                 self._write_composite(node, *node.spec)
             elif node.op == "null":
                 self._written[Output(node)] = self.variable(node)
-            elif node.op == "_zeros" and _are_states(self.users[node]):
+            elif node.op == "_zeros" and _is_used_by_rnn_only(self.users[node]):
                 self._written[Output(node)] = None  # states that are not given are 0
             elif is_merged(node):  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
@@ -269,9 +269,9 @@ class Walk:
 
     def _message(self) -> str:
         """The message: operators without an emitter, then the reasons."""
-        shown, more = self.refusals[:MOST_SHOWN], len(self.refusals) - MOST_SHOWN
+        shown, more = self.refusals[:MAX_REASONS_SHOWN], len(self.refusals) - MAX_REASONS_SHOWN
         count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
-        rule = f"net must have operators that {self.format} has exactly: "
+        rule = f"every operator of net must have an exact equivalent in {self.format}: "
         if self._missing:
             rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}; "
             rule += f"custom={{{next(iter(self._missing))!r}: function of (write, attributes, *inputs)}} writes one\n"
@@ -329,7 +329,7 @@ class Walk:
         except Exception as error:
             is_refusal = isinstance(error, validation.Refusal)
             self._cause = self._cause or (None if is_refusal else error)
-            reason = str(error) if is_refusal else "an operator must have arguments that its conversion reads"
+            reason = str(error) if is_refusal else "its arguments are not supported by the conversion"
             self.refuse(node, f"{reason}; in {self.path_to(node)}")
             return []
         return result if isinstance(result, list) else [result]
@@ -341,7 +341,7 @@ class Walk:
             sources = [source for source, _ in last.inputs]
             last = next((source for source in sources if source.name not in self.graph.values), sources[0])
             path.append(last.name)
-        shown = path if len(path) <= LONGEST else [*path[: LONGEST - 1], "...", path[-1]]
+        shown = path if len(path) <= MAX_PATH_SHOWN else [*path[: MAX_PATH_SHOWN - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
     # -- reading, for emitters
@@ -394,22 +394,22 @@ class Walk:
 # -- attributes of a node
 
 
-def axes_of(w: Walk, node: Node, name: str = "axis") -> List[int]:
+def axes_of(w: GraphWriter, node: Node, name: str = "axis") -> List[int]:
     """The axes of an attribute, counted from 0: all axes for None, and all others with `exclude`."""
     given, every = entries(node.attr(name)), range(ndim_of(w, node))
     axes = [axis % len(every) for axis in given] or list(every)
     return [axis for axis in every if axis not in axes] if given and node.attr("exclude") else axes
 
 
-def ndim_of(w: Walk, node: Node) -> int:
+def ndim_of(w: GraphWriter, node: Node) -> int:
     """The number of axes of the data."""
     return len(w.shape(node.inputs[0]))
 
 
-def axis_of(w: Walk, node: Node) -> int:
+def axis_of(w: GraphWriter, node: Node) -> int:
     """The axis of a node as a number from 0."""
     axis = node.attr("axis")
-    check(axis is not None, f"axis must be given, as {w.format} flattens nothing", axis=None)
+    check(axis is not None, f"axis must be given: {w.format} does not flatten the data", axis=None)
     return int(axis) % ndim_of(w, node)
 
 
@@ -432,7 +432,7 @@ class TopK(NamedTuple):
     returns: str
 
 
-def top_k_of(w: Walk, node: Node) -> TopK:
+def top_k_of(w: GraphWriter, node: Node) -> TopK:
     """The arguments of a `topk`, or of a `sort` or an `argsort`, which return every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
@@ -457,7 +457,7 @@ def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
 
 # -- regexes of attributes that an emitter need not read
 
-SHOWN = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
+IMPLIED_BY_SHAPES = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
 # those that `windows_at` reads
 IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"
 
@@ -471,7 +471,7 @@ def check_attribute(node: Node, name: str, required: Any) -> None:
 # -- windows
 
 
-def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
+def windows_at(w: GraphWriter, node: Node) -> List[AnyWindow]:
     """The windows of an operator, with the pads and slices around it; a size that is dynamic is None. A global pooling
     operator has none."""
     check(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
@@ -485,9 +485,10 @@ def windows_at(w: Walk, node: Node) -> List[AnyWindow]:
         check_static(tuple(windows), pool=True)
     if node.op == "Deconvolution" and node.spec is None:
         if any(node.attr("target_shape")):
-            w.check_static(lengths, "target_shape must not be given, but pad and adj, to serve dynamic sizes")
+            w.check_static(lengths, "target_shape must not be given for dynamic sizes: use pad and adj")
         wrong = any(window.dilation > 1 < window.stride for window in windows)
-        check(not wrong, "a Deconvolution must not have strides and dilation, with which MXNet computes wrong values")
+        rule = "a Deconvolution must not have both stride and dilation above 1, for which MXNet computes wrong values"
+        check(not wrong, rule)
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
 
 
@@ -518,7 +519,7 @@ def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[
 # -- the packed parameters of an RNN operator
 
 
-def recurrent_layers(w: Walk, node: Node, gates: Sequence[int]) -> Iterator[List[np.ndarray]]:
+def recurrent_layers(w: GraphWriter, node: Node, gates: Sequence[int]) -> Iterator[List[np.ndarray]]:
     """Yields, for each layer of an RNN, the input weights (D, G*H, C), the recurrent weights (D, G*H, H) and both
     biases (D, 2*G*H), for D directions and G gates of H elements; `gates` is their order, as positions in MXNet's. The
     vector has all weights, layer by layer and direction by direction, and all biases after them."""

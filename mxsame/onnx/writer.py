@@ -8,15 +8,15 @@ import numpy as np
 
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
-from mxsame.exporting.walk import Emitters, Walk
+from mxsame.exporting.walk import Emitters, GraphWriter
 from mxsame.rewriting.graph import Graph, Node, Output, unused
 from mxsame.validation import check, check_type
 
-OPERATORS = Emitters()
-writes = OPERATORS.writes
+EMITTERS = Emitters()
+writes = EMITTERS.writes
 
 
-class Writer(Walk):
+class Writer(GraphWriter):
     """The ONNX nodes and initializers of a graph.
 
     Parameters
@@ -44,7 +44,7 @@ class Writer(Walk):
     ):
         import onnx
 
-        super().__init__(graph, shapes, OPERATORS)
+        super().__init__(graph, shapes, EMITTERS)
         self._onnx, self.opset, self._types = onnx, opset, types
         self.nodes: List[Any] = []
         self._inputs = dict(input_names)
@@ -62,22 +62,22 @@ class Writer(Walk):
         lower(self)
         self._rename(self.write_all(), self._outputs)
         inputs = [
-            self._described(name, self.shapes.inputs[x], self._types[x], self.shapes.batches.get(x, 0))
+            self._value_info(name, self.shapes.inputs[x], self._types[x], self.shapes.batches.get(x, 0))
             for x, name in self._inputs.items()
         ]
         named = zip(self._outputs, self.graph.outputs)
-        outputs = [self._described(name, self.shape(output), self.dtype(output)) for name, output in named]
+        outputs = [self._value_info(name, self.shape(output), self.dtype(output)) for name, output in named]
         helper, used = self._onnx.helper, self._drop_unused()
         tensor = self._onnx.numpy_helper.from_array
         arrays = [tensor(array, name) for name, array in self._arrays.items() if name in used]
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
-        about = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
+        metadata = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
         domains = dict.fromkeys(node.domain for node in self.nodes if node.domain)  # of the user's operators
         opsets += [helper.make_opsetid(domain, 1) for domain in domains]
-        return helper.make_model(graph, opset_imports=opsets, **about)
+        return helper.make_model(graph, opset_imports=opsets, **metadata)
 
-    def _described(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
+    def _value_info(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
         """The `ValueInfoProto` of an input or an output. Dynamic lengths have names; equal ones share a name."""
         lengths, names = [], self._lengths
         for axis, length in enumerate(shape):
@@ -179,15 +179,15 @@ class Writer(Walk):
         """The `TensorProto.DataType` of a NumPy dtype."""
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def filled(self, lengths: str, value: int, dtype: Any) -> str:
+    def fill(self, lengths: str, value: int, dtype: Any) -> str:
         """An array of these lengths with one value."""
         return self.add("ConstantOfShape", lengths, value=self._onnx.numpy_helper.from_array(np.full(1, value, dtype)))
 
-    def number(self, node: Node, name: str) -> str:
+    def to_mxnet_scalar(self, node: Node, name: str) -> str:
         """Reshape a scalar to one axis, as MXNet returns it unless NumPy shapes are enabled."""
         return self.add("Reshape", name, self.integers([1])) if len(self.shape(Output(node))) == 1 else name
 
-    def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
+    def unsqueeze(self, name: str, axes: Sequence[int]) -> str:
         """Insert axes of length 1 at these positions."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
@@ -196,21 +196,21 @@ class Writer(Walk):
         place."""
         value, users = self.graph.value(weight), self.users[weight.node]
         if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
-            return self.unsqueezed(name, [2])
+            return self.unsqueeze(name, [2])
         self._arrays[name] = np.expand_dims(value, 2)
         return name
 
-    def squeezed(self, name: str, axes: Sequence[int]) -> str:
+    def squeeze(self, name: str, axes: Sequence[int]) -> str:
         """Drop these axes of length 1."""
         return self.add("Squeeze", name, self.integers(axes))
 
-    def reduced(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
+    def reduce(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
         """Add a reduction. Axes are an input from opset 18 on, for ReduceSum from 13 on, the oldest that is written."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
-    def sliced(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
+    def slice(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
         """Slice by one (axis, begin, end, step) per axis; None is the start or the end of the axis, as in Python."""
         largest = np.iinfo(np.int64).max
         starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
@@ -219,17 +219,17 @@ class Writer(Walk):
         axes = [axis for axis, *_ in ranges]
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
-    def reshaped(self, name: str, source: Shape, target: Shape) -> str:
+    def reshape(self, name: str, source: Shape, target: Shape) -> str:
         """Add a Reshape: a dynamic length is 0 if it keeps its axis; one other may be -1."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
             lengths.append(length.traced if length.is_static else 0 if same else -1)
-        rule = "no more than one dynamic length must change"
+        rule = "at most one dynamic length may change"
         check(lengths.count(-1) <= 1, rule + self.advice.get("dynamic", ""), lengths=lengths)
         return self.add("Reshape", name, self.integers(lengths))
 
-    def resized(
+    def resize(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
         """Resize by `scales` or to `sizes`; by default elements are repeated."""
@@ -238,7 +238,7 @@ class Writer(Walk):
         factors = None if scales is None else self.constant(scales, np.float32)
         return self.add("Resize", name, None, factors, sizes, **attrs)
 
-    def transposed(self, name: str, axes: Sequence[int]) -> str:
+    def permute(self, name: str, axes: Sequence[int]) -> str:
         """Bring the axes into this order."""
         return name if list(axes) == sorted(axes) else self.add("Transpose", name, perm=list(axes))
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from mxsame.export_keras.emitters.elementwise import affine, bounded
+from mxsame.export_keras.emitters.elementwise import affine, clip
 from mxsame.export_keras.model_builder import KerasTensor, count_of
 from mxsame.export_keras.writer import Writer, writes
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, top_k_of
+from mxsame.exporting.walk import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, top_k_of
 from mxsame.rewriting.graph import Node, Output, entries, keeps_batch, slice_ranges
 from mxsame.validation import check, one_of
 
 Pairs = Sequence[Tuple[int, int]]
 
 
-@writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", ignored=SHOWN)
+@writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", ignored=IMPLIED_BY_SHAPES)
 def _reshape(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Reshape to the shape that MXNet infers, whatever its special codes are."""
-    return w.reshaped(x, w.shape(node.inputs[0]), w.shape(Output(node)), for_dense=_goes_to_dense(w, node))
+    return w.reshape_as_mxnet(x, w.shape(node.inputs[0]), w.shape(Output(node)), for_dense=_goes_to_dense(w, node))
 
 
 def _goes_to_dense(w: Writer, node: Node) -> bool:
@@ -55,15 +55,15 @@ def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], suffi
     check(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
     shape = tuple(n if n is None else length(n, amount) for n, amount in zip(x.shape, here))
     if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
-        flat = w.in_shape(x, (*x.shape[:2], 1, x.shape[2]), range(4), suffix="wide")
-        return w.in_shape(
+        flat = w.reshape(x, (*x.shape[:2], 1, x.shape[2]), range(4), suffix="wide")
+        return w.reshape(
             along_axes(w, flat, name, [*here[:2], neutral, here[2]], suffix), shape, x.order, suffix="narrow"
         )
     if here[-1] == neutral and 3 <= x.rank <= 5:
         middle = [list(amount) if isinstance(amount, tuple) else amount for amount in here[1:-1]]
         config = {argument: middle if len(middle) > 1 else middle[0]}
         config.update({"pool_size": [1] * len(middle)} if name == "AveragePooling" else {})
-        return w.layer(f"{name}{len(middle)}D", config, x, shape=shape, suffix=suffix)
+        return w.add_layer(f"{name}{len(middle)}D", config, x, shape=shape, suffix=suffix)
     merged: List[list] = []
     for n, amount in zip(x.shape[1:], here[1:]):
         if merged and amount == neutral == merged[-1][1]:
@@ -74,11 +74,11 @@ def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], suffi
     if len(merged) > 4:
         free = [axis for axis in x.order[1:] if given[axis] == neutral]
         check(len(free) > 0, f"{name} must be along three axes at most")
-        x = w.transposed(x, x.order_with_last(free[0]))
+        x = w.permute(x, x.order_with_last(free[0]))
         return along_axes(w, x, name, given, suffix)
-    flat = w.in_shape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), suffix="merged")
+    flat = w.reshape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), suffix="merged")
     out = along_axes(w, flat, name, [neutral, *(amount for _, amount in merged)], suffix)
-    return w.in_shape(out, shape, x.order, suffix="split")
+    return w.reshape(out, shape, x.order, suffix="split")
 
 
 @writes("slice")
@@ -88,7 +88,7 @@ def _slice(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     parts = slice_ranges(node, lengths) or []
     x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])
     for axis, part in enumerate(parts):
-        x = w.operator("Flip", x, axis=x.axis(axis)) if part.step < 0 else x
+        x = w.add_operator("Flip", x, axis=x.axis(axis)) if part.step < 0 else x
     return along_axes(w, x, "AveragePooling", [abs(part.step) for part in parts], suffix="step")
 
 
@@ -100,7 +100,7 @@ def _pad(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
         return _repeat_edges(w, x, [n.traced for n in w.shape(node.inputs[0])], pairs)
     if word == "constant" and value == 0:
         return along_axes(w, x, "ZeroPadding", pairs)
-    return padded(w, x, word, pairs, value)
+    return pad_by_operator(w, x, word, pairs, value)
 
 
 def _repeat_edges(w: Writer, x: KerasTensor, lengths: Sequence[int], pairs: Pairs) -> KerasTensor:
@@ -116,32 +116,32 @@ def _repeat_edges(w: Writer, x: KerasTensor, lengths: Sequence[int], pairs: Pair
         if len(parts) > 1:
             here = x.axis(axis)
             shape = (*x.shape[:here], length + sum(pair), *x.shape[here + 1 :])
-            x = w.layer("Concatenate", {"axis": here}, *parts, shape=shape, suffix="padded")
+            x = w.add_layer("Concatenate", {"axis": here}, *parts, shape=shape, suffix="padded")
     return x
 
 
-def padded(w: Writer, x: KerasTensor, word: str, pairs: Pairs, value: float) -> KerasTensor:
+def pad_by_operator(w: Writer, x: KerasTensor, word: str, pairs: Pairs, value: float) -> KerasTensor:
     """Pad by the operator of Keras, which pads any axis."""
     here = x.permuted(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
     call = {} if word == "reflect" else {"constant_values": value}
-    return w.operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=word)
+    return w.add_operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=word)
 
 
 @writes("Concat")
 def _concatenate(w: Writer, node: Node, *xs: Any) -> KerasTensor:
     if len(xs) == 1:
         return xs[0]
-    first, *rest = w.in_one_order(*xs)
+    first, *rest = w.to_one_order(*xs)
     shape = w.lengths(Output(node), first.order)
-    return w.layer("Concatenate", {"axis": first.axis(node.attr("dim"))}, first, *rest, shape=shape)
+    return w.add_layer("Concatenate", {"axis": first.axis(node.attr("dim"))}, first, *rest, shape=shape)
 
 
-@writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", ignored=f"{SHOWN}|repeats")
+@writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", ignored=f"{IMPLIED_BY_SHAPES}|repeats")
 def _repeat(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Repeat elements up to the shape that MXNet infers."""
     before, after = w.shape(node.inputs[0]), w.shape(Output(node))
-    check(len(before) == len(after), "axis must be given, as Keras flattens nothing", axis=None)
+    check(len(before) == len(after), "axis must be given: Keras does not flatten the data", axis=None)
     factors = [1 if n == m else m.traced // n.traced for n, m in zip(before, after)]
     return along_axes(w, x, "UpSampling", factors)
 
@@ -159,41 +159,41 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> KerasTensor:
         (length,) = w.static(node.inputs[0], "its axis", [axis])
         rows = indices_in(node, w.computed(index), length)
         if rows.ndim != 1:
-            table = w.transposed(table, range(table.rank))
+            table = w.permute(table, range(table.rank))
         here = table.axis(axis)
         before, after = table.shape[:here], table.shape[here + 1 :]
-        out = w.operator("Take", table, rows.ravel().tolist(), shape=(*before, rows.size, *after), axis=here)
+        out = w.add_operator("Take", table, rows.ravel().tolist(), shape=(*before, rows.size, *after), axis=here)
         whole = (*before, *rows.shape, *after)
-        return out if rows.ndim == 1 else w.in_shape(out, whole, range(len(whole)), suffix="indices")
+        return out if rows.ndim == 1 else w.reshape(out, whole, range(len(whole)), suffix="indices")
     check(axis == 0, "rows must be taken from a parameter along its first axis", axis=axis)
     weight = w.weight(table)
     check(weight.array.ndim == 2, "rows must be taken from a matrix", shape=weight.array.shape)
     count, length = weight.array.shape
-    x = bounded(w, index, 0, int(count) - 1, suffix="rows")
+    x = clip(w, index, 0, int(count) - 1, suffix="rows")
     config, shape, order = {"input_dim": count, "output_dim": length}, (*x.shape, length), (*x.order, x.rank)
-    return w.layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
+    return w.add_layer("Embedding", config, x, shape=shape, order=order, weights={"embeddings": weight})
 
 
 @writes("one_hot", ignored="dtype")
 def _one_hot(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     depth = node.attr("depth")
-    hot = w.operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
+    hot = w.add_operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
     values = (node.attr(name) for name in ("on_value", "off_value"))
-    return w.operator("Where", hot._replace(order=(*x.order, x.rank)), *values)
+    return w.add_operator("Where", hot._replace(order=(*x.order, x.rank)), *values)
 
 
 @writes("topk", "sort", "argsort", ignored="dtype")
 def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
     """Of equal elements Keras returns the first, MXNet any."""
     axis, count, largest, returns = top_k_of(w, node)
-    x = affine(w, w.transposed(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
-    values = w.operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
+    x = affine(w, w.permute(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
+    values = w.add_operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
     positions = w.output(values, 1, values.shape, values.order)
     if returns == "mask":
         lengths, order = (*positions.shape, x.shape[-1]), (*positions.order, x.rank)
-        hot = w.operator("nn.OneHot", positions, shape=lengths, num_classes=x.shape[-1])._replace(order=order)
-        return w.operator("Sum", hot, shape=x.shape, axis=[x.rank - 1], keepdims=False)._replace(order=x.order)
-    positions = w.operator("core.Cast", positions, dtype="float32")
+        hot = w.add_operator("nn.OneHot", positions, shape=lengths, num_classes=x.shape[-1])._replace(order=order)
+        return w.add_operator("Sum", hot, shape=x.shape, axis=[x.rank - 1], keepdims=False)._replace(order=x.order)
+    positions = w.add_operator("core.Cast", positions, dtype="float32")
     values = affine(w, values, 1.0 if largest else -1.0, suffix="value")
     return {"value": values, "both": [values, positions], "indices": positions}[returns]
 
@@ -204,7 +204,7 @@ def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
 @writes("mean", "sum", "max", "min")
 def _reduction(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     axes = axes_of(w, node)
-    return reduced(w, x, node.kind, axes, node.attr("keepdims")) if axes else x
+    return reduce(w, x, node.kind, axes, node.attr("keepdims")) if axes else x
 
 
 @writes("prod", "argmax", "argmin")
@@ -216,37 +216,37 @@ def _by_operator(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     order = tuple(sorted(kept).index(axis) for axis in kept)
     shape, here = w.lengths(Output(node), order), [x.axis(axis) for axis in axes]
     if node.kind == "prod":
-        return w.operator("Prod", x, shape=shape, axis=here, keepdims=keepdims)._replace(order=order)
-    x = w.operator("Where", w.operator("Equal", x, 0.0), 0.0, x)
-    out = w.operator(node.kind.capitalize(), x, shape=shape, axis=here[0], keepdims=keepdims)._replace(order=order)
-    return w.operator("core.Cast", out, dtype="float32")
+        return w.add_operator("Prod", x, shape=shape, axis=here, keepdims=keepdims)._replace(order=order)
+    x = w.add_operator("Where", w.add_operator("Equal", x, 0.0), 0.0, x)
+    out = w.add_operator(node.kind.capitalize(), x, shape=shape, axis=here[0], keepdims=keepdims)._replace(order=order)
+    return w.add_operator("core.Cast", out, dtype="float32")
 
 
 @writes("_np_cumsum", ignored="dtype")
 def _cumulative_sum(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     axis = x.axis(axis_of(w, node))
     check(axis > 0, "the batch must not be summed")
-    return w.operator("Cumsum", x, axis=axis)
+    return w.add_operator("Cumsum", x, axis=axis)
 
 
-def reduced(w: Writer, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: bool) -> KerasTensor:
+def reduce(w: Writer, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: bool) -> KerasTensor:
     """Reduce these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
     last: the others are moved and merged so that they are those."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
     x = x if x.rank > 3 else x._replace(source="")  # which stays as it is: elements of steps are no channels
-    x = affine(w, w.transposed(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, suffix="negative")
+    x = affine(w, w.permute(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, suffix="negative")
     count, lengths = count_of(x.shape[1 : len(over) + 1]), tuple(x.shape[x.axis(axis)] for axis in kept)
     is_merged = len(over) > 3 or len(kept) != 2
     if is_merged:
-        x = w.in_shape(x, (None, count, count_of(lengths)), (0, 1, 2), suffix="merged")
+        x = w.reshape(x, (None, count, count_of(lengths)), (0, 1, 2), suffix="merged")
     wide = keepdims and not is_merged
     shape, order = (None, *(1,) * (x.rank - 2) * wide, x.shape[-1]), x.order if wide else (0, 1)
     name = "GlobalMaxPooling" if kind in ("max", "min") else "GlobalAveragePooling"
-    x = w.layer(f"{name}{x.rank - 2}D", {"keepdims": wide}, x, shape=shape, order=order)
+    x = w.add_layer(f"{name}{x.rank - 2}D", {"keepdims": wide}, x, shape=shape, order=order)
     x = affine(w, x, {"min": -1.0, "sum": float(count)}.get(kind, 1.0), suffix=kind)
     if wide:
         return x
     ones = list(axes) if keepdims else []
     rest = kept if keepdims else [sorted(kept).index(axis) for axis in kept]
-    return w.in_shape(x, (None, *lengths[1:], *(1,) * len(ones)), (*rest, *ones), suffix="kept")
+    return w.reshape(x, (None, *lengths[1:], *(1,) * len(ones)), (*rest, *ones), suffix="kept")

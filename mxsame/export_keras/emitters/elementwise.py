@@ -24,13 +24,13 @@ OPERATORS = {
 }
 
 
-def function(w: Writer, name: str, x: KerasTensor) -> KerasTensor:
-    return w.operator(OPERATORS[name], x) if name in OPERATORS else activated(w, LAYERS[name], x)
+def apply_function(w: Writer, name: str, x: KerasTensor) -> KerasTensor:
+    return w.add_operator(OPERATORS[name], x) if name in OPERATORS else activate(w, LAYERS[name], x)
 
 
-def activated(w: Writer, name: str, x: KerasTensor, suffix: str = "") -> KerasTensor:
+def activate(w: Writer, name: str, x: KerasTensor, suffix: str = "") -> KerasTensor:
     """Apply an `activation` of Keras."""
-    return w.layer("Activation", {"activation": name}, x, suffix=suffix)
+    return w.add_layer("Activation", {"activation": name}, x, suffix=suffix)
 
 
 def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffix: str = "") -> KerasTensor:
@@ -39,23 +39,23 @@ def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffi
         return x
     if 0 < np.ndim(scale) < 3:  # which Keras 3 takes for channels first, if those are its user's default
         ones = (1,) * (3 - np.ndim(scale))
-        wide = w.in_shape(x, (None, *ones, *x.shape[1:]), range(4), suffix="wide")
+        wide = w.reshape(x, (None, *ones, *x.shape[1:]), range(4), suffix="wide")
         out = affine(w, wide, np.reshape(scale, ones + np.shape(scale)), offset, suffix)
-        return w.in_shape(out, x.shape, x.order, suffix="narrow")
+        return w.reshape(out, x.shape, x.order, suffix="narrow")
     config = {"scale": np.asarray(scale).tolist(), "offset": np.asarray(offset).tolist()}
-    return w.layer("Rescaling", config, x, suffix=suffix)
+    return w.add_layer("Rescaling", config, x, suffix=suffix)
 
 
-def bounded(w: Writer, x: KerasTensor, low: float, high: float, suffix: str = "") -> KerasTensor:
+def clip(w: Writer, x: KerasTensor, low: float, high: float, suffix: str = "") -> KerasTensor:
     """Clipped to these bounds."""
     if low == 0:
-        return w.layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, suffix=suffix)
-    return w.operator("Clip", x, x_min=low, x_max=high)
+        return w.add_layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, suffix=suffix)
+    return w.add_operator("Clip", x, x_min=low, x_max=high)
 
 
 @writes("Activation", *tables.ACTIVATIONS, *OPERATORS)
 def _function(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    return function(w, tables.act_type(node) if node.op == "Activation" else node.kind, x)
+    return apply_function(w, tables.act_type(node) if node.op == "Activation" else node.kind, x)
 
 
 @writes("negative")
@@ -67,26 +67,26 @@ def _negative(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] = None) -> KerasTensor:
     kind = tables.act_type(node, "leaky", "elu", "selu", "gelu", "prelu")
     if kind in ("selu", "gelu"):
-        return activated(w, kind, x)
+        return activate(w, kind, x)
     if kind == "prelu":
         alpha, channel = w.weight(slopes), x.axis(1)
         count = alpha.array.size
         full = [count if axis == channel else 1 for axis in range(1, x.rank)]
         shared = [axis for axis in range(1, x.rank) if axis != channel or count == 1]
         weights = {"alpha": alpha._replace(array=alpha.array.reshape(full))}
-        return w.layer("PReLU", {"shared_axes": shared}, x, weights=weights)
+        return w.add_layer("PReLU", {"shared_axes": shared}, x, weights=weights)
     slope = node.attr("slope")
     if kind == "leaky" and slope < 0:  # which Keras 3 refuses
-        below = activated(w, "relu", affine(w, x, -1.0, suffix="negative"), suffix="below")
-        above = activated(w, "relu", x, suffix="above")
-        return w.layer("Subtract", {}, above, affine(w, below, slope, suffix="slope"))
+        below = activate(w, "relu", affine(w, x, -1.0, suffix="negative"), suffix="below")
+        above = activate(w, "relu", x, suffix="above")
+        return w.add_layer("Subtract", {}, above, affine(w, below, slope, suffix="slope"))
     name, key = ("ELU", "alpha") if kind == "elu" else ("LeakyReLU", "alpha" if w.is_h5 else "negative_slope")
-    return w.layer(name, {key: slope}, x)
+    return w.add_layer(name, {key: slope}, x)
 
 
 @writes("clip")
 def _clip(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    return bounded(w, x, *bounds_of(node))
+    return clip(w, x, *bounds_of(node))
 
 
 @writes("Dropout")
@@ -95,7 +95,7 @@ def _dropout(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     axes = node.attr("axes")
     if axes:
         config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]
-    return w.layer("Dropout", config, x, call={"training": True} if node.attr("mode") == "always" else {})
+    return w.add_layer("Dropout", config, x, call={"training": True} if node.attr("mode") == "always" else {})
 
 
 @writes("softmax", "log_softmax", ignored="dtype")
@@ -103,9 +103,9 @@ def _softmax(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     axis, temperature = axis_of(w, node), node.attr("temperature", 1.0)
     x = affine(w, x, 1.0 / temperature, suffix="temperature")
     if node.kind == "softmax":
-        return w.layer("Softmax", {"axis": x.axis(axis)}, x)
-    x = w.transposed(x, x.order_with_last(axis))
-    return activated(w, "log_softmax", x)
+        return w.add_layer("Softmax", {"axis": x.axis(axis)}, x)
+    x = w.permute(x, x.order_with_last(axis))
+    return activate(w, "log_softmax", x)
 
 
 @writes("identity", "Cast", ignored="dtype")
@@ -120,7 +120,7 @@ MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # which layers 
 
 @writes("add_n")
 def _sum(w: Writer, node: Node, *xs: KerasTensor) -> KerasTensor:
-    return w.layer("Add", {}, *w.in_one_order(*xs))
+    return w.add_layer("Add", {}, *w.to_one_order(*xs))
 
 
 @writes(*tables.forms(*tables.OF_TWO, "not_equal"))
@@ -129,48 +129,48 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> KerasTensor:
     kind, c, reverses = tables.of_two(node)
     name = "NotEqual" if kind == "not_equal" else tables.OF_TWO[kind][tables.KERAS]
     if isinstance(x, KerasTensor) and isinstance(y, KerasTensor):
-        x, y = w.in_one_order(x, y)
+        x, y = w.to_one_order(x, y)
         shape = tuple(n if m == 1 else m for n, m in zip(x.shape, y.shape))
         if kind in MERGING:
-            return w.layer(name, {}, x, y, shape=shape)
-        return _number(w, kind, w.operator(name, x, y, shape=shape))
+            return w.add_layer(name, {}, x, y, shape=shape)
+        return _number(w, kind, w.add_operator(name, x, y, shape=shape))
     if isinstance(x, Output):
         x, y, reverses = y, x, True
     c = w.constant(y, x) if c is None else c
     fits = x.shape == w.lengths(Output(node), x.order)
     check(fits, "a constant must not have more elements than the data")
     if kind in ("multiply", "divide"):
-        x = function(w, "reciprocal", x) if reverses and kind == "divide" else x
+        x = apply_function(w, "reciprocal", x) if reverses and kind == "divide" else x
         return affine(w, x, np.divide(1.0, c) if kind == "divide" and not reverses else c)
     if kind in ("add", "subtract"):
         sign = -1.0 if kind == "subtract" else 1.0
         return affine(w, x, sign, c) if reverses else affine(w, x, 1.0, np.multiply(sign, c))
     check(isinstance(c, float), f"a constant of {kind} must be one number")
     if (kind, c) == ("maximum", 0.0):
-        return function(w, "relu", x)
+        return apply_function(w, "relu", x)
     if (kind, c, reverses) == ("power", 2.0, False):
-        return w.layer("Multiply", {}, x, x)
-    return _number(w, kind, w.operator(name, *((c, x) if reverses else (x, c))))
+        return w.add_layer("Multiply", {}, x, x)
+    return _number(w, kind, w.add_operator(name, *((c, x) if reverses else (x, c))))
 
 
 def _number(w: Writer, kind: str, x: KerasTensor) -> KerasTensor:
     """Turn a comparison into 0 and 1, as MXNet has it."""
-    return w.operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
+    return w.add_operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 
 @writes("logical_not")
 def _logical_not(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    return w.operator("Where", w.operator("Equal", x, 0.0), 1.0, 0.0)
+    return w.add_operator("Where", w.add_operator("Equal", x, 0.0), 1.0, 0.0)
 
 
 @writes("where", "_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
 def _where(w: Writer, node: Node, condition: KerasTensor, *xs: Any) -> KerasTensor:
     """Chooses between arrays or numbers."""
     values = [condition, *(x for x in xs if isinstance(x, KerasTensor))]
-    arranged = iter(w.in_one_order(*values))
+    arranged = iter(w.to_one_order(*values))
     condition = next(arranged)
     chosen = [next(arranged) if isinstance(x, KerasTensor) else w.constant(x, condition) for x in xs]
     if len(chosen) == 1:
         chosen.insert(int(node.op == "_npi_where_rscalar"), node.attr("scalar"))
     check(not any(isinstance(x, np.ndarray) for x in chosen), "a constant that is chosen must be one number")
-    return w.operator("Where", condition, *chosen, shape=w.lengths(Output(node), condition.order))
+    return w.add_operator("Where", condition, *chosen, shape=w.lengths(Output(node), condition.order))

@@ -22,15 +22,15 @@ def _dense(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output]
     shape = w.shape(node.inputs[0])
     if node.attr("flatten") and x.rank != 2:
         features = math.prod(n.traced for n in shape[1:])
-        x = w.reshaped(x, shape, (shape[0], Length(features, features)), for_dense=True)
-    x = w.transposed(x, x.order_with_last(-1))
+        x = w.reshape_as_mxnet(x, shape, (shape[0], Length(features, features)), for_dense=True)
+    x = w.permute(x, x.order_with_last(-1))
     weight = w.weight(node.inputs[1])
     kernel = TRANSPOSED.to_keras(weight.array)
     weights = {"kernel": weight._replace(array=kernel if x.feature_order is None else kernel[x.feature_order])}
     if bias is not None:
         weights["bias"] = w.weight(bias)
     config = {"units": len(weight.array), "use_bias": bias is not None}
-    return w.layer("Dense", config, x, shape=(*x.shape[:-1], config["units"]), order=x.order, weights=weights)
+    return w.add_layer("Dense", config, x, shape=(*x.shape[:-1], config["units"]), order=x.order, weights=weights)
 
 
 @writes("batch_dot")
@@ -40,7 +40,7 @@ def _batch_dot(w: Writer, node: Node, x: KerasTensor, y: Any) -> KerasTensor:
     fits = isinstance(y, KerasTensor) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
     check(fits, "data must be matrices of a batch")
     config = {"axes": [x.axis(axes[0]), y.axis(axes[1])], "normalize": False}
-    return w.layer("Dot", config, x, y, shape=w.lengths(Output(node), (0, 1, 2)), order=(0, 1, 2))
+    return w.add_layer("Dot", config, x, y, shape=w.lengths(Output(node), (0, 1, 2)), order=(0, 1, 2))
 
 
 # ---- norms -----------------------------------------------------------------------------------------------------------
@@ -68,13 +68,13 @@ def _batch_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Outp
     config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
     config.update(axis=x.axis(node.attr("axis", 1)), momentum=node.attr("momentum"))
     weights.update(zip(("moving_mean", "moving_variance"), map(w.weight, moving)))
-    return w.layer("BatchNormalization", config, x, weights=weights, call={"training": False} if fixed else {})
+    return w.add_layer("BatchNormalization", config, x, weights=weights, call={"training": False} if fixed else {})
 
 
 @writes("LayerNorm")
 def _layer_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
     config, weights = _scaled(w, node, gamma, beta)
-    return w.layer("LayerNormalization", {"axis": x.axis(axis_of(w, node)), **config}, x, weights=weights)
+    return w.add_layer("LayerNormalization", {"axis": x.axis(axis_of(w, node)), **config}, x, weights=weights)
 
 
 @writes("GroupNorm", "InstanceNorm")
@@ -85,8 +85,8 @@ def _group_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Outp
     fits = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
     check(fits, "scales of groups must be frozen: Keras trains one for each channel")
     weights = {spec: scale._replace(array=scale.array.repeat(channels // groups)) for spec, scale in weights.items()}
-    x = w.last(x)
-    return w.layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
+    x = w.to_channels_last(x)
+    return w.add_layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
 
 
 # ---- recurrent layers: one RNN of MXNet has all layers and directions, one of Keras is one layer ---------------------
@@ -97,13 +97,13 @@ CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "S
 @writes("RNN", ignored="state_outputs")
 def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> List[KerasTensor]:
     """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), in the file (N, layers*D, H)."""
-    given = [w.transposed(state, (1, 0, 2)) for state in states if state is not None]
+    given = [w.permute(state, (1, 0, 2)) for state in states if state is not None]
     check(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
     rule = "an .h5 file has layers only, and no initial states: use a path that ends in .keras"
     check(not (given and w.is_h5), rule)
     returns = len(w.outputs_of(node)) > 1
     mode, size, rate = node.attr("mode"), node.attr("state_size"), node.attr("p")
-    x, class_name, directions = w.transposed(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")
+    x, class_name, directions = w.permute(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")
     config: Dict[str, Any] = {"units": size, "return_sequences": True, "return_state": returns}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
     config.update({"reset_after": True} if class_name == "GRU" else {})
@@ -113,7 +113,7 @@ def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> L
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):
         part = f"l{number}" if count > 1 else ""
         if number and rate:
-            x = w.layer("Dropout", {"rate": rate}, x, suffix=f"{part}_dropout")
+            x = w.add_layer("Dropout", {"rate": rate}, x, suffix=f"{part}_dropout")
         weights, whole, wrapper = {}, config, class_name
         for prefix, *arrays in zip(("forwards_", "backwards_") if directions > 1 else ("",), *layer):
             weights.update({f"{prefix}{name}": vector._replace(array=array)
@@ -126,24 +126,26 @@ def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> L
         own = range(number * directions, (number + 1) * directions)
         starts = [_start(w, state, index, count * directions).tensor for index in own for state in given]
         call, shape = {"initial_state": starts} if given else {}, (None, x.shape[1], directions * size)
-        x = w.layer(wrapper, whole, x, shape=shape, weights=weights, suffix=part, call=call)
+        x = w.add_layer(wrapper, whole, x, shape=shape, weights=weights, suffix=part, call=call)
         for position in range(len(own) * len(states) * returns):
             end = w.output(x, position + 1, (None, size), (1, 2))
-            ends[position % len(states)].append(w.in_shape(end, (None, 1, size), (1, 0, 2), suffix="end"))
+            ends[position % len(states)].append(w.reshape(end, (None, 1, size), (1, 0, 2), suffix="end"))
     whole_state = (None, count * directions, size)
-    return [x, *(_joined(w, parts, whole_state) for parts in ends if returns)]
+    return [x, *(_concatenate_states(w, parts, whole_state) for parts in ends if returns)]
 
 
 def _start(w: Writer, state: KerasTensor, index: int, count: int) -> KerasTensor:
     """The state (N, H) of one layer and direction."""
     crop = [(index, count - 1 - index), (0, 0), (0, 0)]
     part = along_axes(w, state, "Cropping", crop, suffix="state")
-    return w.in_shape(part, (None, state.shape[2]), (1, 2), suffix="start")
+    return w.reshape(part, (None, state.shape[2]), (1, 2), suffix="start")
 
 
-def _joined(w: Writer, states: List[KerasTensor], shape: Tuple[Any, ...]) -> KerasTensor:
+def _concatenate_states(w: Writer, states: List[KerasTensor], shape: Tuple[Any, ...]) -> KerasTensor:
     """Concatenate the states of all layers and directions."""
-    return w.layer("Concatenate", {"axis": 1}, *states, shape=shape, suffix="ends") if len(states) > 1 else states[0]
+    if len(states) == 1:
+        return states[0]
+    return w.add_layer("Concatenate", {"axis": 1}, *states, shape=shape, suffix="ends")
 
 
 def _weights(config: Dict[str, Any], has_both: bool, weight: Any, recurrence: Any, bias: Any) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame import padding as arithmetic
 from mxsame._mxnet import mx
-from mxsame.export_keras.emitters.axes import along_axes, padded, reduced
+from mxsame.export_keras.emitters.axes import along_axes, pad_by_operator, reduce
 from mxsame.export_keras.emitters.elementwise import affine
 from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Weighted, Writer, writes
@@ -59,7 +59,7 @@ def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
 def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
     """Strides of a dilated convolution are steps after it, as no layer of Keras has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
-    x, rank, channels, groups = w.last(x), len(windows), len(weight.array), node.attr("num_group")
+    x, rank, channels, groups = w.to_channels_last(x), len(windows), len(weight.array), node.attr("num_group")
     kernel_size, strides, dilations = kernels_of(windows)
     steps, word = [1] * rank, word_of(windows)
     if max(strides) > 1 and max(dilations) > 1:
@@ -82,26 +82,28 @@ def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[O
     if max(steps) > 1:
         lengths = [n - window.effective_kernel_size + 1 for n, window in zip(x.shape[1:-1], windows)]  # type: ignore
         shape = (None, *lengths, channels)
-    out = w.layer(name, config, x, shape=shape, weights=weights)
+    out = w.add_layer(name, config, x, shape=shape, weights=weights)
     return along_axes(w, out, "AveragePooling", [1, 1, *steps], suffix="step")
 
 
 @writes("Deconvolution", ignored=IN_WINDOWS)
 def _transposed(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
     """Groups are layers of their own, side by side."""
-    windows, groups, x = windows_at(w, node), node.attr("num_group"), w.last(x)
+    windows, groups, x = windows_at(w, node), node.attr("num_group"), w.to_channels_last(x)
     weights = {"kernel": w.weight(node.inputs[1]), **({} if bias is None else {"bias": w.weight(bias)})}
     share, outs = (x.shape[-1] or 1) // groups, []
     for number in range(groups):
         channels = [(0, 0), (number * share, (groups - 1 - number) * share), *[(0, 0)] * len(windows)]
         part = along_axes(w, x, "Cropping", channels, suffix="channels")
         own = {role: kernel._replace(array=np.split(kernel.array, groups)[number]) for role, kernel in weights.items()}
-        outs.append(_one_transposed(w, windows, part, own, f"group{number}" if groups > 1 else ""))
+        outs.append(_transpose_group(w, windows, part, own, f"group{number}" if groups > 1 else ""))
     shape = (*outs[0].shape[:-1], groups * (outs[0].shape[-1] or 1))
-    return w.layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, suffix="groups") if groups > 1 else outs[0]
+    if groups == 1:
+        return outs[0]
+    return w.add_layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, suffix="groups")
 
 
-def _one_transposed(
+def _transpose_group(
     w: Writer, windows: Windows, x: KerasTensor, weights: Dict[str, Weighted], suffix: str
 ) -> KerasTensor:
     """Cropped by Keras's padding if that can; else whole, and cropped after it."""
@@ -123,7 +125,7 @@ def _one_transposed(
     check(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
     lengths = [window.outputs(window.size) + sum(crop) for window, crop in zip(windows, crops)]
     shape = (None, *lengths, config["filters"])
-    x = w.layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, suffix=suffix)
+    x = w.add_layer(f"Conv{len(windows)}DTranspose", config, x, shape=shape, weights=weights, suffix=suffix)
     return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], suffix="crop")
 
 
@@ -135,22 +137,26 @@ def _pooling(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     """Powers are squares, then their sum's root."""
     kind, power = one_of("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
     if kind != "lp" or power == 1:
-        return _pooled(w, node, "sum" if kind == "lp" else kind, w.last(x))
+        return _pool(w, node, "sum" if kind == "lp" else kind, w.to_channels_last(x))
     check_attribute(node, "p_value", 2)
-    return w.operator("Sqrt", _pooled(w, node, "sum", w.layer("Multiply", {}, *[w.last(x)] * 2, suffix="square")))
+    x = w.to_channels_last(x)
+    return w.add_operator("Sqrt", _pool(w, node, "sum", w.add_layer("Multiply", {}, x, x, suffix="square")))
 
 
-def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
+def _pool(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     windows = windows_at(w, node)
     if not windows:
-        return reduced(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
+        return reduce(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     kernel_size, strides, _ = kernels_of(windows)
     word, counts = word_of(windows), node.attr("count_include_pad", True)
     scale: Any = None
     if kind == "max" and word is None:
         word, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
         pairs = around(windows)
-        x = along_axes(w, x, "ZeroPadding", pairs, "pad") if is_zero else padded(w, x, "constant", pairs, -math.inf)
+        if is_zero:
+            x = along_axes(w, x, "ZeroPadding", pairs, "pad")
+        else:
+            x = pad_by_operator(w, x, "constant", pairs, -math.inf)
     elif kind == "sum" or (kind == "avg" and (word != "same" or counts)):
         if word != "valid":
             x, word = along_axes(w, x, "ZeroPadding", around(windows), "pad"), "valid"
@@ -158,7 +164,7 @@ def _pooled(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     sizes = {"pool_size": kernel_size, "strides": strides}
     config = {name: value if len(windows) > 1 else value[0] for name, value in sizes.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
-    out = w.layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
+    out = w.add_layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
     scale = 1.0 if scale is None else scale
     return affine(w, out, scale[..., None] if np.ndim(scale) else scale, suffix="count")
 
@@ -176,14 +182,14 @@ def _before(node: Node) -> Node:
 
 @writes("UpSampling", ignored="multi_input_mode")
 def _up_sampling(w: Writer, node: Node, x: KerasTensor, *more: Any) -> KerasTensor:
-    return along_axes(w, w.last(x), "UpSampling", [1, 1, *[nearest_scale(node)] * (x.rank - 2)])
+    return along_axes(w, w.to_channels_last(x), "UpSampling", [1, 1, *[nearest_scale(node)] * (x.rank - 2)])
 
 
 @writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
 def _bilinear_resize(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     """Resize by products with matrices, which any rule for the corners has, by layers that are not trained. They are
     what MXNet makes of columns with a single 1."""
-    x, target = w.last(x), [n.traced for n in w.shape(Output(node))[2:]]
+    x, target = w.to_channels_last(x), [n.traced for n in w.shape(Output(node))[2:]]
     for axis, (letters, part) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):
         length, size = x.shape[axis] or 1, target[axis - 1]
         ones, aligned = mx.nd.eye(length).reshape((length, 1, length, 1)), node.attr("align_corners")
@@ -191,5 +197,5 @@ def _bilinear_resize(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTen
         kernel = Weighted(resized.asnumpy().reshape(length, size), Output(Node("null", f"{node.name}_{part}")))
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         config = {"equation": letters, "output_shape": list(shape[1:]), "bias_axes": None}
-        x = w.layer("EinsumDense", config, x, shape=shape, weights={"kernel": kernel})
+        x = w.add_layer("EinsumDense", config, x, shape=shape, weights={"kernel": kernel})
     return x

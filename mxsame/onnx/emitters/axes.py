@@ -6,7 +6,7 @@ from typing import Iterator, List, Union
 
 import numpy as np
 
-from mxsame.exporting.walk import SHOWN, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
+from mxsame.exporting.walk import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import is_merged
@@ -16,7 +16,7 @@ from mxsame.rewriting.windows import is_merged
 KEPT_ZERO = -0.0
 
 
-@writes("Reshape", "reshape_like", ignored=SHOWN)
+@writes("Reshape", "reshape_like", ignored=IMPLIED_BY_SHAPES)
 def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
     """Reshape to the shape that MXNet infers, whatever its codes are; with several dynamic lengths, to those of another
     array in place of some of its own."""
@@ -25,20 +25,20 @@ def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
         own, other = w.add("Shape", x), w.add("Shape", *like)
         begin, end, first, last = (node.attr(f"{side}_{at}") for side in ("lhs", "rhs") for at in ("begin", "end"))
         parts = [(own, 0, begin or 0), (other, first or 0, last), (own, ndim_of(w, node) if end is None else end, None)]
-        return w.add("Reshape", x, w.add("Concat", *(w.sliced(each, (0, *ends, 1)) for each, *ends in parts), axis=0))
-    return w.reshaped(x, w.shape(node.inputs[0]), target)
+        return w.add("Reshape", x, w.add("Concat", *(w.slice(each, (0, *ends, 1)) for each, *ends in parts), axis=0))
+    return w.reshape(x, w.shape(node.inputs[0]), target)
 
 
 @writes("transpose")
 def transpose(w: Writer, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
     axes = node.attr("axes") or range(ndim - 1, -1, -1)
-    return w.transposed(x, [axis % ndim for axis in axes])
+    return w.permute(x, [axis % ndim for axis in axes])
 
 
 @writes("expand_dims")
 def expand_dims(w: Writer, node: Node, x: str) -> str:
-    return w.unsqueezed(x, [node.attr("axis") % (ndim_of(w, node) + 1)])
+    return w.unsqueeze(x, [node.attr("axis") % (ndim_of(w, node) + 1)])
 
 
 @writes("squeeze")
@@ -46,8 +46,8 @@ def squeeze(w: Writer, node: Node, x: str) -> str:
     axes = axes_of(w, node) if node.attr("axis") != () else []
     if node.attr("axis") is None:
         axes = [axis for axis in axes if w.shape(node.inputs[0])[axis] == (1, 1)]
-    out = w.squeezed(x, axes)
-    return w.number(node, out) if len(axes) == ndim_of(w, node) else out
+    out = w.squeeze(x, axes)
+    return w.to_mxnet_scalar(node, out) if len(axes) == ndim_of(w, node) else out
 
 
 @writes("slice")
@@ -56,14 +56,14 @@ def slice(w: Writer, node: Node, x: str) -> str:
     step += [None] * (len(begin) - len(step))
     ranges = [(axis, first, last, step[axis] or 1) for axis, (first, last) in enumerate(zip(begin, end))]
     needed = [entry for entry in ranges if entry[1:] not in ((None, None, 1), (0, None, 1))]
-    return w.sliced(x, *needed) if needed else x
+    return w.slice(x, *needed) if needed else x
 
 
 @writes("slice_like")
 def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
     shape, axes = w.shape(node.inputs[1]), axes_of(w, node, "axes")
     if all(shape[axis].is_static for axis in axes):
-        return w.sliced(x, *((axis, 0, shape[axis].traced, 1) for axis in axes))
+        return w.slice(x, *((axis, 0, shape[axis].traced, 1) for axis in axes))
     ends = w.add("Gather", w.add("Shape", like), w.integers(axes), axis=0)
     return w.add("Slice", x, w.integers([0] * len(axes)), ends, w.integers(axes))
 
@@ -78,10 +78,10 @@ def repeat(w: Writer, node: Node, x: str) -> str:
         return w.add("Gather", x, w.integers(index), axis=axis)
     scales = [1.0] * len(shape)
     scales[axis] = float(count)
-    return w.resized(x, scales=scales)
+    return w.resize(x, scales=scales)
 
 
-@writes("broadcast_axis", "broadcast_to", "broadcast_like", ignored=SHOWN)
+@writes("broadcast_axis", "broadcast_to", "broadcast_like", ignored=IMPLIED_BY_SHAPES)
 def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
     """Expand to the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
     array."""
@@ -123,7 +123,7 @@ def shape_array(w: Writer, node: Node, x: str) -> str:
 def take(w: Writer, node: Node, x: str, index: str) -> str:
     axis, mode = axis_of(w, node), node.attr("mode")
     if not w.shape(node.inputs[0])[axis].is_static and mode == "clip":
-        last = w.add("Sub", w.sliced(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
+        last = w.add("Sub", w.slice(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
         rows = w.add("Max", w.add("Min", w.cast(index, np.int64), last), w.integers([0]))
     else:
         rows = _index(w, node, index, axis)
@@ -136,9 +136,9 @@ def pick(w: Writer, node: Node, x: str, index: str) -> str:
     ndim, axis = ndim_of(w, node), axis_of(w, node)
     rows = _index(w, node, index, axis)
     if len(w.shape(node.inputs[1])) < ndim:
-        rows = w.unsqueezed(rows, [axis])
+        rows = w.unsqueeze(rows, [axis])
     picked = w.add("GatherElements", x, rows, axis=axis)
-    return picked if node.attr("keepdims") or ndim == 1 else w.squeezed(picked, [axis])
+    return picked if node.attr("keepdims") or ndim == 1 else w.squeeze(picked, [axis])
 
 
 def _index(w: Writer, node: Node, name: str, axis: int) -> str:
@@ -155,13 +155,13 @@ def _index(w: Writer, node: Node, name: str, axis: int) -> str:
 def gather_nd(w: Writer, node: Node, x: str, index: str) -> str:
     """The first axis of the indices counts the axes of the data."""
     ndim = len(w.shape(node.inputs[1]))
-    return w.add("GatherND", x, w.cast(w.transposed(index, [*range(1, ndim), 0]), np.int64))
+    return w.add("GatherND", x, w.cast(w.permute(index, [*range(1, ndim), 0]), np.int64))
 
 
 @writes("one_hot", ignored="dtype")
 def one_hot(w: Writer, node: Node, x: str) -> str:
     """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
-    index = w.unsqueezed(w.cast(x, np.int64), [ndim_of(w, node)])
+    index = w.unsqueeze(w.cast(x, np.int64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(node.attr("depth"))))
     values = node.attr("on_value"), node.attr("off_value")
     return w.add("Where", matches, *(w.scalar(value, Output(node)) for value in values))
@@ -176,8 +176,8 @@ def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     if returns == "value":
         return values
     if returns == "mask":
-        empty = w.filled(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
-        return w.add("ScatterElements", empty, positions, w.filled(w.add("Shape", positions), 1, dtype), axis=axis)
+        empty = w.fill(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
+        return w.add("ScatterElements", empty, positions, w.fill(w.add("Shape", positions), 1, dtype), axis=axis)
     positions = w.cast(positions, node.attr("dtype", "float32"))
     return [values, positions] if returns == "both" else positions
 
@@ -190,8 +190,8 @@ REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min
 @writes(*REDUCTIONS)
 def reduction(w: Writer, node: Node, x: str) -> str:
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
-    out = w.reduced(REDUCTIONS[node.kind], x, axes, keepdims) if axes else x
-    return w.number(node, out) if len(axes) == ndim_of(w, node) and not keepdims else out
+    out = w.reduce(REDUCTIONS[node.kind], x, axes, keepdims) if axes else x
+    return w.to_mxnet_scalar(node, out) if len(axes) == ndim_of(w, node) and not keepdims else out
 
 
 @writes("argmax", "argmin")
@@ -200,7 +200,7 @@ def argument(w: Writer, node: Node, x: str) -> str:
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
     axis, keepdims = axis_of(w, node), node.attr("keepdims")
     positions = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
-    return w.number(node, positions) if ndim_of(w, node) == 1 and not keepdims else positions
+    return w.to_mxnet_scalar(node, positions) if ndim_of(w, node) == 1 and not keepdims else positions
 
 
 @writes("_np_cumsum", ignored="dtype")

@@ -89,7 +89,7 @@ def leaky_relu(w: Writer, node: Node, x: str, slopes: str = "") -> str:
     if kind == "prelu":
         after = list(range(1, ndim_of(w, node) - 1))
         single = w.shape(node.inputs[1])[0].traced == 1
-        return w.add("PRelu", x, slopes if single or not after else w.unsqueezed(slopes, after))
+        return w.add("PRelu", x, slopes if single or not after else w.unsqueeze(slopes, after))
     if kind == "gelu":
         root, one, half = (w.scalar(number, node.inputs[0]) for number in (math.sqrt(2), 1, 0.5))
         return w.add("Mul", w.add("Mul", x, w.add("Add", w.add("Erf", w.add("Div", x, root)), one)), half)
@@ -129,7 +129,7 @@ def where(w: Writer, node: Node, condition: str, x: str, y: str) -> str:
     """A condition chooses by elements; one of a single axis chooses along the first."""
     chosen, (first, ndim) = w.cast(condition, bool), [len(w.shape(source)) for source in node.inputs[:2]]
     if first < ndim:
-        chosen = w.unsqueezed(chosen, list(range(1, ndim)))
+        chosen = w.unsqueeze(chosen, list(range(1, ndim)))
     return w.add("Where", chosen, x, y)
 
 
@@ -173,7 +173,7 @@ def arange(w: Writer, node: Node, *x: str) -> str:
     length = w.shape(Output(node))[0]
     if not length.is_static and node.attr("axis") is not None and (start, step, repeat) == (0, 1, 1):
         axis = axis_of(w, node)
-        end = w.squeezed(w.sliced(w.add("Shape", *x), (0, axis, axis + 1, 1)), [0])
+        end = w.squeeze(w.slice(w.add("Shape", *x), (0, axis, axis + 1, 1)), [0])
         first, one = (w.constant(np.array(each), np.int64) for each in (0, 1))
         return w.cast(w.add("Range", first, end, one), w.dtype(Output(node)))
     shape = w.static(Output(node), "its shape")

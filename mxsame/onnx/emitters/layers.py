@@ -23,7 +23,7 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
     if ndim == 2:
         return w.add("Gemm", x, weight, bias, transB=1)
     value = w.graph.value(node.inputs[1])
-    product = w.add("MatMul", x, w.constant(value.T) if value is not None else w.transposed(weight, (1, 0)))
+    product = w.add("MatMul", x, w.constant(value.T) if value is not None else w.permute(weight, (1, 0)))
     return product if bias is None else w.add("Add", product, bias)
 
 
@@ -34,11 +34,11 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     for position, (name, ndim) in enumerate(zip(("transpose_a", "transpose_b"), ranks)):
         if node.attr(name, False) and ndim > 1:
             axes = [*range(ndim - 2), ndim - 1, ndim - 2]
-            x, y = (w.transposed(x, axes), y) if position == 0 else (x, w.transposed(y, axes))
+            x, y = (w.permute(x, axes), y) if position == 0 else (x, w.permute(y, axes))
     most = (2 if node.attr("transpose_a") else math.inf, 2) if node.kind == "dot" else (math.inf, math.inf)
     check(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
     product = w.add("MatMul", x, y)
-    product = w.number(node, product) if ranks == [1, 1] else product
+    product = w.to_mxnet_scalar(node, product) if ranks == [1, 1] else product
     alpha = node.attr("alpha", 1.0)
     return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))
 
@@ -60,8 +60,8 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
     ]
     epsilon = node.attr("eps")
     order = [0, axis, *(other for other in range(1, ndim) if other != axis)]
-    out = w.add("BatchNormalization", w.transposed(x, order), *names, epsilon=epsilon)
-    return w.transposed(out, np.argsort(order).tolist())
+    out = w.add("BatchNormalization", w.permute(x, order), *names, epsilon=epsilon)
+    return w.permute(out, np.argsort(order).tolist())
 
 
 @writes("LayerNorm")
@@ -71,9 +71,9 @@ def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
     if axis == ndim - 1 and w.opset >= 17:
         return w.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
     after = list(range(1, ndim - axis))
-    scale, shift = (w.unsqueezed(each, after) if after else each for each in (gamma, beta))
-    centered = w.add("Sub", x, w.reduced("ReduceMean", x, [axis], True))
-    variance = w.reduced("ReduceMean", w.add("Mul", centered, centered), [axis], True)
+    scale, shift = (w.unsqueeze(each, after) if after else each for each in (gamma, beta))
+    centered = w.add("Sub", x, w.reduce("ReduceMean", x, [axis], True))
+    variance = w.reduce("ReduceMean", w.add("Mul", centered, centered), [axis], True)
     deviation = w.add("Sqrt", w.add("Add", variance, w.scalar(epsilon, node.inputs[0])))
     return w.add("Add", w.add("Mul", w.add("Div", centered, deviation), scale), shift)
 
@@ -120,9 +120,9 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
         part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
-        start = [w.sliced(state, part) if state and count > 1 else state for state in states]
+        start = [w.slice(state, part) if state and count > 1 else state for state in states]
         x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
-        x = _merged(w, x, directions, size)
+        x = _merge_directions(w, x, directions, size)
         ends.append(end)
     if not node.attr("state_outputs"):
         return [x]
@@ -141,8 +141,8 @@ def _formulas(op: str, spec: RecurrentSpec) -> Dict[str, Any]:
     return {**attrs, "linear_before_reset": int(spec.reset_after)} if op == "GRU" else attrs
 
 
-def _merged(w: Writer, x: str, directions: int, size: int) -> str:
+def _merge_directions(w: Writer, x: str, directions: int, size: int) -> str:
     """(T, D, N, H) -> (T, N, D*H)."""
     if directions == 1:
-        return w.squeezed(x, [1])
-    return w.add("Reshape", w.transposed(x, (0, 2, 1, 3)), w.integers([0, 0, directions * size]))
+        return w.squeeze(x, [1])
+    return w.add("Reshape", w.permute(x, (0, 2, 1, 3)), w.integers([0, 0, directions * size]))

@@ -91,7 +91,7 @@ def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] 
     # in 2-D, for which ONNX Runtime has its fast code
     attrs.update({name: [1, *attrs[name]] for name in ("kernel_shape", "strides", "dilations")})
     attrs.update({"pads": [0, attrs["pads"][0], 0, attrs["pads"][1]]} if "pads" in attrs else {})
-    return w.squeezed(w.add(op, w.unsqueezed(x, [2]), w.in_2d(node.inputs[1], weight), bias, **attrs), [2])
+    return w.squeeze(w.add(op, w.unsqueeze(x, [2]), w.in_2d(node.inputs[1], weight), bias, **attrs), [2])
 
 
 @writes("Pooling", ignored=IN_WINDOWS)
@@ -117,7 +117,7 @@ def _signed_lp(w: Writer, node: Node, x: str, order: int, windows: Sequence[Wind
         count = w.scalar(math.prod(kernels_of(windows)[0]), node.inputs[0])
         total = w.add("Mul", w.add("AveragePool", powers, count_include_pad=1, **attrs), count)
     else:
-        total = w.reduced("ReduceSum", powers, list(range(2, ndim_of(w, node))), True)
+        total = w.reduce("ReduceSum", powers, list(range(2, ndim_of(w, node))), True)
     root = w.scalar(1 / order, node.inputs[0])
     return total if order == 1 else w.add("Mul", w.add("Sign", total), w.add("Pow", w.add("Abs", total), root))
 
@@ -133,7 +133,7 @@ def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequ
 
 @writes("UpSampling", ignored="multi_input_mode")
 def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
-    return w.resized(x, scales=[1.0, 1.0, *[float(nearest_scale(node))] * (ndim_of(w, node) - 2)])
+    return w.resize(x, scales=[1.0, 1.0, *[float(nearest_scale(node))] * (ndim_of(w, node) - 2)])
 
 
 @writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
@@ -150,12 +150,12 @@ def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
     if all(length.is_static for length in (*source, *target)):
         exact = [after.traced / before.traced for before, after in zip(source, target)]
         if all(scale.is_integer() for scale in exact):
-            return w.resized(x, scales=[1.0, 1.0, *exact], **attrs)
+            return w.resize(x, scales=[1.0, 1.0, *exact], **attrs)
     elif None not in factors and (aligned or all(float(scale).is_integer() for scale in factors)):
-        return w.resized(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
+        return w.resize(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
     rule = "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
     rule += "align_corners is True"
     w.check_static(target, rule, scales=factors, align_corners=aligned)
-    batch = w.sliced(w.add("Shape", x), (0, 0, 2, 1))
+    batch = w.slice(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
-    return w.resized(x, sizes=sizes, **attrs)
+    return w.resize(x, sizes=sizes, **attrs)
