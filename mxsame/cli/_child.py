@@ -20,7 +20,7 @@ SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet in
 BYTES_PER_SECOND = 10e6  # more time for a large one
 MEMORY = 2**30  # bytes to read a file, and three times its size
 STACK, HEAP = 2**23, 2**26  # address space that each thread reserves: its stack, if that has no limit, and its malloc's
-TEAMS = 2  # of OpenMP threads: that of MXNet's engine, and that of the thread that calls MXNet
+TEAMS = 2  # teams of OpenMP threads: one of MXNet's engine, one of the thread that calls MXNet
 
 
 def run_in_child(function: Callable[..., int], files: Sequence[str], argument: Any) -> int:

@@ -175,7 +175,7 @@ def to_keras(
                 warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
             sizes = (array.size for layer in made.model.walk() for array in arrays_of(layer).values())
             return Written(path, len(made.model.layers), sum(sizes), compared_by)
-    raise reasons[is_model]  # of the layers, which says why their operators do not help, too
+    raise reasons[is_model]  # the error of the layers also says why their operators do not help
 
 
 class Options(NamedTuple):

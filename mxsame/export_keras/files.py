@@ -15,7 +15,7 @@ from mxsame.port import files, weights
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.port.parameters import arrays_of
 
-VERSIONS = {".keras": "3.0.0", ".h5": "2.13.1"}  # of Keras, whose format it is
+VERSIONS = {".keras": "3.0.0", ".h5": "2.13.1"}  # the version of Keras that writes the format
 ELLIPSIS = {"class_name": "__ellipsis__", "config": {}}
 OPERATORS = "keras.src.ops."  # the modules of operators in Keras 3
 

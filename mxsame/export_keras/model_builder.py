@@ -15,7 +15,14 @@ from mxsame.port.table import HANDLES_MASK, PASSES_MASK, PASSES_MASK_IN_KERAS
 from mxsame.rewriting.graph import unused
 from mxsame.validation import InvalidValue, check
 
-MERGING = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")  # pass masks on, and do not use them
+MERGING = (
+    "Add",
+    "Subtract",
+    "Multiply",
+    "Maximum",
+    "Minimum",
+    "Concatenate",
+)  # layers that pass masks on, and do not use them
 Lengths = Tuple[Optional[int], ...]
 Order = Tuple[int, ...]
 
@@ -107,8 +114,8 @@ class ModelBuilder:
     def __init__(self, trained: Set[str], is_h5: bool) -> None:
         self.trained, self.is_h5 = trained, is_h5
         self.model = Model("network", [], [], [], version=2 if is_h5 else 3)
-        self.layers: Dict[Any, Layer] = {}  # those that may be called again, by what they are
-        self.owners: Dict[str, Any] = {}  # what trains a parameter
+        self.layers: Dict[Any, Layer] = {}  # layers that may be called again, by what they are
+        self.owners: Dict[str, Any] = {}  # the layer or node that trains a parameter
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net
         self._names: Set[str] = set()
 
@@ -153,7 +160,7 @@ class ModelBuilder:
         """Note that Keras passes a mask on that the net ignores. Raises `ValueError` if the layer would take it."""
         converter = converter_of(layer)
         masks = HANDLES_MASK if converter is None else converter.masks
-        versions = (2, 3) if self.is_h5 else (3,)  # that load the file
+        versions = (2, 3) if self.is_h5 else (3,)  # versions of Keras that load the file
         if masks == HANDLES_MASK and layer.class_name not in MERGING and layer.operator is None:
             rule = "a mask must end where it ends in the net, at operators or at a block: Keras would pass it on to"
             raise InvalidValue(f"{rule} {layer.name!r} ({layer.class_name})")

@@ -12,7 +12,7 @@ from mxsame.port.converters._shared import is_layer
 from mxsame.port.description import Layer, LayerCall, dtype_name, function_name
 from mxsame.validation import check
 
-ANY = object()  # of a key that means nothing, whatever its value
+ANY = object()  # for a key that changes nothing, whatever its value
 
 
 class Key(NamedTuple):
@@ -43,20 +43,22 @@ OF_KERAS_3 = (
     Key("Resizing", "fill_(mode|value)", ANY),
     Key("Conv3DTranspose", "dilation_rate", [1, 1, 1]),
 )
-ONLY = "Random(Brightness|Contrast|Crop|Height|Width)|.*>.*"  # that one Keras has, or each computes otherwise
+# classes that only one Keras has, or that each computes differently
+ONLY = "Random(Brightness|Contrast|Crop|Height|Width)|.*>.*"
 MISSING = {  # classes that the Keras of a file does not have, by whether it is an .h5 file
     True: f"RMSNormalization|Adaptive.*Pooling.D|Group(ed)?QueryAttention|{ONLY}",
     False: f"LocallyConnected.D|ThresholdedReLU|StackedRNNCells|SyncBatchNormalization|{ONLY}",
 }
-SWISH = ("silu", "swish")  # one function, whose name is the second in an .h5 file
-ACTIVATIONS = (  # that are one function in both: hard_sigmoid is not
+SWISH = ("silu", "swish")  # two names of one function: the second in an .h5 file
+ACTIVATIONS = (  # activations that are one function in both: hard_sigmoid is not
     *("elu", "exponential", "gelu", "linear", "mish", "relu", "selu", "sigmoid", "softmax", "softplus", "softsign"),
     *("tanh", *SWISH),
 )
-THAWED = "MultiHeadAttention|Group(ed)?QueryAttention|ConvLSTM.D"  # that Keras 3 loads with trained parameters, always
-PARTS = ("layer", "backward_layer", "cell", "cells")  # keys that have layers
+# classes that Keras 3 always loads with trained parameters
+THAWED = "MultiHeadAttention|Group(ed)?QueryAttention|ConvLSTM.D"
+PARTS = ("layer", "backward_layer", "cell", "cells")  # keys whose values are layers
 PACKAGES = {"initializer": "initializers", "regularizer": "regularizers", "constraint": "constraints"}
-FURTHER = ("query", "value", "key")  # arguments of a call, of which a file of tf.keras 2 has all but the first by name
+FURTHER = ("query", "value", "key")  # arguments of a call; a file of tf.keras 2 has all but the first by name
 
 
 def entry_of(layer: Layer, version: int, is_h5: bool) -> Dict[str, Any]:
@@ -95,7 +97,7 @@ def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> D
                 break
     if is_h5 and not config.get("zero_output_for_mask"):
         config.pop("zero_output_for_mask", None)
-    if class_name == "MultiHeadAttention":  # which tf.keras 2 does without no more than Keras 3 does with them
+    if class_name == "MultiHeadAttention":  # tf.keras 2 needs these shapes, and Keras 3 refuses them
         shapes = {name: config.pop(name, None) for name in ("query_shape", "key_shape", "value_shape")}
         config.update(shapes if is_h5 else {})
     axes = config.get("axis")

@@ -7,12 +7,16 @@ from typing import Dict, List, Optional, Tuple
 from mxsame.rewriting.graph import Node
 from mxsame.validation import one_of
 
-ONNX, KERAS = 0, 1  # the columns
-ACTIVATIONS: Dict[str, Tuple[str, ...]] = {  # which are an `activation` in Keras
+ONNX, KERAS = 0, 1  # the columns of the tables
+ACTIVATIONS: Dict[str, Tuple[str, ...]] = {  # functions that are an `activation` in Keras
     **{name: (name.capitalize(), name) for name in ("relu", "sigmoid", "tanh", "softsign")},
     "exp": ("Exp", "exponential"),
 }
-OF_TYPE = {**ACTIVATIONS, "softrelu": ("Softplus", "softplus"), "selu": ("Selu", "selu")}  # of an attribute `act_type`
+OF_TYPE = {
+    **ACTIVATIONS,
+    "softrelu": ("Softplus", "softplus"),
+    "selu": ("Selu", "selu"),
+}  # values of an attribute `act_type`
 OF_ONE: Dict[str, Tuple[str, ...]] = {
     **{name: (name.capitalize(),) * 2 for name in ("sqrt", "reciprocal", "log", "floor", "ceil", "sin", "cos", "tan")},
     **{name: (name.capitalize(),) * 2 for name in ("sinh", "cosh")},

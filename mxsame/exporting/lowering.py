@@ -266,7 +266,7 @@ def _truncated(node: Node, x: Any) -> Any:
     return F.where(x < 0, F.ceil(x), F.floor(x))
 
 
-LOSSES: Dict[str, Callable[..., Any]] = {  # which are these operators at inference
+LOSSES: Dict[str, Callable[..., Any]] = {  # what a loss is at inference
     "SoftmaxOutput": _softmax_of_loss,
     "LinearRegressionOutput": lambda node, x, label: x,
     "MAERegressionOutput": lambda node, x, label: x,
@@ -295,5 +295,5 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
 @rewrites(*FORMULAS, ignored="dtype")
 def _formula(w: GraphWriter, node: Node, *xs: Any) -> Any:
     if node.op == "SoftmaxOutput" and ndim_of(w, node) == 2:
-        node.attrs["preserve_shape"] = "True"  # which is the same then
+        node.attrs["preserve_shape"] = "True"  # for a matrix both are the same
     return FORMULAS[node.kind](node, *xs)

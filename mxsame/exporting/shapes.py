@@ -25,7 +25,7 @@ class Length(NamedTuple):
 
 
 Shape = Tuple[Length, ...]
-MOST_INPUTS = 6  # of which each may have its batch on another axis
+MOST_INPUTS = 6  # the most inputs whose batch may be on any axis
 
 
 class DynamicAxes(NamedTuple):

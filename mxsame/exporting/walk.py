@@ -204,7 +204,7 @@ class GraphWriter:
         self._written: Dict[Output, Any] = {}
         self._dtypes: Dict[Output, Any] = {}
         self.users: Dict[Node, List[User]] = {}
-        self.node = Node("null", "")  # that is being written
+        self.node = Node("null", "")  # the node that is being written
         self.advice: Dict[str, str] = {}
         self.custom = CustomEmitters()
         self.refusals: List[str] = []

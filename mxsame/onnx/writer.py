@@ -73,7 +73,9 @@ class Writer(GraphWriter):
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
         metadata = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
-        domains = dict.fromkeys(node.domain for node in self.nodes if node.domain)  # of the user's operators
+        domains = dict.fromkeys(
+            node.domain for node in self.nodes if node.domain
+        )  # the domains of the user's operators
         opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         return helper.make_model(graph, opset_imports=opsets, **metadata)
 

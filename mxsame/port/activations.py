@@ -103,7 +103,7 @@ OF_KERAS_3 = (  # but not of Keras 2
     *("celu", "glu", "hard_shrink", "hard_silu", "hard_swish", "hard_tanh", "log_sigmoid", "soft_shrink"),
     *("sparse_plus", "sparse_sigmoid", "squareplus", "tanh_shrink", "threshold"),
 )
-DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # of arguments, where versions of Keras differ
+DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # defaults of arguments that differ between versions of Keras
     2: {"hard_sigmoid": {"slope": 0.2}},
     3: {"hard_sigmoid": {"slope": 1 / 6}, "keras.ops.gelu": {"approximate": True}},
 }

@@ -125,7 +125,7 @@ def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> An
 def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
     """Returns the first operand where the condition is not 0, elsewhere the second. An operand is an array, or its
     entry of `numbers`."""
-    rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # of the type of the arrays
+    rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # zeros have the type of the arrays
     return F.where(condition, *(next(rest) if n is None else zeros + n for n in numbers))
 
 
@@ -473,7 +473,7 @@ def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False)
 
 
 SHORT = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}  # MXNet's names
-ELEMENTWISE: Dict[str, Callable] = {  # of several arrays
+ELEMENTWISE: Dict[str, Callable] = {  # functions of several arrays
     **{name: _folded(short, elementwise=True) for name, short in SHORT.items()},
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),

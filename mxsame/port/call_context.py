@@ -21,17 +21,17 @@ class LayerState:
     """State shared by all calls of a layer: its block with the weights, and the options fixed by the first call."""
 
     layer: Layer
-    block: Any = None  # with the layer's weights; None if it has none
+    block: Any = None  # the block with the layer's weights; None if the layer has none
     variants: Dict[str, Any] = field(default_factory=dict)  # blocks with the same parameters, by options of the call
     is_custom: bool = False  # the block was given by the user
     arguments: Any = None  # keyword arguments that the block was made with
     is_reused: bool = False  # the block comes from an earlier build of the network
-    converter: Any = None  # of a block that replaces the layer
+    converter: Any = None  # the converter of a block that replaces the layer
     first_call: Dict[str, Any] = field(default_factory=dict)  # options that all calls must share
-    training: Optional[bool] = None  # `training` of the first call
-    inputs: Sequence[Tensor] = ()  # of the first call
+    training: Optional[bool] = None  # the argument `training` of the first call
+    inputs: Sequence[Tensor] = ()  # the inputs of the first call
     calls: Dict[int, List[Any]] = field(default_factory=dict)  # the outputs of each call
-    blocks: Dict[Any, None] = field(default_factory=dict)  # of all steps of the layer, in order
+    blocks: Dict[Any, None] = field(default_factory=dict)  # the blocks of all steps of the layer, in order
     trainable: Optional[bool] = None  # set by the user
 
     @property
@@ -71,7 +71,7 @@ class CallContext:
     path: Tuple[str, ...]  # the names of the enclosing models, then the layer's
     layer_call: LayerCall
     state: LayerState
-    version: int  # of Keras: 2 or 3
+    version: int  # the version of Keras: 2 or 3
     training: Optional[bool]  # the argument of the call, or that of the model that contains the layer
     is_only_call: bool  # whether the layer is called once
     custom: Mapping[str, Any]  # the user's functions

@@ -175,7 +175,7 @@ def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], ve
     """Returns the function of an operator node; None for a layer."""
     if class_name in ("TFOpLambda", "SlicingOpLambda"):
         return str(config.get("function", entry.get("name")))
-    if class_name == "TensorFlowOpLayer":  # of TensorFlow 2.0 to 2.3, whose operators have no converters
+    if class_name == "TensorFlowOpLayer":  # written by TensorFlow 2.0 to 2.3; its operators have no converters
         node = config["node_def"]
         return f"{class_name}.{node['op']}" if isinstance(node, dict) else class_name
     if "module" in entry or version == 2:

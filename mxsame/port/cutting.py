@@ -142,7 +142,7 @@ def searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[
 
 
 def _is_call(layers: Mapping[str, Layer], name: str, number: int) -> bool:
-    is_input = name in layers and layers[name].class_name == "InputLayer"  # which need not have a call
+    is_input = name in layers and layers[name].class_name == "InputLayer"  # input layers need no call
     return name in layers and number < max(len(layers[name].calls), int(is_input))
 
 

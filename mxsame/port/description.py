@@ -93,7 +93,7 @@ class WeightSpec(NamedTuple):
     """A weight of a layer."""
 
     name: str  # Keras's
-    parameter: str = ""  # of the block, or "child.parameter"; "" if the block does not have it
+    parameter: str = ""  # name in the block, or "child.parameter"; "" if the block does not have it
     option: str = ""  # key of the configuration: the layer has the weight unless this is False or None
     unless: str = ""  # key of the configuration: the layer has the weight if this is None
     trainable: bool = True
@@ -149,11 +149,11 @@ class Model:
     layers: List[Layer]  # in Keras's order, which is that of weights in files
     inputs: List[TensorId]
     outputs: List[TensorId]
-    version: int = 2  # of Keras: 2 or 3
+    version: int = 2  # the version of Keras: 2 or 3
     sequential: bool = False
     source: Optional[Dict[str, Any]] = None  # configuration that the model was read from, unless only a part was
     native: bool = False  # weights are stored by keras-mxnet
-    keys: Sequence[str] = ()  # of its dict of inputs, in order: the model's own keys, or the names of the input layers
+    keys: Sequence[str] = ()  # keys of its dict of inputs, in order: the model's own, or the names of the input layers
 
     def num_calls(self) -> int:
         """Returns the number of layer calls; each call of a nested model counts its layers."""

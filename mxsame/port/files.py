@@ -23,7 +23,7 @@ from mxsame.installation.requirements import install
 from mxsame.validation import InvalidValue, check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
-LARGEST_RATIO = 100  # of the declared size of an array or entry to its stored size
+LARGEST_RATIO = 100  # the largest ratio of the declared size of an array or entry to its stored size
 MOST_ARRAYS = 10**6  # in a file of weights
 WEIGHTS = "model.weights.h5"  # in a .keras archive
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"

@@ -25,7 +25,7 @@ from mxsame.tables import aligned
 from mxsame.validation import InvalidValue, flag
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
-INSTEAD = {  # of names that models and layers have in Keras
+INSTEAD = {  # what to write instead of names that models and layers have in Keras
     **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
     **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
     **dict.fromkeys(("weights", "get_weights", "set_weights", "trainable_weights"), "collect_params()"),

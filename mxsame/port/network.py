@@ -164,7 +164,7 @@ class Network(HybridBlock):
 
     def __getattr__(self, name: str) -> Any:
         """Returns the layer of a name that is no attribute."""
-        if name.startswith("_"):  # which copies and tools ask for
+        if name.startswith("_"):  # copies and tools ask for such names
             raise no_attribute(self, name)
         try:
             return NetworkLayer(self, path_of(name, list(self.__dict__.get("_states", ()))))

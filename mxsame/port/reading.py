@@ -16,7 +16,7 @@ from mxsame.port.config import model_of
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, Model, function_name, group_name
 
-MOST_CALLS = 20_000  # of layers: models that call models several times have more than their file
+MOST_CALLS = 20_000  # calls of layers: models that call models several times have more than their file
 
 
 def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:

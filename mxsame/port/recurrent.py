@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
 NEW = 2  # the gate with the other activation
-MOST_STEPS, MOST_DEPLOYED = 512, 1024  # that are unrolled in a graph, and in a deployed one
+MOST_STEPS, MOST_DEPLOYED = 512, 1024  # the most steps that are unrolled in a graph, and in a deployed one
 # activations that other formats have for recurrent layers, too, and the defaults of their arguments
 NOTED = {
     **{name: arguments_of(ACTIVATIONS[name]) for name in ("elu", "hard_sigmoid", "leaky_relu")},
@@ -55,7 +55,7 @@ class Options(NamedTuple):
 
     steps: Optional[int] = None  # T; None if it is dynamic
     activation: Activation = (ACTIVATIONS["tanh"], {})
-    recurrent_activation: Activation = (ACTIVATIONS["sigmoid"], {})  # of the gates
+    recurrent_activation: Activation = (ACTIVATIONS["sigmoid"], {})  # the activation of the gates
     return_sequences: bool = False
     return_state: bool = False
     go_backwards: bool = False

@@ -25,7 +25,7 @@ class Line(NamedTuple):
     operators: List[str]  # classes of its blocks, or their functions
     output_shape: Tuple[int, ...]  # in Keras's order of axes
     parameters: int
-    padding: Optional[str]  # of its block
+    padding: Optional[str]  # the padding of its block
 
 
 def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:

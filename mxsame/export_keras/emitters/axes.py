@@ -41,7 +41,7 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
     "ZeroPadding": ("padding", (0, 0), lambda length, pair: length + sum(pair)),
     "Cropping": ("cropping", (0, 0), lambda length, pair: length - sum(pair)),
     "UpSampling": ("size", 1, lambda length, factor: length * factor),
-    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # of single elements
+    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # averages of single elements
 }
 
 
@@ -234,7 +234,7 @@ def reduce(w: Writer, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: 
     last: the others are moved and merged so that they are those."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
-    x = x if x.rank > 3 else x._replace(source="")  # which stays as it is: elements of steps are no channels
+    x = x if x.rank > 3 else x._replace(source="")  # the input stays as it is: elements of steps are no channels
     x = affine(w, w.permute(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, suffix="negative")
     count, lengths = count_of(x.shape[1 : len(over) + 1]), tuple(x.shape[x.axis(axis)] for axis in kept)
     is_merged = len(over) > 3 or len(kept) != 2

@@ -14,7 +14,7 @@ from mxsame.exporting.walk import axis_of, bounds_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
-# ---- of one array: kind of node, or type of an activation -> its layer, or its operator ------------------------------
+# ---- functions of one array: kind of node, or type of an activation -> its layer, or its operator --------------------
 
 LAYERS = {kind: names[tables.KERAS] for kind, names in tables.OF_TYPE.items()}
 OPERATORS = {
@@ -37,7 +37,7 @@ def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffi
     """scale * x + offset, of numbers or of arrays with the axes of x."""
     if np.array_equal(scale, 1.0) and np.array_equal(offset, 0.0):
         return x
-    if 0 < np.ndim(scale) < 3:  # which Keras 3 takes for channels first, if those are its user's default
+    if 0 < np.ndim(scale) < 3:  # Keras 3 takes such a scale for channels first, if those are its user's default
         ones = (1,) * (3 - np.ndim(scale))
         wide = w.reshape(x, (None, *ones, *x.shape[1:]), range(4), suffix="wide")
         out = affine(w, wide, np.reshape(scale, ones + np.shape(scale)), offset, suffix)
@@ -76,7 +76,7 @@ def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] 
         weights = {"alpha": alpha._replace(array=alpha.array.reshape(full))}
         return w.add_layer("PReLU", {"shared_axes": shared}, x, weights=weights)
     slope = node.attr("slope")
-    if kind == "leaky" and slope < 0:  # which Keras 3 refuses
+    if kind == "leaky" and slope < 0:  # Keras 3 refuses a negative slope
         below = activate(w, "relu", affine(w, x, -1.0, suffix="negative"), suffix="below")
         above = activate(w, "relu", x, suffix="above")
         return w.add_layer("Subtract", {}, above, affine(w, below, slope, suffix="slope"))
@@ -113,9 +113,9 @@ def _identity(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return x
 
 
-# ---- of two, or of one and a number ----------------------------------------------------------------------------------
+# ---- functions of two arrays, or of one and a number -----------------------------------------------------------------
 
-MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # which layers do
+MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # kinds that are layers
 
 
 @writes("add_n")

@@ -20,7 +20,7 @@ from mxsame.rewriting.windows import is_merged, is_never_negative
 from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
-Windows = Sequence[Any]  # of one kind, and of static sizes
+Windows = Sequence[Any]  # windows of one kind and of static sizes
 
 
 def pads_of(windows: Windows) -> Pads:

@@ -94,7 +94,9 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
-FUNCTIONS: Dict[str, tuple] = {  # of a note -> ONNX's, its alpha and its beta: numbers, or the note's names of them
+FUNCTIONS: Dict[
+    str, tuple
+] = {  # an activation of a spec -> ONNX's, its alpha and its beta: numbers, or names of the spec's arguments
     "elu": ("Elu", "alpha"),
     "hard_sigmoid": ("HardSigmoid", "slope", 0.5),
     "identity": ("Affine", 1.0, 0.0),
@@ -119,7 +121,12 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
     ends: List[List[str]] = []
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
-        part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
+        part = (
+            0,
+            number * directions,
+            (number + 1) * directions,
+            1,
+        )  # a slice of the initial states; without any, all are 0
         start = [w.slice(state, part) if state and count > 1 else state for state in states]
         x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
         x = _merge_directions(w, x, directions, size)

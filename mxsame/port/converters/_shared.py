@@ -24,7 +24,7 @@ from mxsame.port.description import Layer, WeightSpec, as_list, class_and_config
 from mxsame.port.table import LAYERS, CallContext, Tensor, delegate
 from mxsame.validation import InvalidType, check, one_of
 
-LORA = "lora_rank|lora_alpha"  # of weights that Keras trains in place of a kernel, and adds to it in files
+LORA = "lora_rank|lora_alpha"  # options of weights that Keras trains in place of a kernel, and adds to it in files
 KERNEL, BIAS = WeightSpec("kernel", "weight"), WeightSpec("bias", "bias", "use_bias")
 
 
@@ -228,7 +228,7 @@ def elementwise(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tenso
     given = call.to_one_order([_with_rank(call, x, rank) for x in inputs])
     inputs = with_static_lengths(given)
     same = all(x.shape == inputs[0].shape for x in inputs)
-    if same and any(None in x.shape[1:] for x in given):  # that of another input of the network may be 1
+    if same and any(None in x.shape[1:] for x in given):  # the batch of another input of the network may be 1
         same = len(call.steps.sources(inputs)) == 1
     return call.apply(blocks.ELEMENTWISE[name], *inputs, same=same)
 

@@ -235,7 +235,7 @@ def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
 # -- conditions
 
 
-LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # of ones and zeros
+LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # for ones and zeros
 
 
 @operator(*LOGICAL, order=KERAS_ORDER, dtypes=types.SETS_DTYPE)

@@ -185,7 +185,7 @@ def _dot(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(call.config.get("normalize", False))
     check({x.rank, y.rank} <= {2, 3} and 0 not in axes, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
-    epsilon = (1e-12 if call.version == 2 else 1e-14) if normalize else None  # of the square of a length
+    epsilon = (1e-12 if call.version == 2 else 1e-14) if normalize else None  # the least square of a length
     return call.apply(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
 
