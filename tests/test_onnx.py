@@ -18,7 +18,7 @@ from onnx_running import NEWEST, exported, operators, run  # noqa: E402
 import mxsame  # noqa: E402
 from mxsame._mxnet import mx  # noqa: E402
 from mxsame.exporting import comparing  # noqa: E402
-from mxsame.exporting.walk import Emitter  # noqa: E402
+from mxsame.exporting.writer import Emitter  # noqa: E402
 from mxsame.onnx import NotCompared, checking  # noqa: E402
 from mxsame.onnx.writer import EMITTERS  # noqa: E402
 
@@ -477,7 +477,7 @@ def test_custom(path):
 
 def test_an_error_of_a_row_is_a_refusal_with_the_path(path, monkeypatch):
     monkeypatch.setitem(EMITTERS, "sin", Emitter(lambda w, node, x: {}["config"]))
-    with pytest.raises(ValueError, match=r"not supported by the conversion; in the operator sin, .*relu0 -> "):
+    with pytest.raises(ValueError, match=r"failed with KeyError\('config'\); in the operator sin, .*relu0 -> "):
         mxsame.export_onnx(Own(lambda F, x: F.sin(F.relu(x))), path, (2, 8))
 
 

@@ -17,7 +17,7 @@ from mxsame._mxnet import mx
 from mxsame.export_keras.model_builder import KerasFile
 from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Arrays, Sampled
-from mxsame.exporting.walk import ExportedNet
+from mxsame.exporting.prepare import ExportedNet
 from mxsame.port import from_keras
 from mxsame.port.description import leaves
 from mxsame.validation import InvalidValue, check

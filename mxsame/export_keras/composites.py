@@ -5,13 +5,13 @@ operators."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from mxsame.export_keras.model_builder import KerasTensor, ModelBuilder, lengths_of
 from mxsame.export_keras.versions import call_of, entry_of, with_trainable
 from mxsame.export_keras.writer import Writer
 from mxsame.exporting.shapes import Shape
-from mxsame.exporting.walk import Refused
+from mxsame.exporting.writer import UnsupportedNet
 from mxsame.port import tensors, weights
 from mxsame.port.cutting import sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
@@ -29,12 +29,8 @@ class NetworkWriter:
 
     def __init__(self, w: Writer, network: Network, write: WriteBlock):
         self._w, self._network, self._write = w, network, write
-        self._masks: Dict[TensorId, int] = {}  # the keys of masks, by tensors of the file
-        # the tensor of the file that was written first for each tensor of the network, by its key
-        self._values: Dict[int, KerasTensor] = {}
-        # the key of the network's tensor and what was written for it, by tensor of the file
-        self._keys: Dict[TensorId, Tuple[int, KerasTensor]] = {}
-        self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}
+        self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}  # of a model at this path -> of the file
+        self._written: List[Tuple[TensorId, tensors.Tensor]] = []  # tensors of the file, and the network's
         self._reasons: List[str] = []
 
     def outputs(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
@@ -45,22 +41,35 @@ class NetworkWriter:
             self._record((), tensor, value, self._w.permute(x, value.keras_order).tensor)
         self._model(model, ())
         if self._reasons:
-            raise Refused("; ".join(self._reasons), self._reasons)
-        tensors = [self._tensors[(), tensor] for tensor in model.outputs]
+            raise UnsupportedNet("; ".join(self._reasons), self._reasons)
+        written = [self._tensors[(), tensor] for tensor in model.outputs]
         # MXNet's operators after the network have no masks
-        self._w.builder.ignored_masks.update(self._masks.keys() & set(tensors))
-        ends = zip(tensors, network.outputs, shapes)
+        self._w.builder.ignored_masks.update(self._masked() & set(written))
+        ends = zip(written, network.outputs, shapes)
         return [KerasTensor(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
 
     def _record(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
         """Record the tensor of the file that was written for a tensor of a model."""
         self._tensors[path, tensor] = written
         if isinstance(value, tensors.Tensor):
-            if value.mask is not None:
-                self._masks[written] = value.mask.key
+            self._written.append((written, value))
+
+    def _masked(self) -> Set[TensorId]:
+        """The tensors of the file that have a mask."""
+        return {tensor for tensor, value in self._written if value.mask is not None}
+
+    def _written_for(self, call: LayerCall) -> Dict[int, KerasTensor]:
+        """The tensor of the file for each of the network's, by its key: an input of the call, or what was written
+        first."""
+        written: Dict[int, KerasTensor] = {}
+        for tensor, value in (*self._inputs(call), *self._written):
             if value.pads is None:
-                self._keys[written] = value.key, KerasTensor(written, value.shape, value.keras_order)
-                self._values.setdefault(*self._keys[written])
+                written.setdefault(value.key, KerasTensor(tensor, value.shape, value.keras_order))
+        return written
+
+    def _inputs(self, call: LayerCall) -> List[Tuple[TensorId, tensors.Tensor]]:
+        given = call.tensors()
+        return [(tensor, value) for tensor, value in self._written if tensor in given]
 
     def _model(self, model: Model, path: Path) -> None:
         """Write the calls of a model's layers."""
@@ -69,7 +78,7 @@ class NetworkWriter:
                 continue
             full = (*path, layer.name)
             call = LayerCall(*map_leaves([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
-            found = self._network._states[full].calls[number]
+            found = self._network.layer_state(full).calls[number]
             try:
                 written = self._call(layer, full, call, found)
             except InvalidValue as error:
@@ -83,11 +92,11 @@ class NetworkWriter:
         try:
             copied = self._copied(layer, path)
         except InvalidValue as error:
-            is_custom = self._network._states[path].is_custom
+            is_custom = self._network.layer_state(path).is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._inline(layer.model, path, call)
             return self._by_operators(path, call, found, error)
-        call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.is_h5)
+        call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.builder.is_h5)
         first = self._w.builder.call(copied, tuple(call.args), call.kwargs)
         return [first._replace(output=index) for index in range(len(found))]
 
@@ -95,7 +104,7 @@ class NetworkWriter:
         """The copy of the layer in the builder, shared by all its calls."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
-            copied = for_format(self._network, layer, self._w.is_h5)
+            copied = for_format(self._network, layer, self._w.builder.is_h5)
             self._w.claim(_trained_names(layer), layer)
             builder.layers[key] = builder.add(replace(copied, name=builder.unique(layer.name)))
         return builder.layers[key]
@@ -103,7 +112,8 @@ class NetworkWriter:
     def _inline(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
         """Inline a nested model: write its layers at the top level; returns the outputs."""
         call = _without_keys(Layer("Functional", model.name, {}, model=model), call)
-        check(len(self._network._states[path].calls) == 1, "models in which layers are replaced must be called once")
+        is_called_once = len(self._network.layer_state(path).calls) == 1
+        check(is_called_once, "models in which layers are replaced must be called once")
         for tensor, given in zip(model.inputs, call.tensors()):
             self._tensors[path, tensor] = given
         self._model(model, path)
@@ -114,24 +124,23 @@ class NetworkWriter:
         can_be_written = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in found)
         if not can_be_written:
             raise reason
-        given = {**self._values, **dict(self._keys[tensor] for tensor in call.tensors() if tensor in self._keys)}
-        masks, builder = {self._masks.get(tensor) for tensor in call.tensors()}, self._w.builder
+        given, masked, builder = self._written_for(call), self._masked(), self._w.builder
         if found[0].key not in given:
             part = self._network.part(given.keys(), [x.key for x in found])
-            count, masked = len(builder.model.layers), self._masks.keys() - builder.ignored_masks
-            builder.ignored_masks |= masked
-            written = self._write(builder, part, [given[key] for key in part.inputs])
-            builder.ignored_masks -= masked
+            count = len(builder.model.layers)
+            with builder.ignoring_masks(masked):
+                written = self._write(builder, part, [given[key] for key in part.inputs])
             new = builder.model.layers[count:]
             if len(new) == 1 and len(new[0].calls) == 1:
                 written = builder.renamed(written, new[0], path[-1])
         else:  # the layer returns a tensor that is already written
             written = [given[x.key] for x in found]
-            check(all((x.mask is None) == (y.tensor not in self._masks) for x, y in zip(found, written)), MASKS)
+            check(all((x.mask is None) == (y.tensor not in masked) for x, y in zip(found, written)), MASKS)
         written = [self._w.permute(x, value.keras_order) for x, value in zip(written, found)]
+        masks = {value.mask.key for _, value in self._inputs(call) if value.mask is not None}
         for x, value in zip(written, found):
             if value.mask is not None:
-                check(value.mask.key in masks and x.tensor in {*builder.ignored_masks, *self._masks}, MASKS)
+                check(value.mask.key in masks and x.tensor in builder.ignored_masks | masked, MASKS)
                 builder.ignored_masks.discard(x.tensor)
         return [x.tensor for x in written]
 
@@ -161,7 +170,7 @@ def model_for_format(network: Network, model: Model, is_h5: bool) -> Model:
         except InvalidValue as error:
             reasons.append(f"layer {layer.name!r} ({layer.operator or layer.class_name}): {error}")
     if reasons:
-        raise Refused("; ".join(reasons), reasons)
+        raise UnsupportedNet("; ".join(reasons), reasons)
     return replace(model, layers=layers, version=2 if is_h5 else 3)
 
 

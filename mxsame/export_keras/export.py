@@ -13,6 +13,7 @@ from typing import (
     FrozenSet,
     Iterator,
     List,
+    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -39,8 +40,9 @@ from mxsame.export_keras.writer import Writer, layer_name
 from mxsame.exporting.blocks import Composite, place
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.lowering import lower, without_losses
+from mxsame.exporting.prepare import ExportedNet, graph_of
 from mxsame.exporting.shapes import DynamicAxes, Length, Shape, Shapes
-from mxsame.exporting.walk import ExportedNet, Refused, advice_for, graph_of
+from mxsame.exporting.writer import UnsupportedNet, advice_for
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
 from mxsame.port.network import Network
@@ -221,7 +223,7 @@ def _as_layers(exported: ExportedNet, options: Options) -> KerasFile:
     """Only networks of Keras that cannot be written as layers, one of several, are written by operators."""
     try:
         return _from_graph(exported, options)
-    except Refused as error:
+    except UnsupportedNet as error:
         refused = options.by_operators.union(block for block in error.blocks if isinstance(block, Network))
         if refused == options.by_operators:
             raise
@@ -252,7 +254,7 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
             shape = lengths_of(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(layer_name(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
-        return _written(exported, options, Writer(graph, shapes, builder, inputs))
+        return _write(exported, options, graph, shapes, builder, inputs)
 
     values, writer = written()
     last = {} if options.is_first else writer.channels_last_inputs
@@ -287,18 +289,24 @@ def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[
     check(is_static, "only the batch may be dynamic", shapes=[x.shape for x in given])
     exported = ExportedNet.of(block, shapes)
     graph, shapes_of, _ = _graph_of(exported, options)
-    writer = Writer(graph, shapes_of, builder, dict(zip(exported.inputs.shapes, given)))
-    return _written(exported, options, writer)[0]
+    return _write(exported, options, graph, shapes_of, builder, dict(zip(exported.inputs.shapes, given)))[0]
 
 
-def _written(exported: ExportedNet, options: Options, writer: Writer) -> Tuple[List[KerasTensor], Writer]:
-    """The values of the outputs, all nodes written."""
+def _write(
+    exported: ExportedNet,
+    options: Options,
+    graph: Graph,
+    shapes: Shapes,
+    builder: ModelBuilder,
+    inputs: Mapping[str, KerasTensor],
+) -> Tuple[List[KerasTensor], Writer]:
+    """Write all nodes of a graph; returns the values of its outputs, and the writer."""
 
-    def network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
+    def write_network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
         return NetworkWriter(w, block, partial(_block, options)).outputs(values, shapes)
 
-    writer.network = network
-    writer.advice, writer.custom = advice_for(exported.net), options.functions
+    advice = advice_for(exported.net)
+    writer = Writer(graph, shapes, builder, inputs, write_network, options.functions, advice)
     lower(writer)
     values = writer.write_all()
     rule = "net must have outputs that depend on its inputs; received one of constants"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -166,6 +167,16 @@ class ModelBuilder:
             raise InvalidValue(f"{rule} {layer.name!r} ({layer.class_name})")
         if masks in (HANDLES_MASK, PASSES_MASK, *map(PASSES_MASK_IN_KERAS.get, versions)):
             self.ignored_masks.add(output)
+
+    @contextlib.contextmanager
+    def ignoring_masks(self, tensors: Set[TensorId]) -> Iterator[None]:
+        """Within the `with` block, the masks of these tensors are ignored, too."""
+        added = tensors - self.ignored_masks
+        self.ignored_masks |= added
+        try:
+            yield
+        finally:
+            self.ignored_masks -= added
 
     def finish(self, outputs: List[TensorId]) -> None:
         """Bring the layers into the order that Keras gives them. Layers that no output needs are left out."""

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import re
+from types import MappingProxyType
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
@@ -25,8 +26,10 @@ from mxsame.export_keras.model_builder import (
     lengths_of,
 )
 from mxsame.exporting.blocks import Composite
+from mxsame.exporting.custom import CustomEmitters
+from mxsame.exporting.prepare import MOVES
 from mxsame.exporting.shapes import Shape, Shapes
-from mxsame.exporting.walk import MOVES, Emitters, GraphWriter
+from mxsame.exporting.writer import Emitters, GraphWriter
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, TensorId, WeightSpec
 from mxsame.port.table import LAYERS
@@ -34,6 +37,7 @@ from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.validation import check, check_type
 
+NONE: Mapping[str, Any] = MappingProxyType({})
 EMITTERS = Emitters()
 writes = EMITTERS.writes
 
@@ -64,16 +68,26 @@ class Writer(GraphWriter):
         The model that it writes to.
     inputs : mapping of str to KerasTensor
         For each input of the graph a tensor of the model.
+    write_network : function of (writer, network, inputs, shapes)
+        Writes a network of `from_keras` as its layers, and returns its outputs.
+    custom, advice
+        As for `GraphWriter`.
     """
 
     function, format = "to_keras", "Keras"
 
-    def __init__(self, graph: Graph, shapes: Shapes, builder: ModelBuilder, inputs: Mapping[str, KerasTensor]):
-        super().__init__(graph, shapes, EMITTERS)
-        self.network: Callable[
-            ..., List[KerasTensor]
-        ]  # function of (writer, network, inputs, shapes) that writes a network of `from_keras`; set by the exporter
-        self.builder, self.is_h5, self._trained = builder, builder.is_h5, builder.trained
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Shapes,
+        builder: ModelBuilder,
+        inputs: Mapping[str, KerasTensor],
+        write_network: Callable[..., List[KerasTensor]],
+        custom: CustomEmitters,
+        advice: Mapping[str, str],
+    ):
+        super().__init__(graph, shapes, EMITTERS, custom, advice)
+        self.builder, self._write_network = builder, write_network
         self._permuted: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.channels_last_inputs: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = inputs
@@ -93,7 +107,7 @@ class Writer(GraphWriter):
         """The outputs of a network of Keras, or of a block that the user's function writes."""
         if self.custom.has(composite.block):
             return super().composite(composite, inputs)
-        return self.network(self, composite.block, inputs, composite.shapes)
+        return self._write_network(self, composite.block, inputs, composite.shapes)
 
     def input_for_user(self, output: Output) -> Any:
         """A tensor with its axes in MXNet's order, or an array."""
@@ -130,7 +144,7 @@ class Writer(GraphWriter):
         """A layer, trainable if the operator or block has a trained parameter, or no parameters."""
         own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
         parameters = set().union(*own)
-        config = {"trainable": bool(parameters & self._trained) or not parameters, **config}
+        config = {"trainable": bool(parameters & self.builder.trained) or not parameters, **config}
         layer = self._make_layer(class_name, self.builder.unique(layer_name(source.name)), config)
         names, shapes = [spec.name for spec in layer.weight_specs or ()], [np.shape(array) for array in weights]
         rule = f"weights of {class_name} must be {', '.join(names) or 'none'}"
@@ -168,7 +182,7 @@ class Writer(GraphWriter):
 
     def constant(self, output: Output, x: KerasTensor) -> Any:
         """A number, or an array to which x broadcasts, with the axes of x."""
-        trained = sorted(self._parameters(output) & self._trained)
+        trained = sorted(self._parameters(output) & self.builder.trained)
         check(not trained, f"a trained parameter must be a weight of a Keras layer; received {', '.join(trained)}")
         array = self.computed(output)
         if (array == array.ravel()[:1]).all():
@@ -185,7 +199,7 @@ class Writer(GraphWriter):
 
     def is_frozen(self, output: Output) -> bool:
         """Whether it depends on no trained parameter."""
-        return not self._parameters(output) & self._trained
+        return not self._parameters(output) & self.builder.trained
 
     def _parameters(self, output: Output) -> Set[str]:
         return {node.name for node in self.graph.nodes([output]) if node.op == "null"}
@@ -199,9 +213,9 @@ class Writer(GraphWriter):
         *inputs: KerasTensor,
         shape: Optional[Lengths] = None,
         order: Optional[Order] = None,
-        weights: Mapping[str, Weighted] = {},
+        weights: Mapping[str, Weighted] = NONE,
         suffix: str = "",
-        call: Mapping[str, Any] = {},
+        call: Mapping[str, Any] = NONE,
     ) -> KerasTensor:
         """Call a layer on tensors. Its output has the shape and axis order of the first unless they are given.
 
@@ -219,11 +233,16 @@ class Writer(GraphWriter):
         return out if order is None else KerasTensor(out.tensor, out.shape, order)
 
     def add_operator(
-        self, class_name: str, *args: Any, shape: Optional[Lengths] = None, call: Mapping[str, Any] = {}, **config: Any
+        self,
+        class_name: str,
+        *args: Any,
+        shape: Optional[Lengths] = None,
+        call: Mapping[str, Any] = NONE,
+        **config: Any,
     ) -> KerasTensor:
         """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
         `class_name` has its module as a prefix, unless that is `numpy`."""
-        check(not self.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
+        check(not self.builder.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
         name = self.builder.unique(layer_name(self.node.name))
         module, _, class_name = class_name.rpartition(".")
         operator = f"{module or 'numpy'}.{class_name}"
@@ -265,7 +284,7 @@ class Writer(GraphWriter):
         """Whether the layer's parameters are trained: all of them, or none."""
         sources = {spec.name: weights[spec.name].source for spec in weight_specs}
         names = {name for spec in weight_specs if spec.trainable for name in self._parameters(sources[spec.name])}
-        trained = names & self._trained
+        trained = names & self.builder.trained
         rule = "the parameters of a layer must be all trained or all frozen"
         check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
         self.claim(trained, self.node)

@@ -11,10 +11,14 @@ from mxsame import validation
 from mxsame.rewriting.attributes import value_of
 from mxsame.rewriting.graph import Node, entries
 
-# What shapes and types show anyway, what tunes speed, where an array is, and what only training reads.
-MEANINGLESS = (
-    "num_filter|num_hidden|input_dim|output_dim|no_bias|num_args|is_int|workspace|cudnn_.*|sparse_grad|forward_stype|"
-    "ctx|grad_scale|ignore_label|use_ignore|normalization|out_grad|smooth_alpha|valid_thresh|name|key|ndev|__.*__"
+# regex of attributes that change no output
+IGNORED = "|".join(
+    (
+        "num_filter|num_hidden|input_dim|output_dim|no_bias|num_args|is_int",  # implied by shapes and types
+        "workspace|cudnn_.*|sparse_grad|forward_stype|ctx|ndev",  # for speed, or where an array is
+        "grad_scale|ignore_label|use_ignore|normalization|out_grad|smooth_alpha|valid_thresh",  # for training
+        "name|key|__.*__",  # names and notes
+    )
 )
 
 
@@ -32,7 +36,7 @@ class Attributes(Dict[str, str]):
     def check_all_read(self, node: Node, ignored: str) -> None:
         """Raise `ValueError` if an attribute was not read, unless its name matches `ignored` or it has its default."""
         for name in self:
-            if name in self._read or re.fullmatch(f"{MEANINGLESS}|{ignored}", name):
+            if name in self._read or re.fullmatch(f"{IGNORED}|{ignored}", name):
                 continue
             value, default = node.attr(name), value_of(node.op, name, None)
             validation.check(_plain(value) == _plain(default), f"{name} must be {default}", **{name: value})

@@ -10,8 +10,8 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.exporting.prepare import MOVES, ExportedNet
 from mxsame.exporting.shapes import Shape, reshape_that_loses
-from mxsame.exporting.walk import MOVES, ExportedNet
 from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
 from mxsame.rewriting.graph import Graph, Node

@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, List
 
 from mxsame._mxnet import mx
 from mxsame.exporting.elementwise import forms, of_two
-from mxsame.exporting.walk import Emitters, GraphWriter, axes_of, axis_of, ndim_of
+from mxsame.exporting.reading import axes_of, axis_of, ndim_of
+from mxsame.exporting.writer import Emitters, GraphWriter
 from mxsame.rewriting.graph import Graph, Node, Output, entries
 from mxsame.validation import check
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Sampled
-from mxsame.exporting.walk import ExportedNet
+from mxsame.exporting.prepare import ExportedNet
 from mxsame.installation.requirements import ONNX, install
 
 LARGEST = 2**31 - 2**20  # bytes of arrays in one file of Protocol Buffers, which may have 2 GiB

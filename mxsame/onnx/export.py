@@ -12,8 +12,9 @@ from mxsame._mxnet import mx
 from mxsame.exporting.blocks import place
 from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.custom import Custom, CustomEmitters
+from mxsame.exporting.prepare import ExportedNet, graph_of
 from mxsame.exporting.shapes import DynamicAxes, Shapes
-from mxsame.exporting.walk import ExportedNet, advice_for, graph_of
+from mxsame.exporting.writer import advice_for
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
@@ -170,9 +171,9 @@ def export_onnx(
             _check_takes(net, inputs._replace(shapes=inferred.probes), exported.types)
         place(graph, inferred, composites)
     outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
-    writer = Writer(graph, inferred, opset, dict(zip(inputs.shapes, names)), outputs, exported.types)
-    writer.advice, writer.custom = advice_for(net, dynamic=way_out), functions
-    model = writer.model()
+    advice = advice_for(net, dynamic=way_out)
+    names_of_inputs = dict(zip(inputs.shapes, names))
+    model = Writer(graph, inferred, opset, names_of_inputs, outputs, exported.types, functions, advice).model()
     functions.check_used()
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")

@@ -6,9 +6,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 import numpy as np
 
+from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
-from mxsame.exporting.walk import Emitters, GraphWriter
+from mxsame.exporting.writer import Emitters, GraphWriter
 from mxsame.rewriting.graph import Graph, Node, Output, unused
 from mxsame.validation import check, check_type
 
@@ -28,7 +29,9 @@ class Writer(GraphWriter):
         The name in the file of each of the graph's inputs.
     output_names : sequence of str
     types : mapping of str to numpy.dtype
-        Of the inputs.
+        The types of the inputs.
+    custom, advice
+        As for `GraphWriter`.
     """
 
     function, format = "export_onnx", "ONNX"
@@ -41,10 +44,12 @@ class Writer(GraphWriter):
         input_names: Mapping[str, str],
         output_names: Sequence[str],
         types: Mapping[str, Any],
+        custom: CustomEmitters,
+        advice: Mapping[str, str],
     ):
         import onnx
 
-        super().__init__(graph, shapes, EMITTERS)
+        super().__init__(graph, shapes, EMITTERS, custom, advice)
         self._onnx, self.opset, self._types = onnx, opset, types
         self.nodes: List[Any] = []
         self._inputs = dict(input_names)

@@ -100,6 +100,10 @@ class Network(HybridBlock):
         is_outer = all(len(path) == 1 for path in self._wanted)
         return not self.description.native and is_outer and len(self.outputs) == len(self.description.outputs)
 
+    def layer_state(self, path: Path) -> LayerState:
+        """Returns what the build has recorded of a layer: its block, and the outputs of its calls."""
+        return self._states[path]
+
     def part(self, given: Collection[int], outputs: Sequence[int]) -> Part:
         """Returns the block of the steps that compute `outputs` from `given`, both of them keys of tensors."""
         steps = needed_steps(self._steps, outputs, given)

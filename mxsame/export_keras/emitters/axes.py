@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 from mxsame.export_keras.emitters.elementwise import affine, clip
 from mxsame.export_keras.model_builder import KerasTensor, count_of
 from mxsame.export_keras.writer import Writer, writes
-from mxsame.exporting.walk import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, top_k_of
+from mxsame.exporting.reading import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, top_k_of
 from mxsame.rewriting.graph import Node, Output, entries, keeps_batch, slice_ranges
 from mxsame.validation import check, one_of
 

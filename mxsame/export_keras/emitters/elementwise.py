@@ -10,7 +10,7 @@ import numpy as np
 from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Writer, writes
 from mxsame.exporting import elementwise as tables
-from mxsame.exporting.walk import axis_of, bounds_of
+from mxsame.exporting.reading import axis_of, bounds_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
@@ -80,7 +80,7 @@ def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] 
         below = activate(w, "relu", affine(w, x, -1.0, suffix="negative"), suffix="below")
         above = activate(w, "relu", x, suffix="above")
         return w.add_layer("Subtract", {}, above, affine(w, below, slope, suffix="slope"))
-    name, key = ("ELU", "alpha") if kind == "elu" else ("LeakyReLU", "alpha" if w.is_h5 else "negative_slope")
+    name, key = ("ELU", "alpha") if kind == "elu" else ("LeakyReLU", "alpha" if w.builder.is_h5 else "negative_slope")
     return w.add_layer(name, {key: slope}, x)
 
 

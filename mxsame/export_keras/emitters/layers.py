@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxsame.export_keras.emitters.axes import along_axes
 from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Weighted, Writer, writes
+from mxsame.exporting.reading import axis_of, recurrent_layers
 from mxsame.exporting.shapes import Length
-from mxsame.exporting.walk import axis_of, recurrent_layers
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
 from mxsame.rewriting.graph import Node, Output
@@ -100,7 +100,7 @@ def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> L
     given = [w.permute(state, (1, 0, 2)) for state in states if state is not None]
     check(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
     rule = "an .h5 file has layers only, and no initial states: use a path that ends in .keras"
-    check(not (given and w.is_h5), rule)
+    check(not (given and w.builder.is_h5), rule)
     returns = len(w.outputs_of(node)) > 1
     mode, size, rate = node.attr("mode"), node.attr("state_size"), node.attr("p")
     x, class_name, directions = w.permute(x, (1, 0, 2)), CLASSES[mode], 1 + node.attr("bidirectional")

@@ -13,7 +13,14 @@ from mxsame.export_keras.emitters.axes import along_axes, pad_by_operator, reduc
 from mxsame.export_keras.emitters.elementwise import affine
 from mxsame.export_keras.model_builder import KerasTensor
 from mxsame.export_keras.writer import Weighted, Writer, writes
-from mxsame.exporting.walk import IN_WINDOWS, check_attribute, kernels_of, nearest_scale, rescaled_averages, windows_at
+from mxsame.exporting.reading import (
+    IN_WINDOWS,
+    check_attribute,
+    kernels_of,
+    nearest_scale,
+    rescaled_averages,
+    windows_at,
+)
 from mxsame.port import parameters
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import is_merged, is_never_negative

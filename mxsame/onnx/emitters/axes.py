@@ -6,7 +6,7 @@ from typing import Iterator, List, Union
 
 import numpy as np
 
-from mxsame.exporting.walk import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
+from mxsame.exporting.reading import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import is_merged

@@ -8,7 +8,7 @@ from typing import Dict
 import numpy as np
 
 from mxsame.exporting import elementwise as tables
-from mxsame.exporting.walk import axis_of, bounds_of, ndim_of
+from mxsame.exporting.reading import axis_of, bounds_of, ndim_of
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, Output
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
-from mxsame.exporting.walk import axis_of, ndim_of, recurrent_layers
+from mxsame.exporting.reading import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import Writer, writes
 from mxsame.rewriting.graph import Node, RecurrentSpec
 from mxsame.validation import check

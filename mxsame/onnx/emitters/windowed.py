@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from mxsame import padding as arithmetic
-from mxsame.exporting.walk import IN_WINDOWS, kernels_of, ndim_of, nearest_scale, rescaled_averages, windows_at
+from mxsame.exporting.reading import IN_WINDOWS, kernels_of, ndim_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.onnx.writer import Writer, writes
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import check_dynamic, describe_windows

@@ -1,0 +1,136 @@
+"""The graph of a net that is exported: traced, with pads and slices merged into windows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from mxsame import _gluon, tensors
+from mxsame._mxnet import mx
+from mxsame.exporting.blocks import Composite, recorded_calls
+from mxsame.exporting.shapes import batch_axes, zeros_of_batches
+from mxsame.graphs import tracing
+from mxsame.graphs.deploy import freeze
+from mxsame.rewriting import canonical, optimize_for_inference
+from mxsame.rewriting.graph import Graph, Node, Output, User
+from mxsame.rewriting.operators import subgraph
+from mxsame.rewriting.sizes import specialize
+from mxsame.rewriting.windows import merge_all_pads
+from mxsame.scope import FORMAT, BlockCall
+
+# Operators that only rearrange elements
+MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
+
+
+class ExportedNet(NamedTuple):
+    """A net to export, with its inputs, its floating-point dtype, and the dtype of each input by name."""
+
+    net: Any
+    inputs: tracing.NetInputs
+    dtype: Any
+    types: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> ExportedNet:
+        """Returns a net with its inputs. An input has the integer dtype of its example array or of its graph variable,
+        else the type of the parameters."""
+        tracing.check_ready(net)
+        inputs = tracing.inputs_of(net, input_shape, required=True, dynamic_length=dynamic_length)
+        dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
+        types = inputs.types_in(dtype)
+        variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
+        for name, variable in zip(types, variables):
+            own = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
+            types[name] = types[name] if own.kind == "f" else own
+        return cls(net, inputs, dtype, types)
+
+
+class NetGraph(NamedTuple):
+    """The graph of a net, the batch axis of each input, and the calls of blocks that are written as a
+    whole, inner blocks first."""
+
+    graph: Graph
+    batches: Dict[str, int]
+    composites: List[Composite]
+
+
+def graph_of(
+    exported: ExportedNet,
+    any_size: bool = False,
+    trained: bool = False,
+    fold: bool = False,
+    is_whole: Callable[[Any], bool] = lambda block: False,
+) -> NetGraph:
+    """The graph of the net on the CPU, with pads and slices merged into windows. With `trained` it keeps its
+    dropout; with `fold` it is optimized for inference. `is_whole` chooses the blocks to write as a whole."""
+    calls: List[BlockCall] = []
+    with recorded_calls(exported.net, is_whole) as net:
+        graph, structure = freeze(net, exported.inputs, exported.types, FORMAT, calls)
+    graph.context = mx.cpu()
+    for node in graph.nodes():
+        if node.name in exported.types:
+            node.attrs["__dtype__"] = tensors.dtype_attribute(exported.types[node.name])
+    if not any_size:
+        specialize(graph, exported.types)
+    floats = [name for name, dtype in exported.types.items() if np.dtype(dtype).kind == "f"]
+    canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
+    canonical.write_clips(graph)
+    _detach_zero_states(graph, exported.dtype)
+    batches = batch_axes(graph)
+    _make_zeros_of_inputs(graph, batches)
+    merge_all_pads(graph, any_size)
+    if fold:
+        optimize_for_inference(graph, fuses=False)
+    count = len(tracing.flatten(structure))
+    ends = map(_copied, graph.outputs[count:])
+    composites = []
+    for block, inputs, outputs in calls:
+        before, after = (list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs))
+        composites.append(Composite(block, before, after))
+    del graph.outputs[count:]
+    return NetGraph(graph, batches, composites)
+
+
+def _copied(output: Output) -> Output:
+    """The output that was copied, if this is a `_copy`; copies keep the outputs of a graph distinct."""
+    while output.node.op == "_copy":
+        output = output.node.inputs[0]
+    return output
+
+
+def _detach_zero_states(graph: Graph, dtype: Any) -> None:
+    """Replace initial states of recurrent layers that are `zeros_like` of the data by `_zeros` nodes."""
+    for node in graph.nodes():
+        for position, source in enumerate(node.inputs[2:] if node.op == "RNN" else (), 2):
+            while source.node.op in ("squeeze", "broadcast_axis", "expand_dims", "Reshape"):
+                source = source.node.inputs[0]
+            if source.node.op == "zeros_like":
+                attrs = {"shape": str((-1 if mx.util.is_np_shape() else 0,) * 3), "dtype": str(dtype)}
+                node.inputs[position] = Output(Node("_zeros", f"{node.name}_state", attrs=attrs))
+
+
+def is_used_by_rnn_only(users: Sequence[User]) -> bool:
+    """Whether only recurrent layers use an array; as a state, zeros need not be written."""
+    return all(user is not None and user.op == "RNN" for user, _ in users)
+
+
+def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
+    """Derive zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
+    users = graph.users()
+    zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not is_used_by_rnn_only(users[node])}
+    variables = [node for node in users if node.op == "null" and node.name in batches]
+    replaced = {}
+    for node, axis in zeros.items() if variables else ():
+        variable = variables[0]
+        shape, batch = node.attr("shape"), batches[variable.name]
+        others = [other for other in range(len(shape)) if other != axis]
+        with mx.util.np_array(False):
+            x = mx.sym.var("x")
+            end = [None if each == batch else 1 for each in range(len(graph.inputs[variable.name]))]
+            one = mx.sym.zeros_like(mx.sym.slice(x, begin=[0] * len(end), end=end))
+            ones = mx.sym.reshape(one, shape=[-1 if each == axis else 1 for each in range(len(shape))])
+            filled = mx.sym.broadcast_axis(ones, axis=others, size=[shape[each] for each in others])
+        replaced[Output(node)] = subgraph(filled, x=Output(variable))
+    graph.replace(replaced)

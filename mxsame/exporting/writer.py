@@ -1,0 +1,268 @@
+"""Writes the graph of a net node by node, each with the emitter of its kind.
+
+An emitter takes the writer, the node, and the values written for the node's inputs, and returns the value of
+its output, or a list of values. An attribute that it does not read must have MXNet's default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxsame import validation
+from mxsame.exporting.attributes import Attributes
+from mxsame.exporting.blocks import Composite
+from mxsame.exporting.custom import CustomEmitters
+from mxsame.exporting.prepare import is_used_by_rnn_only
+from mxsame.exporting.shapes import Length, Shape, Shapes
+from mxsame.progress import report
+from mxsame.rewriting import attributes
+from mxsame.rewriting.graph import Graph, Node, Output, User
+from mxsame.rewriting.onednn import LOOP
+from mxsame.rewriting.windows import is_merged
+from mxsame.validation import check, check_type
+
+MAX_PATH_SHOWN = 6  # nodes of a path in a message
+MAX_REASONS_SHOWN = 12  # in a message
+LOOP_ADVICE = "; unroll the loop, as a recurrent cell's `unroll` does"
+KERAS_LOOP_ADVICE = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
+
+
+def advice_for(net: Any, **more: str) -> Dict[str, str]:
+    """Advice for messages, by operator. A network of `from_keras` is recognized by `declared_shapes`."""
+    return {LOOP: KERAS_LOOP_ADVICE if hasattr(net, "declared_shapes") else LOOP_ADVICE, **more}
+
+
+class Emitter(NamedTuple):
+    """The function that writes a node, and a regex of the attributes that it need not read."""
+
+    write: Callable[..., Any]
+    ignored: str = ""
+
+
+class Emitters(Dict[str, Emitter]):
+    """An emitter for each kind of node."""
+
+    def writes(self, *kinds: str, ignored: str = "") -> Callable[[Callable], Callable]:
+        """A decorator that registers the emitter of these kinds of nodes.
+
+        Raises `ValueError` if one of them has an emitter already."""
+
+        def register(write: Callable) -> Callable:
+            for kind in kinds:
+                check(kind not in self, f"{kind!r} already has an emitter")
+                self[kind] = Emitter(write, ignored)
+            return write
+
+        return register
+
+
+class UnsupportedNet(validation.InvalidValue, shown=ValueError):
+    """Raised for a net that cannot be written, with all reasons, and the composites that cannot be written as a
+    whole."""
+
+    def __init__(self, message: str, reasons: Sequence[str], blocks: Sequence[Any] = ()):
+        super().__init__(message)
+        self.reasons, self.blocks = reasons, blocks
+
+
+class GraphWriter:
+    """Writes a graph. Each format has a subclass, with its name, and methods for variables, placeholders and what
+    a user's function writes.
+
+    `custom` has the user's functions; `advice` is text for messages, by operator, and by "dynamic" for dynamic
+    lengths."""
+
+    function, format = "", ""  # in messages
+
+    def __init__(
+        self, graph: Graph, shapes: Shapes, emitters: Emitters, custom: CustomEmitters, advice: Mapping[str, str]
+    ):
+        self.graph, self.shapes, self.emitters, self.custom, self.advice = graph, shapes, emitters, custom, advice
+        self._written: Dict[Output, Any] = {}
+        self._dtypes: Dict[Output, Any] = {}
+        self.users: Dict[Node, List[User]] = {}
+        self.node = Node("null", "")  # the node that is being written
+        self.refusals: List[str] = []
+        self._composites: Dict[int, List[Any]] = {}  # what was written for the outputs of each
+        self._refused: List[Any] = []  # blocks
+        self._missing: Dict[str, None] = {}  # operators without an emitter
+        self._cause: Optional[Exception] = None
+
+    def variable(self, node: Node) -> Any:
+        """The value of an input of the graph, or of a parameter."""
+        raise NotImplementedError
+
+    def placeholder(self, output: Output) -> Any:
+        """A stand-in for the output of a node that cannot be written, so that the nodes after it are checked as
+        well."""
+        raise NotImplementedError
+
+    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
+        """The values of the outputs of a block that is written as a whole, by default by the user's function."""
+        return self._by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
+
+    def input_for_user(self, output: Output) -> Any:
+        """An input of a user's function: an array, if it is a parameter."""
+        raise NotImplementedError
+
+    def output_of_user(self, value: Any, shape: Shape) -> Any:
+        """The value of an output of this shape, from what a user's function returned."""
+        raise NotImplementedError
+
+    def write_function(self, source: Any) -> Callable[..., Any]:
+        """The function `write` that is passed to a user's function."""
+        raise NotImplementedError
+
+    def refuse(self, node: Node, reason: str) -> None:
+        """Collect why a node cannot be written, so that one error lists all reasons."""
+        self.refusals.append(reason)
+        self._written.update({output: self.placeholder(output) for output in self.outputs_of(node)})
+
+    def write_all(self) -> List[Any]:
+        """Write every node; returns what represents the graph's outputs.
+
+        Raises `ValueError` with the reasons of all nodes that cannot be written."""
+        self._dtypes, self.users = self.graph.dtypes(), self.graph.users()
+        for number, node in enumerate(self.users):
+            report("writing operators", number, len(self.users))
+            if Output(node) in self._written:
+                continue  # refused
+            if node.op == "null" and node.spec is not None:
+                self._write_composite(node, *node.spec)
+            elif node.op == "null":
+                self._written[Output(node)] = self.variable(node)
+            elif node.op == "_zeros" and is_used_by_rnn_only(self.users[node]):
+                self._written[Output(node)] = None  # states that are not given are 0
+            elif is_merged(node):  # its pads or crops are in the operator next to it
+                self._written[Output(node)] = self.written(node.inputs[0])
+            else:
+                self._write(node)
+        outputs = [self.written(output) for output in self.graph.outputs]
+        if self.refusals:
+            raise UnsupportedNet(self._message(), self.refusals, self._refused) from self._cause
+        return outputs
+
+    def _message(self) -> str:
+        """The message: operators without an emitter, then the reasons."""
+        shown, more = self.refusals[:MAX_REASONS_SHOWN], len(self.refusals) - MAX_REASONS_SHOWN
+        count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
+        rule = f"every operator of net must have an exact equivalent in {self.format}: "
+        if self._missing:
+            rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}; "
+            rule += f"custom={{{next(iter(self._missing))!r}: function of (write, attributes, *inputs)}} writes one\n"
+        return rule + "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
+
+    def _write_composite(self, node: Node, composite: Composite, number: int) -> None:
+        """Write a block when its first output is needed."""
+        key, inputs = id(composite), list(map(self.written, node.inputs))
+        self.node = node
+        try:
+            if key not in self._composites:
+                self._composites[key] = self.composite(composite, inputs)
+        except validation.Refusal as error:
+            self._composites[key] = [self.placeholder(Output(node))] * len(composite.outputs)
+            self.refusals += getattr(error, "reasons", [f"{error}; in the block {composite.block.name}"])
+            self._refused.append(composite.block)
+        self._written[Output(node)] = self._composites[key][number]
+
+    def _by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
+        """The values of the outputs of a node or a block, written by the user's function; its errors are not
+        wrapped."""
+        key = given = source
+        if isinstance(source, Node):
+            key, given = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}
+        returned = self.custom.function_of(key)(self.write_function(source), given, *map(self.input_for_user, inputs))
+        values = returned if isinstance(returned, list) else [returned]
+        rule = f"custom of {source.name} must return an output of write, or a list of {max(shapes) + 1}"
+        check_type(len(values) > max(shapes), rule, custom=returned)
+        return [self.output_of_user(values[index], shape) for index, shape in shapes.items()]
+
+    def _write(self, node: Node) -> None:
+        self.node = node
+        if self.custom.has(node.op):
+            outputs = self.outputs_of(node)
+            try:
+                shapes = {output.index: self.shape(output) for output in outputs}
+                self._written.update(zip(outputs, self._by_user(node, node.inputs, shapes)))
+            except validation.Refusal as error:
+                self.refuse(node, f"{error}; in {self.path_to(node)}")
+            return
+        if node.kind not in self.emitters:
+            self._missing[node.op] = None
+            self.refuse(node, f"received {self.path_to(node)}{self.advice.get(node.op, '')}")
+            return
+        for index, each in enumerate(self.emit(self.emitters[node.kind], node, *map(self.written, node.inputs))):
+            self._written[Output(node, index)] = each
+
+    def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
+        """The values that an emitter returns for a node; none if it refuses the node, or fails: the message names the
+        error, which is the cause of the one that is raised."""
+        node.attrs = attrs = Attributes(node)
+        try:
+            result = emitter.write(self, node, *inputs)
+            attrs.check_all_read(node, emitter.ignored)
+            return result if isinstance(result, list) else [result]
+        except validation.Refusal as error:
+            self.refuse(node, f"{error}; in {self.path_to(node)}")
+        except Exception as error:
+            self._cause = self._cause or error
+            self.refuse(node, f"its conversion failed with {error!r}; in {self.path_to(node)}")
+        return []
+
+    def path_to(self, node: Node) -> str:
+        """An operator, its name, and the path to it from an input."""
+        path, last = [node.name], node
+        while last.inputs:
+            sources = [source for source, _ in last.inputs]
+            last = next((source for source in sources if source.name not in self.graph.values), sources[0])
+            path.append(last.name)
+        shown = path if len(path) <= MAX_PATH_SHOWN else [*path[: MAX_PATH_SHOWN - 1], "...", path[-1]]
+        return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
+
+    # -- reading, for emitters
+
+    def written(self, output: Output) -> Any:
+        """What represents an output of the graph."""
+        if output not in self._written:
+            self.refusals.append(f"received output {output.index} of {self.path_to(output.node)}")
+            self._written[output] = self.placeholder(output)
+        return self._written[output]
+
+    def outputs_of(self, node: Node) -> List[Output]:
+        """The first output of a node, and its other outputs that are used."""
+        used = (self.graph.used_by(user.node)[user.position] for user in self.users[node])
+        return sorted({Output(node), *used}, key=lambda output: output.index)
+
+    def shape(self, output: Output) -> Shape:
+        """The shape of an output."""
+        return self.shapes[output]
+
+    def static(self, output: Output, what: str, axes: Optional[Sequence[int]] = None) -> Tuple[int, ...]:
+        """The lengths of these axes of an output, or of all, which must be static; the message calls them `what`."""
+        shape = self.shape(output)
+        lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
+        self.check_static(lengths, f"{what} must be static")
+        return tuple(length.traced for length in lengths)
+
+    def check_static(self, lengths: Sequence[Length], rule: str, **values: Any) -> None:
+        """Raise `ValueError` with the rule and advice if a length is dynamic."""
+        is_static = all(length.is_static for length in lengths)
+        check(is_static, rule + self.advice.get("dynamic", ""), **values)
+
+    def dtype(self, output: Output) -> np.dtype:
+        """The type of an output."""
+        rule = f"the type of {output.node.name} ({output.node.op}) must follow from that of the data"
+        check(self._dtypes.get(output) is not None, rule)
+        return np.dtype(self._dtypes[output])
+
+    def computed(self, output: Output) -> np.ndarray:
+        """The array of a parameter, or of an output that depends on parameters only."""
+        value = self.graph.value(output)
+        if value is not None:
+            return value
+        variables = {node.name for node in self.graph.nodes([output]) if node.op == "null"}
+        check(variables <= self.graph.values.keys(), f"{output.node.name} must depend on parameters only")
+        (value,) = self.graph.run([output])
+        return np.asarray(value)
