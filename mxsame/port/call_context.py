@@ -63,7 +63,7 @@ class LayerState:
 class CallContext:
     """One call of a layer, with the methods by which a converter adds steps to the network.
 
-    `padded` and `cast` are methods of :class:`Steps`; so are `apply` and `constant`, with the layer's name bound.
+    `apply` and `constant` are methods of :class:`Steps`, with the layer's name bound.
     """
 
     steps: Steps
@@ -80,9 +80,8 @@ class CallContext:
     refusals: List[Exception] = field(default_factory=list)  # reasons against a call whose outputs are known anyway
 
     def __post_init__(self) -> None:
-        self.config, self.name, steps = Config(self.layer.config), "_".join(self.path), self.steps
-        self.padded, self.cast = steps.padded, steps.cast
-        self.apply, self.constant = partial(steps.apply, self.name), partial(steps.constant, self.name)
+        self.config, self.name = Config(self.layer.config), "_".join(self.path)
+        self.apply, self.constant = (partial(each, self.name) for each in (self.steps.apply, self.steps.constant))
 
     @property
     def num_spatial_dims(self) -> int:
@@ -136,7 +135,15 @@ class CallContext:
         """Returns these entries in the order of the layer's `data_format`."""
         return [batch, channels, *spatial] if self.is_channels_first else [batch, *spatial, channels]
 
-    # -- axis order
+    # -- axis order and dtype
+
+    def padded(self, x: Tensor) -> Tensor:
+        """Returns a tensor with its pads applied, in the axis order that it has."""
+        return self.steps.padded(x)
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """Returns a tensor of this dtype."""
+        return self.steps.cast(x, dtype)
 
     def to_channels_first(self, x: Tensor) -> Tensor:
         """Returns an image of the layer's `data_format` as an array with channels first."""

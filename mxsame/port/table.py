@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 import numpy as np
@@ -21,16 +22,11 @@ from mxsame.port.description import Layer, LayerCall, WeightSpec, is_unset, leav
 from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
 from mxsame.validation import InvalidValue, check
 
-
-def _for_each(method: str) -> Callable:
-    return lambda call, tensors: [getattr(call, method)(x) for x in tensors]
-
-
-# `order` of a converter: the axis order of the tensors that it receives
-ANY_ORDER, CHANNELS_FIRST, KERAS_ORDER, ORDER_OF_FIRST_CALL = map(
-    _for_each, ("padded", "to_channels_first", "to_keras_order", "to_order_of_first_call"))  # fmt: skip
-SAME_ORDER = CallContext.to_one_order
-PADS_PENDING = lambda call, tensors: tensors  # noqa: E731  in any order, with `pads` that are not applied yet
+# `order` of a converter: the method that brings each of its tensors into the axis order that it needs
+ANY_ORDER, CHANNELS_FIRST, KERAS_ORDER = CallContext.padded, CallContext.to_channels_first, CallContext.to_keras_order
+ORDER_OF_FIRST_CALL = CallContext.to_order_of_first_call
+SAME_ORDER = CallContext.to_one_order  # takes all of them
+PADS_PENDING = None  # the tensors are as they come, with `pads` that are not applied yet
 
 # `masks` of a converter: its output has no mask, that of the first input, or the one that the converter sets
 DROPS_MASK, PASSES_MASK, HANDLES_MASK = "drops", "passes", "handles"
@@ -39,11 +35,21 @@ PASSES_MASK_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and d
 COMMON_ARGUMENTS = ("training", "name")  # accepted by every call; `training` is passed on in the CallContext
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # Keras's names of a layer's first argument
 
-# what a parameter's annotation accepts, in the words of messages
-TENSOR, TENSORS, OPERAND, CONSTANT, NUMBER = "a tensor", "tensors", "a tensor or a constant", "a constant", "a number"
-LENGTHS, SIZED = "a constant or lengths", "a tensor, a constant or lengths"
-KINDS = {Tensor: TENSOR, List[Tensor]: TENSORS, Operand: OPERAND, Lengths: LENGTHS, Sized: SIZED}
-KINDS.update(dict.fromkeys((int, float, bool), NUMBER))
+
+class Kind(Enum):
+    """What a parameter accepts, in the words of messages."""
+
+    TENSOR = "a tensor"
+    TENSORS = "tensors"
+    OPERAND = "a tensor or a constant"
+    CONSTANT = "a constant"
+    NUMBER = "a number"
+    LENGTHS = "a constant or lengths"
+    SIZED = "a tensor, a constant or lengths"
+
+
+KINDS = {Tensor: Kind.TENSOR, List[Tensor]: Kind.TENSORS, Operand: Kind.OPERAND, Lengths: Kind.LENGTHS,
+         Sized: Kind.SIZED, **dict.fromkeys((int, float, bool), Kind.NUMBER)}  # by annotation  # fmt: skip
 KINDS.update({Optional[annotation]: kind for annotation, kind in KINDS.items()})
 
 
@@ -52,7 +58,7 @@ class Converter:
     """The function that builds a layer or an operator, with the keywords of its decorator."""
 
     build: Callable
-    order: Callable = ANY_ORDER
+    order: Optional[Callable] = ANY_ORDER
     weights: Union[Sequence[WeightSpec], Callable[[Dict[str, Any]], Sequence[WeightSpec]]] = ()
     masks: str = DROPS_MASK
     aliases: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's parameter names -> the function's
@@ -64,13 +70,13 @@ class Converter:
         """Reads the function's signature, except the CallContext, and the kind of each parameter."""
         hints = get_type_hints(getattr(self.build, "func", self.build))
         self.signature = inspect.Signature(list(inspect.signature(self.build).parameters.values())[1:])
-        self.kinds = {name: KINDS.get(hints[name], CONSTANT) for name in self.signature.parameters}
+        self.kinds = {name: KINDS.get(hints[name], Kind.CONSTANT) for name in self.signature.parameters}
         for name, kind in self.kinds.items():
             rule = f"{name} of {self.name} must be annotated as {', '.join(map(str, KINDS))}"
-            validation.check(kind != CONSTANT or "Tensor" not in str(hints[name]), rule)
+            validation.check(kind != Kind.CONSTANT or "Tensor" not in str(hints[name]), rule)
 
     def __call__(self, call: CallContext, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-        call = replace(call, converter=self)
+        call = replace(call, converter=self)  # its configuration has no keys that were read
         args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
         kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
         if self.masks == HANDLES_MASK:
@@ -78,7 +84,7 @@ class Converter:
         given = self._bound(call, args, kwargs)
         values = leaves(given, Tensor)
         cast, dtype = cast_inputs(call, self.dtypes, values)
-        inputs, named = map_leaves(given, Tensor, dict(zip(values, self.order(call, cast))).__getitem__)
+        inputs, named = map_leaves(given, Tensor, dict(zip(values, self._arranged(call, cast))).__getitem__)
         if self.ignored is not None:
             call.config.refuse_type(self.ignored)
         out = self.build(call, *inputs, **named)
@@ -96,6 +102,12 @@ class Converter:
         passes = self.masks in (PASSES_MASK, PASSES_MASK_IN_KERAS[call.version])
         mask = leaves(args, Tensor)[0].mask if passes else None
         return map_leaves(out, Tensor, lambda each: each._replace(mask=mask))  # lengths of a shape have none
+
+    def _arranged(self, call: CallContext, tensors: List[Tensor]) -> List[Tensor]:
+        """Returns the tensors in the axis order that the converter needs."""
+        if self.order is PADS_PENDING:
+            return tensors
+        return self.order(call, tensors) if self.order is SAME_ORDER else [self.order(call, x) for x in tensors]
 
     def weights_of(self, config: Dict[str, Any]) -> List[WeightSpec]:
         """Returns the specs of the weights that a layer of this configuration has."""
@@ -128,7 +140,7 @@ class Converter:
         )
         named.update(zip(free, args))
         for name, each in named.items():
-            if self.kinds.get(name) not in (OPERAND, SIZED):
+            if self.kinds.get(name) not in (Kind.OPERAND, Kind.SIZED):
                 named[name] = map_leaves(each, np.ndarray, np.ndarray.tolist)
         inputs = list(args[len(free) :])
         missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
@@ -142,20 +154,20 @@ class Converter:
         return [inputs, named]
 
 
-def _check(name: str, parameter: Any, kind: str, value: Any) -> None:
+def _check(name: str, parameter: Any, kind: Kind, value: Any) -> None:
     """Raises a `ValueError` if an argument is not what its annotation accepts. None is accepted only if it is the
     default."""
-    if kind not in (LENGTHS, SIZED):
+    if kind not in (Kind.LENGTHS, Kind.SIZED):
         refuse_lengths(name, value)
-    check(value is not None or parameter.default is None, f"{name} must be {kind}; received None")
-    if kind in (TENSOR, TENSORS) and value is not None:
-        several = parameter.kind == parameter.VAR_POSITIONAL or (kind == TENSORS and isinstance(value, list))
+    check(value is not None or parameter.default is None, f"{name} must be {kind.value}; received None")
+    if kind in (Kind.TENSOR, Kind.TENSORS) and value is not None:
+        several = parameter.kind == parameter.VAR_POSITIONAL or (kind == Kind.TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
         are_tensors = entries and all(isinstance(entry, Tensor) for entry in entries)
-        check(are_tensors, f"{name} must be {kind}", **{name: value})
-    elif kind in (CONSTANT, NUMBER, LENGTHS):
-        check(not leaves(value, Tensor), f"{name} must be {kind}; received a tensor")
-        is_number = kind != NUMBER or value is None or isinstance(value, (int, float))
+        check(are_tensors, f"{name} must be {kind.value}", **{name: value})
+    elif kind in (Kind.CONSTANT, Kind.NUMBER, Kind.LENGTHS):
+        check(not leaves(value, Tensor), f"{name} must be {kind.value}; received a tensor")
+        is_number = kind != Kind.NUMBER or value is None or isinstance(value, (int, float))
         check(is_number, f"{name} must be a number", **{name: value})
 
 
@@ -202,7 +214,7 @@ def _register(table: Dict[str, Converter], names: Sequence[str], declared: Dict[
 
 def delegate(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:
     """Returns the outputs of another layer, built in place of the layer of this call."""
-    inner.name, inner.calls = call.layer.name, call.layer.calls
+    inner = replace(inner, name=call.layer.name, calls=call.layer.calls)
     return LAYERS[inner.class_name](replace(call, layer=inner, layer_call=LayerCall(())), list(inputs), {})
 
 
@@ -210,19 +222,17 @@ def delegate(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:
 
 TF_MODULES = ("", "math", "nn", "__operators__", "keras.activations", "compat.v1", "compat.v1.math", "compat.v1.nn")
 SYNONYMS = {
-    **{"getitem": "get_item", "sub": "subtract", "mul": "multiply", "neg": "negative", "pow": "power"},
-    **{"abs": "absolute", "is_nan": "isnan", "less": "lesser", "less_equal": "lesser_equal", "reverse": "flip"},
-    **dict.fromkeys(("truediv", "true_divide", "realdiv"), "divide"),
-    **dict.fromkeys(("floor_div", "floordiv"), "floor_divide"),
-    **dict.fromkeys(("pad_v2", "mirror_pad"), "pad"),
+    "abs": "absolute", "average_pool": "avg_pool", "batch_matmul": "matmul", "clip_by_value": "clip",
+    "concat": "concatenate", "convert_to_tensor": "identity", "floor_div": "floor_divide", "floordiv": "floor_divide",
+    "gather": "take", "getitem": "get_item", "is_nan": "isnan", "less": "lesser", "less_equal": "lesser_equal",
+    "mirror_pad": "pad", "mul": "multiply", "neg": "negative", "pad_v2": "pad", "permute_dimensions": "transpose",
+    "pow": "power", "realdiv": "divide", "reduce_variance": "var", "reverse": "flip", "sub": "subtract",
+    "true_divide": "divide", "truediv": "divide",
     **{f"reduce_{name}": name for name in ("mean", "sum", "max", "min", "prod", "any", "all", "std", "logsumexp")},
     **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    **{"reduce_variance": "var", "concat": "concatenate", "gather": "take", "clip_by_value": "clip"},
-    **{"permute_dimensions": "transpose", "batch_matmul": "matmul", "convert_to_tensor": "identity"},
     **{f"{name}_v2": name for name in ("where", "max_pool", "avg_pool", "repeat", "shape", "einsum", "cumsum")},
     **{f"{kind}_pool{rank}d": f"{kind}_pool" for kind in ("max", "avg") for rank in (1, 2, 3)},
-    "average_pool": "avg_pool",
-}
+}  # fmt: skip
 
 
 def operator_name(operator: Any) -> str:

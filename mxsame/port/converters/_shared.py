@@ -202,8 +202,7 @@ def padding_of(call: CallContext) -> str:
 
 
 def window_arguments(call: CallContext) -> Dict[str, Any]:
-    """Returns the windows of a convolution, as arguments of layers of `mxsame.nn`, and in the order of
-    `mxsame.padding`."""
+    """Returns the windows of a convolution, as arguments of layers of `mxsame.nn`."""
     kernel_size, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
     dilation = call.per_spatial_axis("dilation_rate", 1)
     return {"kernel_size": kernel_size, "strides": strides, "dilation": dilation, "padding": padding_of(call)}

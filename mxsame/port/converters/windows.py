@@ -5,7 +5,6 @@ The shapes of their outputs are computed by `mxsame.padding`: MXNet cannot infer
 
 from __future__ import annotations
 
-import itertools
 import math
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -30,51 +29,60 @@ from mxsame.port.parameters import SAME, Conversion, kernel
 from mxsame.port.table import CHANNELS_FIRST, HANDLES_MASK, KERAS_ORDER, PADS_PENDING, delegate, layer, operator
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.port.types import CAST_IN_KERAS, STORED_AS_FLOAT32
-from mxsame.validation import InvalidValue, check, integer, pads_of_axis
+from mxsame.validation import check, integer, pads_of_axis
 
 DEPTHWISE = WeightSpec("depthwise_kernel", "weight")
 SEPARABLE = [*(WeightSpec(f"{name}_kernel", f"{name}_weight") for name in ("depthwise", "pointwise")), BIAS]
 CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
 
 
-def _lengths(call: CallContext, rule: Callable, x: Tensor, *given: Any) -> List[Optional[int]]:
-    """Returns rule(length, *arguments) for each spatial axis, and None for a dynamic length. An argument is a tuple
-    with an entry per axis, or one value for all."""
-    per_axis = (entry if isinstance(entry, tuple) else itertools.repeat(entry) for entry in given)
-    return [None if n is None else rule(n, *entries) for n, *entries in zip(call.spatial_shape(x), *per_axis)]
+def _lengths(call: CallContext, rule: Callable, x: Tensor, *, strides: Any, **arguments: Any) -> List[Optional[int]]:
+    """Returns rule(length, stride=.., **arguments) for each spatial axis, and None for a dynamic length. An argument is
+    a tuple with an entry per axis, or one value for all."""
+    arguments["stride"], lengths = strides, []
+    for axis, n in enumerate(call.spatial_shape(x)):
+        own = {name: given[axis] if isinstance(given, tuple) else given for name, given in arguments.items()}
+        lengths.append(None if n is None else rule(n, **own))
+    return lengths
 
 
 # -- convolutions
 
 
-def _conversion(spec: WeightSpec, kind: Any, depth_multiplier: int) -> Conversion:
+def _conversion(spec: WeightSpec, is_transposed: bool, depth_multiplier: int) -> Conversion:
     """Returns the conversion of a weight. keras-mxnet stores channels-first kernels in MXNet's order (`native`)."""
-    kind = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}.get(spec.name, kind)
-    if spec.native and kind == "depthwise":
+    is_depthwise = spec.name == "depthwise_kernel"
+    if spec.native and is_depthwise:
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
             lambda array: array.reshape(-1, 1, *array.shape[2:]),
             lambda array: array.reshape(-1, depth_multiplier, *array.shape[2:]),
         )
     if spec.native or spec.name == "bias":
         return SAME
-    return kernel(kind, depth_multiplier if kind == "depthwise" else None)
+    if is_depthwise:
+        return kernel("depthwise", depth_multiplier)
+    return kernel("conv_transpose" if is_transposed else "pointwise" if spec.name == "pointwise_kernel" else "conv")
 
 
-def _add_convolution(
-    call: CallContext, x: Tensor, kind: str, lengths: Sequence[Optional[int]], arguments: dict
-) -> Tensor:
+def _has_kernel(call: CallContext, name: str) -> bool:
+    """Returns whether the layer's class has a weight of this name."""
+    return any(spec.name == name for spec in call.converter.weights)
+
+
+def _add_convolution(call: CallContext, x: Tensor, lengths: Sequence[Optional[int]], arguments: dict,
+                     is_transposed: bool = False) -> Tensor:  # fmt: skip
     """Adds the layer of `mxsame.nn` that has the name of the Keras class."""
     config, layer_class, in_channels = call.config, getattr(nn, call.layer.class_name), call.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
-    if kind in ("depthwise", "separable"):
+    if _has_kernel(call, "depthwise_kernel"):
         arguments["depth_multiplier"] = multiplier
+        channels = in_channels and in_channels * multiplier
     else:
         arguments["groups"] = config.get("groups", 1)
-    channels = in_channels and in_channels * multiplier
-    if kind != "depthwise":
+    if _has_kernel(call, "kernel") or _has_kernel(call, "pointwise_kernel"):
         channels = arguments["channels"] = config["filters"]
-    conversions = {spec.name: _conversion(spec, kind, multiplier) for spec in call.layer.weight_specs or ()}
+    conversions = {spec.name: _conversion(spec, is_transposed, multiplier) for spec in call.layer.weight_specs or ()}
     shape = call.in_data_format(x.shape[0], lengths, channels)
     return call.add_block(partial(layer_class, **arguments), x, conversions=conversions, shape=shape)[0]
 
@@ -94,16 +102,14 @@ def _convolution(call: CallContext, x: Tensor) -> Tensor:
 
 def _convolution_of_images(call: CallContext, x: Tensor) -> Tensor:
     """Builds a convolution. A "valid" one takes over the pads of a preceding ZeroPadding layer."""
-    class_name = call.layer.class_name
-    kind = "conv" if class_name in CONVOLUTIONS else "depthwise" if class_name.startswith("Depth") else "separable"
     arguments = window_arguments(call)
     if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.is_only_call:
         arguments["padding"], x = x.pads, x.without_pads
     x, strides = call.to_channels_first(x), arguments["strides"]
-    is_supported = max(strides) == 1 or max(arguments["dilation"]) == 1 or kind == "conv"
+    is_supported = max(strides) == 1 or max(arguments["dilation"]) == 1 or _has_kernel(call, "kernel")
     check(is_supported, "strides and dilation_rate must not both be above 1", strides=strides)
-    lengths = _lengths(call, arithmetic.output_size, x, *arguments.values())
-    return _add_convolution(call, x, kind, lengths, arguments)
+    lengths = _lengths(call, arithmetic.output_size, x, **arguments)
+    return _add_convolution(call, x, lengths, arguments)
 
 
 LAYER_CLASSES = {**{f"conv{rank}d": f"Conv{rank}D" for rank in (1, 2, 3)}, "depthwise_conv2d": "DepthwiseConv2D"}
@@ -154,12 +160,12 @@ def _transposed_convolution(call: CallContext, x: Tensor) -> Tensor:
     arguments, extra = window_arguments(call), call.config.get("output_padding")
     count = len(arguments["strides"])
     arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
-    lengths = _lengths(call, arithmetic.transposed_output_size, x, *arguments.values())
+    lengths = _lengths(call, arithmetic.transposed_output_size, x, **arguments)
     if arguments["padding"] == arithmetic.KERAS_MXNET:
-        keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, *{**arguments, "padding": "same"}.values())
+        keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, **{**arguments, "padding": "same"})
         rule = "the output size that keras-mxnet infers must be the one that MXNet computes"
         check(keras_lengths == lengths, rule, lengths=lengths, inferred=keras_lengths)
-    return activate(call, _add_convolution(call, x, "conv_transpose", lengths, arguments))
+    return activate(call, _add_convolution(call, x, lengths, arguments, is_transposed=True))
 
 
 # -- pooling layers
@@ -171,7 +177,7 @@ def _pooling(call: CallContext, x: Tensor) -> Tensor:
     name = call.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
     sizes, padding = call.per_spatial_axis("pool_size", 2), padding_of(call)
     strides = call.per_spatial_axis("strides", sizes)
-    lengths = _lengths(call, arithmetic.output_size, x, sizes, strides, 1, padding)
+    lengths = _lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding=padding)
     shape = call.in_data_format(x.shape[0], lengths, call.channels(x))
     return call.add_block(partial(getattr(nn, name), sizes, strides, padding=padding), x, shape=shape)[0]
 
@@ -228,12 +234,13 @@ def _pool(
 @layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS_ORDER, weights=(KERNEL, BIAS))
 def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
     """Builds a convolution with unshared weights, of shape (positions, window elements, filters)."""
-    config = call.config
-    if config.get("implementation", 1) != 1 or call.is_channels_first or padding_of(call) != "valid":
-        raise InvalidValue("implementation must be 1, padding valid, and data_format channels_last")
+    given = {"implementation": call.config.get("implementation", 1), "padding": padding_of(call)}
+    fits = given == {"implementation": 1, "padding": "valid"} and not call.is_channels_first
+    rule = "implementation must be 1, padding valid, and data_format channels_last"
+    check(fits, rule, **given, data_format=call.config.get("data_format"))
     sizes, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
     call.static_spatial_shape(x)
-    lengths = tuple(_lengths(call, arithmetic.output_size, x, sizes, strides, 1, "valid"))
+    lengths = tuple(_lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding="valid"))
     filters = call.integer("filters")
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
     out = call.apply_with_weights(
