@@ -12,7 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.port import types
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.cutting import Call, Path, sorted_calls
-from mxsame.port.description import Layer, Model, NotReplaceable, TensorId, leaves, map_leaves
+from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
 from mxsame.validation import InvalidValue, Refusal, check, received
@@ -32,15 +32,19 @@ class Refused(InvalidValue, shown=ValueError):
 
 
 @contextlib.contextmanager
-def refusing(layer: Layer, path: Sequence[str], inputs: Callable[[], List[Tensor]] = list, before: Callable = str,
-             is_replaceable: Callable = lambda: True) -> Iterator[None]:  # fmt: skip
-    """Raises any error as `Refused` with the name of the layer, except errors in the user's code."""
+def refusing(layer: Layer, path: Sequence[str], is_replaceable: bool = True) -> Iterator[None]:
+    """Raises any error as `Refused` with the name of the layer, except errors that :func:`is_final`."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, (Refused, Warning)) or getattr(error, "is_custom", False):
+        if is_final(error):
             raise
-        raise Refused([reason(layer, path, error, inputs(), before(), is_replaceable())]) from error
+        raise Refused([reason(layer, path, error, is_replaceable=is_replaceable)]) from error
+
+
+def is_final(error: Exception) -> bool:
+    """Returns whether an error is raised as it is: it names its layer, is a warning, or is in the user's code."""
+    return isinstance(error, (Refused, Warning)) or getattr(error, "is_custom", False)
 
 
 @contextlib.contextmanager
@@ -91,35 +95,43 @@ class Builder:
             if any((tensor.layer, tensor.call) in refused and tensor not in values for tensor in layer_call.tensors()):
                 refused[layer.name, number] = []
                 continue
-            full_path = (*path, layer.name)
-            if full_path not in self.states:
-                before = self._before.get(full_path)
-                self.states[full_path] = before.for_new_network() if before is not None else LayerState(layer)
-            state, start = self.states[full_path], len(self.steps)
-            given = layer_call.kwargs.get("training")
-            training_of_call = training if given is None else bool(given)
-            is_only_call_here = is_only_call and len(layer.calls) == 1
-            call = CallContext(self.steps, layer, full_path, layer_call, state, model.version, training_of_call,
-                               is_only_call_here, self.custom, self.model)  # fmt: skip
+            call, start = self._context(model, path, layer, layer_call, training, is_only_call), len(self.steps)
             try:
                 outputs = self._outputs(call, values)
             except Refused as error:
                 refused[layer.name, number] = error.reasons
                 continue
             if call.refusals:
-                refused[layer.name, number] = [reason(layer, full_path, error) for error in call.refusals]
-            if number == 0 and isinstance(outputs[0], Tensor) and not state.outputs:
-                state.training = training_of_call
-                state.inputs = [values[tensor] for tensor in layer_call.tensors()]
-            state.calls.setdefault(number, outputs)
-            own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == call.name)
-            state.blocks.update(dict.fromkeys(own))
+                refused[layer.name, number] = [reason(layer, call.path, error) for error in call.refusals]
+            self._record(call, number, outputs, [values[tensor] for tensor in layer_call.tensors()], start)
             values.update({TensorId(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
-            raise Refused([reason for reasons in refused.values() for reason in reasons])
+            raise Refused(list(itertools.chain(*refused.values())))
         for tensor in model.outputs:
             check(tensor in values, f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}")
         return [values[tensor] for tensor in model.outputs]
+
+    def _context(self, model: Model, path: Path, layer: Layer, layer_call: LayerCall, training: Optional[bool],
+                 is_only_call: bool) -> CallContext:  # fmt: skip
+        """Returns the context of a call of a layer. `training` and `is_only_call` are those of the model."""
+        path = (*path, layer.name)
+        if path not in self.states:
+            before = self._before.get(path)
+            self.states[path] = before.for_new_network() if before is not None else LayerState(layer)
+        given = layer_call.kwargs.get("training")
+        training = training if given is None else bool(given)
+        is_only_call = is_only_call and len(layer.calls) == 1
+        return CallContext(self.steps, layer, path, layer_call, self.states[path], model.version, training,
+                           is_only_call, self.custom, self.model)  # fmt: skip
+
+    def _record(self, call: CallContext, number: int, outputs: List[Any], inputs: List[Tensor], start: int) -> None:
+        """Records a call that was built by the steps from `start` on."""
+        state, layer = call.state, call.layer
+        if number == 0 and isinstance(outputs[0], Tensor) and not state.outputs:
+            state.training, state.inputs = call.training, inputs
+        state.calls.setdefault(number, outputs)
+        own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == call.name)
+        state.blocks.update(dict.fromkeys(own))
 
     def keep_only(self, outputs: Sequence[Tensor]) -> None:
         """Removes the steps that these outputs do not need, and the states of layers with no output left."""
@@ -138,13 +150,8 @@ class Builder:
 
     def _outputs(self, call: CallContext, values: Dict[TensorId, Tensor]) -> List[Tensor]:
         """Builds a call, and returns its outputs. Errors of its converter name the layer."""
-        layer = call.layer
-
-        def inputs() -> List[Tensor]:
-            return leaves([values.get(tensor) for tensor in call.layer_call.tensors()], Tensor)
-
-        with refusing(layer, call.path, inputs, lambda: self._custom_shapes_upstream(inputs()),
-                      lambda: not call.state.is_custom and not call.state.is_reused):  # fmt: skip
+        layer, state = call.layer, call.state
+        try:
             arguments = [list(call.layer_call.args), call.layer_call.kwargs]
             args, kwargs = map_leaves(arguments, TensorId, lambda x: self._with_current_mask(values[x]))
             if layer.model is not None and layer.wrapped is None:
@@ -152,12 +159,18 @@ class Builder:
                 self.steps.unmasked.difference_update(x.keras_key for x in leaves(given, Tensor) if x.mask is not None)
                 inner = _model_inputs(layer.model, given)
                 return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
-            converter = call.state.converter or self.converter_of(layer)
+            converter = state.converter or self.converter_of(layer)
             if converter is None:  # `Custom.check` has listed it already
                 raise Refused([])
             out = converter(call, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
+        except Exception as error:
+            if is_final(error):
+                raise
+            inputs = leaves([values.get(tensor) for tensor in call.layer_call.tensors()], Tensor)
+            is_replaceable, before = not (state.is_custom or state.is_reused), self._custom_shapes_upstream(inputs)
+            raise Refused([reason(layer, call.path, error, inputs, before, is_replaceable)]) from error
 
     def _with_current_mask(self, x: Any) -> Any:
         """Returns a tensor, without its mask if an earlier layer has removed the mask."""

@@ -59,7 +59,7 @@ class CustomConverters:
         for layer in model.walk():
             replacement = self._given(layer)
             if replacement is not None and _is_configuration(replacement):
-                with refusing(layer, [layer.name], is_replaceable=lambda: False):
+                with refusing(layer, [layer.name], is_replaceable=False):
                     self._replace(layer, replacement)
         called = [layer for layer in model.walk() if layer.calls and layer.class_name != "InputLayer"]
         missing = [layer for layer in called if not self.converter_of(layer)]
