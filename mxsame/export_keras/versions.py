@@ -132,11 +132,8 @@ def _value(key: str, value: Any, version: int, is_h5: bool) -> Any:
         return SWISH[is_h5] if name in SWISH else name
     if isinstance(value, list) and key == "cells":
         return [_translated(each, version, is_h5, key) for each in value]
-    if not isinstance(value, dict) or "class_name" not in value:
-        return value
-    if not isinstance(value.get("config"), dict):
-        return value
-    return _translated(value, version, is_h5, key)
+    is_object = isinstance(value, dict) and "class_name" in value and isinstance(value.get("config"), dict)
+    return _translated(value, version, is_h5, key) if is_object else value
 
 
 def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCall:

@@ -25,7 +25,7 @@ class Length(NamedTuple):
 
 
 Shape = Tuple[Length, ...]
-MOST_INPUTS = 6  # the most inputs whose batch may be on any axis
+MAX_INPUTS = 6  # the most inputs whose batch may be on any axis
 
 
 class DynamicAxes(NamedTuple):
@@ -74,7 +74,7 @@ def batch_axes(graph: Graph) -> Dict[str, int]:
     masks = (node for node in graph.nodes() if node.op == "SequenceMask" and len(node.inputs) > 1)
     follows.update({node.inputs[0]: 1 - node.attr("axis") for node in masks})
     follows.update((Output(node), axis) for node, axis in zeros_of_batches(graph).items())
-    if follows and len(graph.inputs) <= MOST_INPUTS:
+    if follows and len(graph.inputs) <= MAX_INPUTS:
         before = graph.output_shapes()
         for axes in itertools.product((0, 1), repeat=len(graph.inputs)):
             longer = {name: _longer(shape, axis) for (name, shape), axis in zip(graph.inputs.items(), axes)}

@@ -198,9 +198,9 @@ class Writer(GraphWriter):
         """Insert axes of length 1 at these positions."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
-    def in_2d(self, weight: Output, name: str) -> str:
-        """The weight of a 1-D convolution for a 2-D one; a parameter that only convolutions use is expanded in
-        place."""
+    def expand_weight_to_2d(self, weight: Output, name: str) -> str:
+        """Give the weight of a 1-D convolution the axis of a 2-D one. A parameter that only convolutions use is
+        expanded itself, so that it keeps its name."""
         value, users = self.graph.value(weight), self.users[weight.node]
         if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
             return self.unsqueeze(name, [2])

@@ -11,7 +11,7 @@ from mxsame.validation import InvalidValue, check, check_type, most_alike, recei
 Call = Tuple[str, int]  # a layer and the number of one of its calls
 Path = Tuple[str, ...]  # the name of a layer, after those of the models that contain it
 LayerName = Union[str, int]  # "base/conv", or a position
-MOST_SHOWN = 12  # names in a message
+MAX_NAMES_SHOWN = 12  # names in a message
 
 
 class InvalidPosition(InvalidValue, IndexError, shown=IndexError):
@@ -43,7 +43,7 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
     if not inner:
         similar = most_alike(name, named)
-        shown = ", ".join([*named][:MOST_SHOWN]) + ", .." * (len(named) > MOST_SHOWN)
+        shown = ", ".join([*named][:MAX_NAMES_SHOWN]) + ", .." * (len(named) > MAX_NAMES_SHOWN)
         hint = f"did you mean {similar!r}?" if similar else f"it has {shown}"
         raise InvalidValue(f"the network has no layer {name!r}; {hint}")
     return inner[0]

@@ -14,11 +14,11 @@ CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
 IGNORED = "name|trainable|seed|autocast|batch_input_shape|.*_(initializer|regularizer|constraint)"
 # Keys that converters read, but that some classes and versions of Keras do not write. If the user replaces a class by
 # the name of one of Keras's layers, its configuration may lack these keys only.
-OPTIONAL_KEYS = (
-    "|alpha|attention_axes|backward_layer|causal|data_format|depth_multiplier|dilation_rate|groups|interpolation"
-    "|negative_slope|output_shape|recurrent_activation|score_mode|time_major|use_bias|use_gate|value_dim"
-    "|zero_output_for_mask"
-)
+OPTIONAL_KEYS = frozenset((
+    "", "alpha", "attention_axes", "backward_layer", "causal", "data_format", "depth_multiplier", "dilation_rate",
+    "groups", "interpolation", "negative_slope", "output_shape", "recurrent_activation", "score_mode", "time_major",
+    "use_bias", "use_gate", "value_dim", "zero_output_for_mask",
+))  # fmt: skip
 # names in files -> names of Keras's classes
 CLASS_NAMES = {"Custom>CustomScaleLayer": "CustomScaleLayer", "GroupedQueryAttention": "GroupQueryAttention"}
 
@@ -70,7 +70,7 @@ class Config(Dict[str, Any]):
 
     def refuse_missing(self) -> None:
         """Raises a `ValueError` for keys that were read but are missing, unless Keras may leave them out."""
-        missing = sorted(name for name in self.read - self.keys() if not re.fullmatch(OPTIONAL_KEYS, name))
+        missing = sorted(self.read - self.keys() - OPTIONAL_KEYS)
         rule = (
             "a class that custom replaces by the name of a Keras layer must have all keys of that layer's configuration"
         )

@@ -24,7 +24,7 @@ from mxsame.validation import InvalidValue, check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
 LARGEST_RATIO = 100  # the largest ratio of the declared size of an array or entry to its stored size
-MOST_ARRAYS = 10**6  # in a file of weights
+MAX_ARRAYS = 10**6  # in a file of weights
 WEIGHTS = "model.weights.h5"  # in a .keras archive
 HDF5_SIGNATURE, ZIP_SIGNATURE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"
 NDARRAYS = b"\x12\x01\x00\x00"  # start of MXNet's files of arrays
@@ -237,10 +237,10 @@ def datasets(group: Any) -> List[str]:
     def visit(name: str, thing: Any) -> Optional[bool]:
         if isinstance(thing, h5py.Dataset):
             paths.append(f"{group.name.rstrip('/')}/{name}")
-        return True if len(paths) > MOST_ARRAYS else None
+        return True if len(paths) > MAX_ARRAYS else None
 
     with _readable(group.name):
-        check(not group.visititems(visit), f"{group.name} must hold at most {MOST_ARRAYS} arrays")
+        check(not group.visititems(visit), f"{group.name} must hold at most {MAX_ARRAYS} arrays")
     return paths
 
 

@@ -16,7 +16,7 @@ from mxsame.port.config import model_of
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, Model, function_name, group_name
 
-MOST_CALLS = 20_000  # calls of layers: models that call models several times have more than their file
+MAX_CALLS = 20_000  # calls of layers: models that call models several times have more than their file
 
 
 def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
@@ -36,7 +36,7 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         for layer, theirs in _pairs(model, source):
             layer.config = _with_functions(layer.config, theirs, model.version)
     calls = model.num_calls()
-    validation.check(calls <= MOST_CALLS, f"layers must be called at most {MOST_CALLS} times in all", calls=calls)
+    validation.check(calls <= MAX_CALLS, f"layers must be called at most {MAX_CALLS} times in all", calls=calls)
     if check is not None:
         check(model)
     root = contents.weights

@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
 NEW = 2  # the gate with the other activation
-MOST_STEPS, MOST_DEPLOYED = 512, 1024  # the most steps that are unrolled in a graph, and in a deployed one
+MAX_STEPS, MAX_DEPLOYED_STEPS = 512, 1024  # the most steps that are unrolled in a graph, and in a deployed one
 # activations that other formats have for recurrent layers, too, and the defaults of their arguments
 NOTED = {
     **{name: arguments_of(ACTIVATIONS[name]) for name in ("elu", "hard_sigmoid", "leaky_relu")},
@@ -143,9 +143,9 @@ class Stepwise(mx.gluon.HybridBlock):
             states = step(entry[0], carried)
             return states[0], states
 
-        body, data, carried, steps, most = plain, [x], list(states), self.options.steps, MOST_STEPS
+        body, data, carried, steps, most = plain, [x], list(states), self.options.steps, MAX_STEPS
         if target_of(x).purpose == "deployment":
-            steps, most = steps or (tensors.known_shape(x) or [None])[0], MOST_DEPLOYED
+            steps, most = steps or (tensors.known_shape(x) or [None])[0], MAX_DEPLOYED_STEPS
         if mask is not None:
             body, data, carried = masked, [x, mask], [F.zeros_like(states[0]), *states]
         if steps is None or steps > most:

@@ -91,7 +91,7 @@ def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] 
     # in 2-D, for which ONNX Runtime has its fast code
     attrs.update({name: [1, *attrs[name]] for name in ("kernel_shape", "strides", "dilations")})
     attrs.update({"pads": [0, attrs["pads"][0], 0, attrs["pads"][1]]} if "pads" in attrs else {})
-    return w.squeeze(w.add(op, w.unsqueeze(x, [2]), w.in_2d(node.inputs[1], weight), bias, **attrs), [2])
+    return w.squeeze(w.add(op, w.unsqueeze(x, [2]), w.expand_weight_to_2d(node.inputs[1], weight), bias, **attrs), [2])
 
 
 @writes("Pooling", ignored=IN_WINDOWS)

@@ -188,7 +188,7 @@ def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
     return x
 
 
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 
 
 @operator("split", dtypes=ANY_DTYPE)
@@ -200,7 +200,7 @@ def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: i
     length = x.shape[axis]
     check(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
     if isinstance(parts, int):
-        integer("splits", parts, 1, MOST_PARTS)
+        integer("splits", parts, 1, MAX_PARTS)
         check_divisible("length", length, "parts", parts)
         ends = [length // parts * (number + 1) for number in range(parts)]
     elif num_or_size_splits is not None:
@@ -217,7 +217,7 @@ def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: i
 @operator("unstack", dtypes=ANY_DTYPE)
 def _unstack(call: CallContext, x: Tensor, num: Optional[int] = None, axis: int = 0) -> List[Tensor]:
     (axis,) = axes_after_batch(axis, x.rank)
-    length = integer("the length", x.shape[axis] or 0, 1, MOST_PARTS)
+    length = integer("the length", x.shape[axis] or 0, 1, MAX_PARTS)
     return [_entry(call, x, axis, position) for position in range(length)]
 
 
