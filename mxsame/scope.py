@@ -14,7 +14,20 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, NamedTuple, Optional, Sequence, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ContextManager,
+    Iterator,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+    cast,
+)
 
 from mxsame._mxnet import mx
 from mxsame.validation import Function
@@ -22,7 +35,7 @@ from mxsame.validation import Function
 if TYPE_CHECKING:
     from mxsame._mxnet import NDArray, Symbol
 
-NOTE, RECURRENT_NOTE, NO_BIAS = "__windows__", "__cell__", "__no_bias__"
+SPEC = "__spec__"  # attribute of an operator: the number of its spec among those of the scope
 
 Purpose = Literal["inference", "training", "deployment", "file", "format"]
 Device = Literal["cpu", "gpu"]
@@ -36,9 +49,7 @@ class Target(NamedTuple):
     purpose : Purpose, optional
         The first three as in :class:`mxsame.planner.Workload`. "file" is inference, without noise that is only there in
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
-        and never run: each operator is one node. What its own attributes do not show is in an attribute of the Symbol,
-        the only place for it there, and `Graph.of` makes it the `spec` of the node: the windows in `NOTE`, which the
-        nodes around it have as well, formulas of a recurrent layer in `RECURRENT_NOTE`, and `NO_BIAS` if it has none.
+        and never run: each operator is one node, and what its own attributes do not show is its `spec` (`with_spec`).
         None if a graph may be used for anything.
     device : Device, optional
         That of MXNet's current context if None.
@@ -95,6 +106,15 @@ class VariableFacts(NamedTuple):
     is_in_blocks: bool = False
 
 
+class RecurrentSpec(NamedTuple):
+    """What a recurrent layer computes otherwise than MXNet's operator: its activations, that of the output and that of
+    the gates, each a name and its arguments; where the reset gate of a GRU is; whether it has biases."""
+
+    activations: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    reset_after: bool = True
+    use_bias: bool = True
+
+
 ANY = Target()
 FORMAT = Target("format", "cpu")
 
@@ -103,7 +123,8 @@ class Scope(NamedTuple):
     """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
     each that is lowered later, and a `BlockCall` for each block that a writer may write as a whole; else a
     :class:`mxsame.planner.PlannedOperator`, if there is a list for them. A graph for every size that `is_only_graph`
-    has no other one next to it for sizes that it refuses. `facts` has those of variables, by name."""
+    has no other one next to it for sizes that it refuses. `facts` has those of variables, by name; `specs` those of
+    operators, if the graph is made for another format."""
 
     target: Target = ANY
     placeholders: Optional[list[Any]] = None
@@ -111,6 +132,7 @@ class Scope(NamedTuple):
     is_only_graph: bool = False
     calls: Optional[list[BlockCall]] = None
     facts: dict[str, VariableFacts] = {}  # noqa: RUF012 - `building` gives each scope its own
+    specs: Optional[list[Any]] = None
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -132,6 +154,7 @@ def building(
     decisions: Optional[list[Any]] = None,
     is_only_graph: bool = False,
     calls: Optional[list[BlockCall]] = None,
+    specs: Optional[list[Any]] = None,
 ) -> Iterator[None]:
     """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
     lists.
@@ -141,7 +164,7 @@ def building(
     'training'
     """
     is_only_graph = is_only_graph or target.purpose == "file"
-    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph, calls, {}))
+    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph, calls, {}, specs))
     try:
         yield
     finally:
@@ -154,6 +177,17 @@ def target_of(data: Union[NDArray, Symbol]) -> Target:
         return scope().target
     purpose: Purpose = "training" if mx.autograd.is_training() else "inference"
     return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
+
+
+def with_spec(spec: Any) -> ContextManager[Any]:
+    """Returns a context in which operators on Symbols get this spec, if it is not None and the graph is made for
+    another format. A Symbol's attributes are strings, so they have the number of the spec among `specs`; `Graph.of`
+    makes it `Node.spec`."""
+    specs = _SCOPE.get().specs
+    if specs is None or spec is None:
+        return contextlib.nullcontext()
+    specs.append(spec)
+    return cast(ContextManager[Any], mx.AttrScope(**{SPEC: str(len(specs) - 1)}))
 
 
 def record_call(block: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

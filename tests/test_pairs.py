@@ -156,6 +156,6 @@ def test_a_single_output_has_its_gradient(make, batch, specialised, a_graph_at_t
 
 
 @needs_onednn
-def test_a_graph_with_noted_windows_has_the_operator_of_one_axis():
+def test_a_graph_for_another_format_has_the_operator_of_one_axis():
     with building(FORMAT):
         assert kernels(ops.max_pool(data(), 3, 2)) == LONE

@@ -332,7 +332,7 @@ def freeze(
     symbol, parameters, shapes = tracing.group([outputs, ends]), net.collect_params(), [*inputs.shapes.values()]
     errors.ShapeCheck(symbol, parameters).run(inputs.shapes, input_shape=shapes if shapes[1:] else shapes[0])
     context = tracing.contexts(parameters)[0]
-    graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, casts=False)
+    graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, casts=False, specs=trace.specs)
     return graph, tracing.regroup(outputs, itertools.repeat(True))
 
 

@@ -109,6 +109,7 @@ class Trace(NamedTuple):
     outputs: Any  # Symbols of one output each, nested as the net nests them
     variables: dict[str, Any]  # of the net's parameters
     target: Target
+    specs: Optional[list[Any]]  # of operators, if the graph is made for another format
 
     def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
         """Returns the graph for these Symbols as inputs, of these shapes, None for an unknown one.
@@ -119,7 +120,7 @@ class Trace(NamedTuple):
         copied, lowered, calls = self._copied(), {}, []
         given: dict[str, tuple] = {}
         decisions: list[PlannedOperator] = []
-        with building(self.target, decisions=decisions):
+        with building(self.target, decisions=decisions, specs=self.specs):
             for symbol, shape, variable in zip(inputs, shapes, copied):
                 tensors.copy_facts(variable, symbol, shape)
                 given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
@@ -185,12 +186,13 @@ def trace_net(
     for parameter in parameters.values():
         tensors.update_variable(parameter)
     placeholders: list[Placeholder] = []
-    with building(target, placeholders, calls=calls), explain_symbols(structure):
+    specs: Optional[list[Any]] = [] if target.purpose == "format" else None
+    with building(target, placeholders, calls=calls, specs=specs), explain_symbols(structure):
         outputs = (run or (net if _overrides_call(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # which are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
-    return Trace(inputs, placeholders, outputs, variables, target)
+    return Trace(inputs, placeholders, outputs, variables, target, specs)
 
 
 def _overrides_call(net: Any) -> bool:

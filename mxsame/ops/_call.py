@@ -15,11 +15,10 @@ What the first call of :func:`mxsame.ops.conv` with a signature does with `paddi
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any, ContextManager, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
 
 import numpy as np
 
@@ -32,8 +31,8 @@ from mxsame.plan.costs import Workload
 from mxsame.plan.exact import first_plan_unchecked
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import CHANNELS, WEIGHT
-from mxsame.plan.windows import AnyWindow, Windows, serialize_windows
-from mxsame.scope import NOTE, deferred_in_trace, is_in_subgraph, scope
+from mxsame.plan.windows import AnyWindow, Windows
+from mxsame.scope import deferred_in_trace, is_in_subgraph, scope
 from mxsame.tensors import operands
 
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
@@ -179,7 +178,7 @@ def recipe_of(
     defaults = {} if inputs.in_graph else DEFAULTS[mxnet_operator]
     given = {name: value for name, value in attributes.items() if value not in defaults.get(name, ())}
     attributes_suffice = plan.dilates_input or (not plan.steps and all(map(_attributes_match, plan.axes, windows)))
-    note = None if attributes_suffice or inputs.target.purpose != "format" else serialize_windows(windows)
+    spec = None if attributes_suffice or inputs.target.purpose != "format" else windows
     transposes = inputs.channels_last and not inputs.passes_channels_last
     return cls(
         mxnet_operator,
@@ -189,7 +188,7 @@ def recipe_of(
         work=work,
         spatial_axis=inputs.spatial_axis,
         transposes=transposes,
-        windows_note=note,
+        spec=spec,
         **fields,
     )
 
@@ -198,8 +197,3 @@ def _attributes_match(axis: AxisPlan, window: AnyWindow) -> bool:
     """Returns whether kernel, pad and convention of MXNet's operator alone describe the window."""
     own = axis.kernel_size, (axis.pad,) * 2, False
     return isinstance(window, Window) and (window.kernel_size, window.padding, window.ceil_mode) == own
-
-
-def window_attributes(recipe: Recipe) -> ContextManager[Any]:
-    """Returns a context in which Symbols get the recipe's window attribute."""
-    return contextlib.nullcontext() if recipe.windows_note is None else mx.AttrScope(**{NOTE: recipe.windows_note})

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import tensors, validation
-from mxsame.ops._call import apply, choose_plan, recipe_of, window_attributes
+from mxsame.ops._call import apply, choose_plan, recipe_of
 from mxsame.ops._inputs import Inputs, WeightAxis, canonical, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.windows import Windows, make_windows_unchecked
+from mxsame.scope import with_spec
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import PartialShape
 
@@ -300,7 +301,7 @@ class Convolution(Recipe):
         ndim = self.spatial_axes.stop
         if self.transposes:
             data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
-        with window_attributes(self):
+        with with_spec(self.spec):
             weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
             weight = self.prepare_weight(F, weight, data)
             prepared = self.prepare_data(F, data)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
 
 from mxsame import processor, tensors, validation
-from mxsame.ops._call import apply, choose_plan, recipe_of, window_attributes
+from mxsame.ops._call import apply, choose_plan, recipe_of
 from mxsame.ops._inputs import Inputs, canonical
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Window, Windows, make_pool_windows
-from mxsame.scope import scope
+from mxsame.scope import scope, with_spec
 from mxsame.tensors import operands
 from mxsame.types import Ints, Layout, Padding
 from mxsame.validation import PartialShape
@@ -232,7 +232,7 @@ class PoolSpec(NamedTuple):
             given["count_include_pad"] = operator == AVG_WITH_PADDING
         fields = {"fill": _fill(operator, windows), "copies_pairs": target.has_gradients, "in_float64": in_float64}
         pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, pads=pads, **fields)
-        if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or pooling.windows_note:
+        if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or pooling.spec:
             return pooling
         thin = replace(plan, pairs_channels=False)
         divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, given, **fields)
@@ -304,7 +304,7 @@ class Pooling(Recipe):
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
         data = arrays.pad(F, data, self.pads)
-        with window_attributes(self):
+        with with_spec(self.spec):
             out = self._pooled(F, F.cast(data, dtype="float64") if self.in_float64 else data)
             if self.in_float64:
                 out = F.cast(out, dtype="float32")

@@ -76,8 +76,8 @@ class Recipe:
         The first spatial axis of the data that MXNet's operator gets: 2 with channels first, 1 with channels last.
     transposes : bool
         Whether the caller's data has channels last and is transposed to channels first for MXNet's operator.
-    windows_note : str, optional
-        The windows as text, set as an attribute on every node of the recipe when a graph is exported to another format,
+    spec
+        The windows, which become the `spec` of every node of the recipe when a graph is exported to another format,
         unless the attributes of MXNet's operator already describe the windows for every size. Those of a convolution of
         dilated data do; those of Deconvolution do so only sometimes.
     fill : "zero" or "edge"
@@ -92,7 +92,7 @@ class Recipe:
     work: Workload
     spatial_axis: int
     transposes: bool
-    windows_note: Optional[str]
+    spec: Optional[Windows]
     fill: str = "zero"
 
     def prepare_data(self, F: Any, data: Any) -> Any:

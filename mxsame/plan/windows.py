@@ -6,7 +6,7 @@ Here a padding becomes pads. Nothing after this file resolves the name of a padd
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
@@ -265,15 +265,6 @@ def make_pool_windows(
         size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)
     return make_windows_unchecked(size, pool_size, strides, ones, padding, True, ceil_mode), pads
-
-
-def serialize_windows(windows: Windows) -> str:
-    """Returns the fields of each window as text, for an attribute of an operator.
-
-    >>> serialize_windows((Window(7, 2, 2),))
-    "[{'size': 7, 'kernel_size': 2, 'stride': 2, 'dilation': 1, 'padding': 'same', 'ceil_mode': False}]"
-    """
-    return repr(list(map(asdict, windows)))
 
 
 def describe_windows(windows: Sequence[AnyWindow], pool: bool = False) -> str:

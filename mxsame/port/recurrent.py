@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import as_list
-from mxsame.scope import FORMAT, NO_BIAS, RECURRENT_NOTE, deferred_in_trace, scope, target_of
+from mxsame.scope import FORMAT, RecurrentSpec, deferred_in_trace, scope, target_of, with_spec
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
@@ -34,7 +34,7 @@ KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(
 NEW = 2  # the gate with the other activation
 MAX_STEPS, MAX_DEPLOYED_STEPS = 512, 1024  # the most steps that are unrolled in a graph, and in a deployed one
 # activations that other formats have for recurrent layers, too, and the defaults of their arguments
-NOTED = {
+PORTABLE = {
     **{name: arguments_of(ACTIVATIONS[name]) for name in ("elu", "hard_sigmoid", "leaky_relu")},
     **{name: {} for name in ("identity", "relu", "sigmoid", "softsign", "tanh")},
 }
@@ -193,12 +193,11 @@ class Recurrent(Stepwise):
     def sequence(self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any,
                  bias: Any = None) -> Tuple[Any, State]:  # fmt: skip
         """Runs the fused operator if its formulas are Keras's and there is no mask, or else step by step."""
-        note: Dict[str, Any] = {}
-        states, mode = states or self.zeros(F, x), self._mode()
+        states, mode, spec = states or self.zeros(F, x), self._mode(), RecurrentSpec(use_bias=bias is not None)
         if mode is None and scope().target == FORMAT:
-            mode, note = self._noted()
+            mode, spec = self._other_formulas(spec)
         if mode is not None and mask is None:
-            return self._fused(F, mode, note, x, states, i2h_weight, h2h_weight, bias)
+            return self._fused(F, mode, spec, x, states, i2h_weight, h2h_weight, bias)
         of_data, of_states = self._biases(F, bias, h2h_weight)
         weights = [self.scaled(F, weight) for weight in (i2h_weight, h2h_weight)]
         bias = self.scaled(F, of_data, 0.5)
@@ -228,21 +227,21 @@ class Recurrent(Stepwise):
         both = (self.options.activation, self.options.recurrent_activation)
         return [(function.__name__, arguments) for function, arguments in both]
 
-    def _noted(self) -> Tuple[Optional[str], Dict[str, str]]:
-        """Returns a mode of MXNet's operator for this kind, and an attribute with the layer's formulas, for files of
-        other formats; None for activations that are not in `NOTED`."""
-        activations = [(name, {**NOTED.get(name, {}), **arguments}) for name, arguments in self._named()]
-        if any(name not in NOTED or "max_value" in arguments for name, arguments in activations):
-            return None, {}
+    def _other_formulas(self, spec: RecurrentSpec) -> Tuple[Optional[str], RecurrentSpec]:
+        """Returns a mode of MXNet's operator for this kind, and the spec with the layer's own formulas, for files of
+        other formats; None for activations that are not in `PORTABLE`."""
+        activations = [(name, {**PORTABLE.get(name, {}), **arguments}) for name, arguments in self._named()]
+        if any(name not in PORTABLE or "max_value" in arguments for name, arguments in activations):
+            return None, spec
         mode = {"SimpleRNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[self.kind]
-        return mode, {RECURRENT_NOTE: repr({"activations": activations, "reset_after": self._reset_after})}
+        return mode, spec._replace(activations=activations, reset_after=self._reset_after)
 
-    def _fused(self, F: Any, mode: str, note: Dict[str, str], x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
+    def _fused(self, F: Any, mode: str, spec: RecurrentSpec, x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
                bias: Any) -> Tuple[Any, State]:  # fmt: skip
-        biases, note = self._biases(F, bias, h2h_weight), {**note, **({NO_BIAS: "True"} if bias is None else {})}
+        biases = self._biases(F, bias, h2h_weight)
         weights = (F.reshape(weight, shape=(-1,)) for weight in (i2h_weight, h2h_weight))
         arrays = x, F.concat(*weights, *biases, dim=0), *(F.expand_dims(state, axis=0) for state in states)
-        with mx.AttrScope(**note):
+        with with_spec(spec):
             sequence, *states = F.RNN(*arrays, state_size=self.units, num_layers=1, mode=mode, state_outputs=True)
         return sequence, [F.squeeze(state, axis=0) for state in states]
 

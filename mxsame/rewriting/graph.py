@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 from collections import ChainMap
@@ -13,10 +12,9 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
-from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.arrays import COPY
 from mxsame.rewriting import attributes
-from mxsame.scope import NO_BIAS, NOTE, RECURRENT_NOTE
+from mxsame.scope import SPEC, RecurrentSpec
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
@@ -61,15 +59,6 @@ KINDS = {op: kind for kind, ops in MORE_KINDS.items() for op in ops}
 for _kind, _names in ARITHMETIC.items():
     for _form, _ops in FORMS.items():
         KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})
-
-
-class RecurrentSpec(NamedTuple):
-    """What a recurrent layer computes otherwise than MXNet's operator: its activations, that of the output and that of
-    the gates, each a name and its arguments; where the reset gate of a GRU is; whether it has biases."""
-
-    activations: Sequence[Tuple[str, Mapping[str, Any]]] = ()
-    reset_after: bool = True
-    use_bias: bool = True
 
 
 @dataclass(eq=False)
@@ -205,15 +194,24 @@ class Graph:
         self.context = context or mx.cpu()
 
     @classmethod
-    def of(cls, symbol: Symbol, values: Arrays, inputs: InputShapes, context: Any = None, casts: bool = True) -> Graph:
-        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out."""
+    def of(
+        cls,
+        symbol: Symbol,
+        values: Arrays,
+        inputs: InputShapes,
+        context: Any = None,
+        casts: bool = True,
+        specs: Optional[Sequence[Any]] = None,
+    ) -> Graph:
+        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out. `specs` are
+        those that the scope had when the Symbol was made: see `mxsame.scope.with_spec`."""
         read = json.loads(symbol.tojson(remove_amp_cast=not casts))
         nodes: List[Node] = []
         for entry in read["nodes"]:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
             more = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
             attrs = dict(entry.get("attrs", {}))
-            nodes.append(Node(entry["op"], entry["name"], sources, attrs, more, _spec_of(entry["op"], attrs)))
+            nodes.append(Node(entry["op"], entry["name"], sources, attrs, more, _spec_of(entry["op"], attrs, specs)))
         return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
 
     def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Symbol:
@@ -394,14 +392,12 @@ class Graph:
         self.values = {name: value for name, value in self.values.items() if name in names}
 
 
-def _spec_of(op: str, attrs: Mapping[str, str]) -> Any:
-    """Returns the spec of an operator that a layer has given a Symbol's attributes in a graph for another format."""
-    if op == "RNN" and (RECURRENT_NOTE in attrs or NO_BIAS in attrs):
-        return RecurrentSpec(**ast.literal_eval(attrs.get(RECURRENT_NOTE, "{}")), use_bias=NO_BIAS not in attrs)
-    if NOTE not in attrs or op == "null":
+def _spec_of(op: str, attrs: Mapping[str, str], specs: Optional[Sequence[Any]]) -> Any:
+    """Returns the spec of an operator; that of a pad operator or a slice which belongs to an operator with windows is
+    `()`."""
+    if not specs or SPEC not in attrs or op == "null":
         return None
-    kind = TransposedWindow if op == "Deconvolution" else Window
-    return tuple(kind(**fields) for fields in ast.literal_eval(attrs[NOTE]) if op in WITH_WINDOWS)
+    return specs[int(attrs[SPEC])] if op in (*WITH_WINDOWS, "RNN") else ()
 
 
 def is_complete(shape: Any) -> bool:

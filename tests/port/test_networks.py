@@ -315,7 +315,8 @@ def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
         mxsame.from_keras(model, custom={"MyLSTM": "LTSM", "Reversed": reversed_gru})
     units = {"name": model.layers[0].name, "units": 4}
     model.layers[0].get_config = lambda: units  # as of a class that only holds an LSTM
-    with pytest.raises(ValueError, match=r"must have all keys of that layer's config.*; otherwise .*received missing=\['activ"):
+    rule = r"must have all keys of that layer's config.*; otherwise .*received missing=\['activ"
+    with pytest.raises(ValueError, match=rule):
         mxsame.from_keras(model, custom={"MyLSTM": "LSTM", "Reversed": reversed_gru})
     with pytest.raises(ZeroDivisionError):
         mxsame.from_keras(model, custom={"MyLSTM": lambda config, weights: 1 / 0, "Reversed": reversed_gru})

@@ -9,7 +9,8 @@ import numpy as np
 
 from mxsame.exporting.reading import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import Writer, writes
-from mxsame.rewriting.graph import Node, RecurrentSpec
+from mxsame.rewriting.graph import Node
+from mxsame.scope import RecurrentSpec
 from mxsame.validation import check
 
 
