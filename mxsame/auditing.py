@@ -198,8 +198,8 @@ def audit(
     >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in report.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
-    symbol, built, shapes = _symbols_of(net, input_shape)
-    graph = _read(built, shapes)
+    symbol, built, shapes, specs = _symbols_of(net, input_shape)
+    graph = _read(built, shapes, specs)
     with errors.explain_errors(input_shape=input_shape):
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
@@ -217,12 +217,13 @@ def audit(
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]]]:
+def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]], Optional[Sequence[Any]]]:
     """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
-    which those of `mxsame.nn` only are in a graph for another format; and the shapes of the inputs that it has."""
+    which those of `mxsame.nn` only are in a graph for another format; the shapes of the inputs that it has; and the
+    specs of its operators."""
     if not isinstance(net, mx.gluon.HybridBlock):
         symbol = _symbol(net)
-        return symbol, symbol, _shapes(symbol, input_shape)
+        return symbol, symbol, _shapes(symbol, input_shape), None
     if isinstance(input_shape, Mapping):
         are_names = all(isinstance(name, str) for name in input_shape)
         validation.check_type(are_names, "input_shape must map names of inputs to shapes", input_shape=input_shape)
@@ -238,7 +239,7 @@ def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[i
         shapes = _shapes(symbol, used or given)
         trace = tracing.trace_net(net, structure, FORMAT)
         built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
-    return symbol, built, shapes
+    return symbol, built, shapes, trace.specs
 
 
 def _symbol(net: Any) -> Any:
@@ -278,10 +279,10 @@ def _with_batch(shape: Sequence[Any]) -> List[Any]:
     return [1 if length is None and not axis else length for axis, length in enumerate(shape)]
 
 
-def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]]) -> Graph:
+def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]], specs: Optional[Sequence[Any]] = None) -> Graph:
     """Returns the graph of a Symbol without the casts of `mxnet.contrib.amp`, with the operators that oneDNN has fused,
     and today's instead of MXNet's old ones."""
-    graph = Graph.of(symbol, {}, shapes, casts=False)
+    graph = Graph.of(symbol, {}, shapes, casts=False, specs=specs)
     for node in graph.nodes():
         averages_by_full = node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
         if node.op in LEGACY_OPERATORS and not averages_by_full:

@@ -194,8 +194,7 @@ def check_keras_mxnet(
         return
     if operator == "transposed":
         rule = (
-            'padding="keras-mxnet" does not support a transposed convolution with both strides and dilation: MXNet '
-            "computes wrong values for it"
+            "keras-mxnet cannot run a transposed convolution with both strides and dilation: MXNet's values are wrong"
         )
         is_supported = max(strides) == 1 or max(dilation) == 1
         validation.check(is_supported, rule, strides=tuple(strides), dilation=tuple(dilation))
