@@ -1,4 +1,4 @@
-"""1-D pooling operators on pairs of channels: chosen if oneDNN is faster so, and the same values."""
+"""Pooling operators and oneDNN's layouts: 1-D ones on pairs of channels, chosen if faster, and the same values."""
 
 import functools
 
@@ -84,6 +84,17 @@ def test_data_in_blocks_stays_there():
         assert kernels(ops.max_pool(normed, 3, 2)) == LONE
     with mxsame.plan.use_strategy("concat"):  # which gives plain data
         assert kernels(ops.max_pool(relu, 2, 2)) == ["(1, 2)"]
+
+
+@needs_onednn
+@pytest.mark.parametrize("instructions", ["AVX2", "AVX512"])
+def test_a_3d_maximum_leaves_the_blocks_only_after_a_batch_norm(instructions, monkeypatch):
+    """Five axes are brought out of the blocks slowly, so outputs are picked; plain data is concatenated."""
+    monkeypatch.setattr(processor, "has", lambda name: instructions == "AVX512")
+    conv = nn.Conv3D(16, 1, in_channels=16)(mx.sym.var("x"))
+    for data, is_concatenated in ((conv, False), (mx.sym.relu(conv), False), (mx.sym.BatchNorm(conv), True)):
+        graph = ops.max_pool(data, 3, 2, layout="NCDHW")
+        assert any(node["op"] == "_rnn_param_concat" for node in running.nodes(graph)) == is_concatenated
 
 
 @needs_onednn

@@ -247,13 +247,15 @@ def _fill(operator: str, windows: Windows) -> str:
 
 
 def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str, Any]:
-    """Returns the fields of a workload on the layout of the data, if oneDNN has fast code for pairs of channels.
-    Whether an NDArray is in oneDNN's blocks is not known."""
-    has_code = inputs.target.where == "cpu" and tensors.has_onednn() and processor.has("AVX512_CORE")
-    if in_float64 or len(inputs.size) > 1 or operator == "lp" or not has_code:
+    """Returns the fields of a workload on the layout of the data, for one and three axes; one axis has fast code for
+    pairs of channels. Whether an NDArray is in oneDNN's blocks is not known."""
+    if in_float64 or operator == "lp" or inputs.target.where != "cpu" or not tensors.has_onednn():
+        return {}
+    pairs = len(inputs.size) == 1 and processor.has("AVX512_CORE")
+    if not pairs and len(inputs.size) != 3:
         return {}
     in_blocks = not inputs.channels_last and tensors.is_in_blocks(inputs.data, inputs.target.purpose)
-    return {"in_channels": inputs.infer_in_channels(), "in_blocks": in_blocks, "pairs_channels": True}
+    return {"in_channels": inputs.infer_in_channels(), "in_blocks": in_blocks, "pairs_channels": pairs}
 
 
 def _excluded(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:

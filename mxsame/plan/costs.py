@@ -41,7 +41,7 @@ class Workload:
         For deployment, whatever depends only on parameters is computed beforehand.
     device : "cpu" or "gpu"
     in_blocks : bool
-        The data has one spatial axis and is in oneDNN's blocks, like a convolution's output.
+        The data of a pooling operator along one or three axes is in oneDNN's blocks, like a convolution's output.
     pairs_channels : bool
         Whether a pooling operator can take its data in pairs of channels.
     channels_last : bool, optional
@@ -99,7 +99,8 @@ class CostLayer:
         kernel_elements = math.prod(window.kernel_size for window in windows)
         self.weight_elements: int = self.channels * self.in_channels // work.groups * kernel_elements
         keeps_blocks = not self.training  # batch norm in training brings data back to the plain layout
-        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= MIN_BLOCK and not work.plain
+        is_plain = work.plain or (self.rank == 3 and not self.convolves and not work.in_blocks)  # after a batch norm
+        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= MIN_BLOCK and not is_plain
         self.output_in_blocks: bool = keeps_blocks and self.channels >= MIN_BLOCK and self.convolves
 
 

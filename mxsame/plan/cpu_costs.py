@@ -107,7 +107,9 @@ def _concat(step: recipe.Concat, layer: CostLayer) -> StepCost:
 
 def _dynamic_concat(step: recipe.DynamicConcat, layer: CostLayer) -> StepCost:
     concat, operators = _concat(step, layer), (LOW_CALLS + AXIS_CALLS) * len(step.axes)
-    return concat._replace(data=concat.data + COSTS.reorder * layer.input_elements + operators * COSTS.operator)
+    reorders = 3 if layer.rank == 3 and layer.input_in_blocks else 1  # five axes are brought out of the blocks slowly
+    data = concat.data + reorders * COSTS.reorder * layer.input_elements + operators * COSTS.operator
+    return concat._replace(data=data)
 
 
 def _pad(step: recipe.Pad, layer: CostLayer) -> StepCost:

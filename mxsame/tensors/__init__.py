@@ -88,10 +88,10 @@ def _facts_of(variable: str) -> VariableFacts:
 
 
 def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
-    """Returns whether data of three axes is in the layout in which oneDNN's convolutions leave it, as far as a graph
-    for this purpose shows it.
+    """Returns whether data of three or five axes is in the layout in which oneDNN's convolutions leave it, as far as a
+    graph for this purpose shows it.
 
-    A batch norm over three axes is not oneDNN's, and gives plain data; but `deploy` folds it into the convolution.
+    Their batch norm is not oneDNN's, and gives plain data; but `deploy` folds it into the convolution.
     """
     if not isinstance(array, mx.sym.Symbol):
         return False
@@ -143,7 +143,7 @@ def copy_facts(variable: Any, output: Any, shape: Optional[tuple]) -> None:
     if dtype is not None:
         attributes["__dtype__"] = dtype_attribute(dtype)
     variable._set_attr(**attributes)
-    has_blocks = shape is not None and len(shape) == 3 and is_in_blocks(output, scope().target.purpose)
+    has_blocks = shape is not None and len(shape) in (3, 5) and is_in_blocks(output, scope().target.purpose)
     scope().facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
 
 
