@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from mxsame.port.description import function_name
@@ -120,8 +121,10 @@ OF_LIBRARIES: Dict[str, Callable] = {
     "sin": lambda F, x: F.sin(x),
     "square": lambda F, x: F.square(x),
 }
+NAMED = SimpleNamespace(**OF_LIBRARIES)
 for _name, _function in OF_LIBRARIES.items():
-    _function.__name__ = _name if _function.__name__ == "<lambda>" else _function.__name__
+    if _function.__name__ == "<lambda>":  # where pickle finds it
+        _function.__name__, _function.__qualname__ = _name, f"NAMED.{_name}"
 
 
 def known_function(serialized: Any, version: int) -> Optional[Tuple[Callable, Dict[str, Any]]]:

@@ -9,6 +9,7 @@ import itertools
 import math
 import operator
 from functools import partial, reduce, wraps
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import numpy as np
@@ -478,8 +479,9 @@ ELEMENTWISE: Dict[str, Callable] = {  # functions of several arrays
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),
 }
-for _name, _function in (*ELEMENTWISE.items(), *REDUCTIONS.items()):
-    _function.__name__ = _name
+NAMED = SimpleNamespace(**ELEMENTWISE, **REDUCTIONS)
+for _name, _function in vars(NAMED).items():
+    _function.__name__, _function.__qualname__ = _name, f"NAMED.{_name}"  # where pickle finds it
 
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:

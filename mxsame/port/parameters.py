@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -26,7 +26,12 @@ class Conversion(NamedTuple):
 
 SAME = Conversion(np.asarray, np.asarray)
 TRANSPOSED = Conversion(np.transpose, np.transpose)
-SCALAR = Conversion(lambda array: array.reshape(1), lambda array: array.reshape(()))
+SCALAR = Conversion(np.ravel, np.squeeze)
+
+
+def reshaped(array: Any, shape: Sequence[int], axes: Any = None) -> Any:
+    """Returns an array with its axes in the order `axes`, as `np.transpose`, if given, and then reshaped."""
+    return (array if axes is None else array.transpose(axes)).reshape(shape)
 
 
 def kernel(kind: KernelKind, depth_multiplier: Optional[int] = None) -> Conversion:

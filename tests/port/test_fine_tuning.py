@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 import re
 import runpy
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from configurations import entry, model_of
-from live_keras import arrays_of, compare, expected, inputs_of, keras, layers, randomise
+from live_keras import arrays_of, check_weights_go_back, compare, expected, inputs_of, keras, layers, randomise
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
 from running import from_files
 
 import mxsame
 from mxsame.export_keras import checking
+from mxsame.port import blocks
+from mxsame.port.activations import OF_LIBRARIES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fine_tune.py"
 DIGITS = mxsame.sample("digits")
@@ -26,6 +29,7 @@ WAYS = {
     "deployed": lambda net, folder: mxsame.deploy(net),
     "file": from_files,
     "copy": lambda net, folder: copy.deepcopy(net),
+    "pickle": lambda net, folder: pickle.loads(pickle.dumps(net)),
 }
 
 
@@ -44,6 +48,26 @@ def test_a_block_in_place_of_a_layer(way, tmp_path):
     weight, bias = (parameter.data().asnumpy() for parameter in (dense.weight, dense.bias))
     got = WAYS[way](net, tmp_path)(nd.array(PICTURES))
     np.testing.assert_allclose(got.asnumpy(), features @ weight.T + bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "table", [OF_LIBRARIES, blocks.ELEMENTWISE, blocks.REDUCTIONS], ids=["activations", "of several", "reductions"]
+)
+def test_pickle_finds_functions_of_layers(table):
+    assert all(pickle.loads(pickle.dumps(function)) is function for function in table.values())
+
+
+@pytest.mark.oracle
+def test_a_pickled_network_has_kerass_weights_in_kerass_order(tmp_path):
+    data = layers.Input((6, 4))
+    both = layers.Bidirectional(layers.LSTM(3, return_sequences=True))(layers.BatchNormalization(axis=[1, 2])(data))
+    norm = layers.LayerNormalization(axis=[1, 2])(layers.Add()([both, layers.GRU(6, return_sequences=True)(both)]))
+    seen = layers.PReLU()(layers.MultiHeadAttention(2, 3)(norm, norm))
+    model = randomise(keras().Model(data, layers.SimpleRNN(5)(layers.Average()([seen, norm]))))
+    net = pickle.loads(pickle.dumps(mxsame.from_keras(model)))
+    inputs = inputs_of(model)
+    compare(arrays_of(net(*map(nd.array, inputs))), expected(model, inputs))
+    check_weights_go_back(net, model, tmp_path / "back.h5")
 
 
 def test_layers_have_names():

@@ -15,7 +15,7 @@ import numpy as np
 from mxsame.port.blocks import MASKED, Function, kept, masked, reshape
 from mxsame.port.converters._shared import dropout_rate, merge_into_batch, permute, split_from_batch
 from mxsame.port.description import WeightSpec, as_list
-from mxsame.port.parameters import SAME, SCALAR, Conversion
+from mxsame.port.parameters import SAME, SCALAR, Conversion, reshaped
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer
 from mxsame.port.types import CAST
 from mxsame.validation import check, check_divisible, integer
@@ -140,12 +140,16 @@ def _check_sequences(*inputs: Tensor) -> None:
     check(all(len(shape) == 2 for shape in masks), "masks must be those of steps, (N, T)", shapes=masks)
 
 
+def _flattened(array: Any, columns: int) -> Any:
+    return array.reshape(-1, columns).T
+
+
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     """Returns the conversion of a kernel (D, heads, depth), of the output's (heads, depth, units), or of a bias."""
     if len(shape) < 3:
-        return Conversion(np.ravel, lambda array: array.reshape(shape))
+        return Conversion(np.ravel, partial(reshaped, shape=shape))
     columns = shape[2] if is_output else math.prod(shape[1:])
-    return Conversion(lambda array: array.reshape(-1, columns).T, lambda array: array.T.reshape(shape))
+    return Conversion(partial(_flattened, columns=columns), partial(reshaped, shape=shape, axes=(1, 0)))
 
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,

@@ -13,7 +13,7 @@ from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import axes_of, broadcast_constant, warn_of_training
 from mxsame.port.description import WeightSpec, as_list
-from mxsame.port.parameters import SAME, Conversion
+from mxsame.port.parameters import SAME, Conversion, reshaped
 from mxsame.port.table import HANDLES_MASK, ORDER_OF_FIRST_CALL, PASSES_MASK, PASSES_MASK_IN_KERAS, layer, operator
 from mxsame.port.tensors import Tensor
 from mxsame.port.types import CAST, CAST_IN_KERAS
@@ -47,7 +47,7 @@ def _batch_norm(call: CallContext, x: Tensor) -> Tensor:
     others = [axis for axis in range(x.rank) if axis not in axes]
     moved = call.apply("transpose", call.to_keras_order(x), axes=(*others, *axes))
     merged = call.apply(blocks.reshape, moved, to=(*(0 for _ in others), -1))._replace(mask=x.mask)
-    conversion = Conversion(np.ravel, lambda array: array.reshape(full))
+    conversion = Conversion(np.ravel, partial(reshaped, shape=full))
     out = _batch_norm_along(call, merged, len(others), math.prod(lengths), conversion)
     out = call.apply("reshape_like", out, moved, shape=moved.shape)
     return call.apply("transpose", out, axes=tuple(np.argsort([*others, *axes]).tolist()))._replace(mask=x.mask)
@@ -79,12 +79,13 @@ def _over(x: Tensor, axes: Sequence[int], stored: Optional[tuple] = None) -> Tup
     full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
     check(None not in full, "axes with weights must have static lengths", shape=x.shape)
     stored = tuple(x.shape[axis] for axis in sorted(axes)) if stored is None else stored
+    to_mxnet = partial(_broadcastable, stored=stored, full=full, axes=x.ordered(range(x.rank)))
+    return tuple(x.ordered(full)), Conversion(to_mxnet, partial(reshaped, shape=stored, axes=x.keras_order))
 
-    def to_mxnet(array: Any) -> Any:
-        check_shape("weight", array.shape, stored, "of its axes")
-        return array.reshape(full).transpose(x.ordered(range(x.rank)))
 
-    return tuple(x.ordered(full)), Conversion(to_mxnet, lambda array: array.transpose(x.keras_order).reshape(stored))
+def _broadcastable(array: Any, stored: Sequence[int], full: Sequence[int], axes: Sequence[int]) -> Any:
+    check_shape("weight", array.shape, stored, "of its axes")
+    return array.reshape(full).transpose(axes)
 
 
 def _along(call: CallContext, function: Callable, x: Tensor, axes: Sequence[int], stored: Optional[tuple] = None,

@@ -65,10 +65,18 @@ def _weights(kernel: str, recurrent_kernel: str, bias: str) -> List[WeightSpec]:
 WEIGHTS = _weights("i2h_weight", "h2h_weight", "bias")
 
 
+def _matrix_to_mxnet(array: Any, kind: str) -> Any:
+    return gates_to_mxnet(array, kind=kind).T
+
+
+def _matrix_to_keras(array: Any, kind: str) -> Any:
+    return gates_to_mxnet(array.T, kind=kind)
+
+
 def _conversions(kind: str) -> Dict[str, Conversion]:
     """Returns the conversions of weights, which put the gates in MXNet's order."""
     reordered = partial(gates_to_mxnet, kind=kind)
-    matrix = Conversion(lambda array: reordered(array).T, lambda array: reordered(array.T))
+    matrix = Conversion(partial(_matrix_to_mxnet, kind=kind), partial(_matrix_to_keras, kind=kind))
     return {"kernel": matrix, "recurrent_kernel": matrix, "bias": Conversion(reordered, reordered)}
 
 

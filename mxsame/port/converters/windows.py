@@ -49,13 +49,17 @@ def _lengths(call: CallContext, rule: Callable, x: Tensor, *, strides: Any, **ar
 # -- convolutions
 
 
+def _regrouped(array: Any, multiplier: int) -> Any:
+    return array.reshape(-1, multiplier, *array.shape[2:])
+
+
 def _conversion(spec: WeightSpec, is_transposed: bool, depth_multiplier: int) -> Conversion:
     """Returns the conversion of a weight. keras-mxnet stores channels-first kernels in MXNet's order (`native`)."""
     is_depthwise = spec.name == "depthwise_kernel"
     if spec.native and is_depthwise:
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
-            lambda array: array.reshape(-1, 1, *array.shape[2:]),
-            lambda array: array.reshape(-1, depth_multiplier, *array.shape[2:]),
+            partial(_regrouped, multiplier=1),
+            partial(_regrouped, multiplier=depth_multiplier),
         )
     if spec.native or spec.name == "bias":
         return SAME
