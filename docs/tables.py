@@ -243,7 +243,7 @@ def speed_line() -> str:
     count = len({row["network"] for row in inference})
     return (
         f"On average (geometric mean of {count} networks, batches of 1 and 8), inference takes "
-        f"{figure(geometric_mean(ours))} times as long as with symmetric\npadding, which computes other values. "
+        f"{figure(geometric_mean(ours))} times as long as with symmetric\npadding, which computes different values. "
         f"With explicit padding, MXNet's pad operator before a layer, it takes {figure(geometric_mean(explicit))} "
         "times as long\n([details](docs/results/speed.md)). The chart shows batch 1."
     )

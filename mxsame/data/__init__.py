@@ -9,7 +9,7 @@ SAMPLES = {"digits": "digits.h5"}
 
 
 def sample(name: str) -> str:
-    """Return the path of a file to try things with.
+    """Return the path of a sample file.
 
     "digits" is a Keras model that recognizes handwritten digits: it computes 10 probabilities from images (N, 8, 8, 1)
     of 0..1.

@@ -32,7 +32,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
 
     It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
     sizes, for training and inference, on any contexts. Sizes for which all layers pad in the same way have the same
-    *shape signature*, and share a graph. The first signature gets its graph at once, every other one at its eighth
+    *shape signature*, and share a graph. The first signature gets its graph at once, each further one at its eighth
     call; until then it runs in one graph for every size, so that rare sizes do not cost a graph each.
 
     Gluon's own `net.hybridize()` is exact for every size, too, but slower if SAME depends on the size, and its pooling

@@ -39,7 +39,8 @@ class _Conv(ConvolutionLayer):
     dilation : int or one int per axis
         Step between kernel elements; 1 by default. Stride and dilation may both be above 1.
     groups : int
-        In how many groups the channels of data and output are split, each with a convolution of its own; 1 by default.
+        The number of groups into which the channels of data and output are split, each with a convolution of its
+        own; 1 by default.
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last. With channels last the weight
         is (channels, \\*kernel_size, in_channels/groups).

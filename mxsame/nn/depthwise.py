@@ -32,7 +32,7 @@ class _Depthwise(ConvolutionLayer):
 
 
 class _DepthwiseConv(_Depthwise):
-    """Depthwise convolution with Keras's padding: channel c gives outputs c*m .. c*m + m - 1, m = depth_multiplier.
+    """Depthwise convolution with Keras's padding: channel c produces outputs c*m .. c*m + m - 1, m = depth_multiplier.
 
     The rule of "same" is that of :class:`mxsame.nn.Conv2D`.
 

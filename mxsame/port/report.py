@@ -81,8 +81,8 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     -------
     Comparison
         (layer, class_name, difference) of each layer; `print` shows a table. Rounding makes differences up to 1e-5,
-        shifted windows some of 0.01 and more. Another shape, and NaN in one of both, is a difference of infinity. A
-        layer is compared if it is in the reference; of a nested model only its output.
+        shifted windows some above 0.01. Another shape, and NaN in only one of the two, counts as an infinite
+        difference. A layer is compared if it is in the reference; of a nested model only its output.
 
     Raises
     ------
