@@ -222,6 +222,14 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
     return table.get(nested, default)
 
 
+def drop_cached_ops(block: Any) -> None:
+    """Makes the blocks in a block drop the graphs that Gluon made for calls of their own, which cannot be copied."""
+    for each in tree(block):
+        reduce: Any = type(each).__reduce__
+        if isinstance(each._cached_op, mx.nd.CachedOp) and reduce is object.__reduce__:
+            each._clear_cached_op()
+
+
 def drop_graph(block: Any) -> None:
     """Makes a block drop its graph, since it has changed."""
     block._clear_cached_op()

@@ -243,6 +243,26 @@ def test_a_hybridized_net_is_all_that_it_was(hybridize):
         running.assert_equal(twin(images(20, 21)), want.asnumpy())
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["copy", "pickle"])
+def test_a_net_is_copied_after_a_call_of_a_part_of_it(copied):
+    net = mxsame.nn.HybridSequential()
+    net.add(mxsame.nn.Conv2D(8, 3), gluon.nn.BatchNorm())
+    initialized(net)
+    net.hybridize()
+    data = images(9, 8)
+    want = net[1](net[0](data)).asnumpy()
+    running.assert_equal(copied(net)(data), want)
+    running.assert_equal(net[1](net[0](data)), want)
+
+
+def test_a_wrong_type_changes_nothing():
+    net = initialized(mxsame.nn.Conv2D(8, 3))
+    want = net(images(9, 8)).asnumpy()
+    with pytest.raises(ValueError, match="dtype must be a NumPy type, such as 'float32'; received dtype='flaot16'"):
+        net.cast("flaot16")
+    running.assert_equal(net(images(9, 8)), want)
+
+
 def test_a_call_before_initialize_leaves_no_trace():
     net = mxsame.nn.HybridSequential()
     net.add(mxsame.nn.Conv2D(4, 3), mxsame.nn.Conv2D(5, 3, strides=2))
