@@ -149,8 +149,10 @@ def write_network(asked: SimpleNamespace) -> None:
     if asked.as_json:
         print_json(result._asdict())
         return
-    kind, by = "layers" if asked.onnx is None else "operators", result.compared_by or "nothing"
-    click.echo(f"{result.layers} {kind}, {result.parameters:,} parameters, compared by {by}")
+    kind, by = "layer" if asked.onnx is None else "operator", result.compared_by or "nothing"
+    click.echo(
+        f"{result.layers} {kind}{'s' * (result.layers != 1)}, {result.parameters:,} parameters, compared by {by}"
+    )
     click.echo(f"written: {result.path}")
 
 

@@ -248,7 +248,8 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     }
 
     def written() -> Tuple[List[KerasTensor], Writer]:
-        builder = ModelBuilder(trained, options.is_h5)
+        name = exported.net.description.name if isinstance(exported.net, Network) else "network"
+        builder = ModelBuilder(trained, options.is_h5, name)
         inputs = {}
         for (name, order), own in zip(orders.items(), getattr(exported.net, "input_names", orders)):
             shape = lengths_of(shapes.inputs[name], order)

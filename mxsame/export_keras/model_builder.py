@@ -110,11 +110,13 @@ class ModelBuilder:
         The parameters that are trained.
     is_h5 : bool
         Whether the file has layers only, and no operators.
+    name : str
+        The model's.
     """
 
-    def __init__(self, trained: Set[str], is_h5: bool) -> None:
+    def __init__(self, trained: Set[str], is_h5: bool, name: str = "network") -> None:
         self.trained, self.is_h5 = trained, is_h5
-        self.model = Model("network", [], [], [], version=2 if is_h5 else 3)
+        self.model = Model(name, [], [], [], version=2 if is_h5 else 3)
         self.layers: Dict[Any, Layer] = {}  # layers that may be called again, by what they are
         self.owners: Dict[str, Any] = {}  # the layer or node that trains a parameter
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net

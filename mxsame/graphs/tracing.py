@@ -300,7 +300,7 @@ def inputs_of(
 def _declared_shapes(net: Any) -> list:
     """Returns the shapes that a net of a Keras model declares for its inputs."""
     declared = getattr(net, "declared_shapes", [])
-    rule = "input_shape must be a sequence of integers, as (1, 3, 224, 224), an array, or a list of such"
+    rule = "input_shape must be given, as (1, 3, 224, 224): this network does not declare one"
     validation.check_type(declared, rule, input_shape=None)
     rule = "input_shape must be given for a model that declares None for other axes than the batch"
     validation.check(not any(None in shape[1:] for shape in declared), rule, declared=declared)

@@ -20,7 +20,7 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Union
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -34,6 +34,10 @@ from mxsame.types import Causal, DataFormat, Ints, KerasPadding, PoolMode, Shape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Array
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

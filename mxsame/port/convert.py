@@ -128,6 +128,7 @@ def from_keras(
         model = read(source, weights, custom_converters.check)
         if padding is not None:
             keras_mxnet.settle(model)
+        check(outputs is None or as_list(outputs), "outputs must name at least one layer", outputs=outputs)
         wanted = [path_of(name, list(paths_of(model))) for name in as_list(outputs)] if outputs is not None else []
         model = cut(model, [outer for outer, *_ in wanted]) if wanted else model
         rank = _transposed_rank(model, layout)

@@ -28,7 +28,10 @@ SHORTEST = 32  # in place of dynamic lengths, where a block is called once
 INSTEAD = {  # what to write instead of names that models and layers have in Keras
     **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
     **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
-    **dict.fromkeys(("weights", "get_weights", "set_weights", "trainable_weights"), "collect_params()"),
+    **dict.fromkeys(("weights", "trainable_weights"), "collect_params()"),
+    **dict.fromkeys(
+        ("get_weights", "set_weights"), "collect_params(); mxsame.to_keras_weights(net, path) writes Keras's"
+    ),
     **dict.fromkeys(("kernel", "bias", "count_params"), "collect_params()"),
     **dict.fromkeys(("input", "output"), "mxsame.from_keras(source, outputs=name) for a part of a model"),
     "load_weights": "mxsame.from_keras(source, weights)",

@@ -161,7 +161,14 @@ class Network(HybridBlock):
         """Returns a layer, by Keras's name or by its position, which may be given as `index`, too; "base/conv", or
         "conv" if only one layer has that name, is one of a nested model.
 
+        As in Keras, an `index` of a functional model counts its input layers, too.
+
         Raises `ValueError` for a name that no layer has."""
+        if index is not None and not self.description.sequential:
+            (name,) = path_of(index, [(layer.name,) for layer in self.description.layers])
+            index = None
+        if name in self.input_names and (name,) not in self._states:
+            raise InvalidValue(f"net[..] must have the name of a layer that runs; {name} is an input")
         return NetworkLayer(self, path_of(name if index is None else index, self.paths))
 
     __getitem__ = get_layer

@@ -25,8 +25,9 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weight is looked at.
     """
     is_live = hasattr(source, "to_json") and hasattr(source, "layers")
-    rule = f"source must be a path or a Keras model; received source of type {type(source).__name__}"
-    validation.check_type(is_live or isinstance(source, (str, os.PathLike)), rule)
+    if not is_live and not isinstance(source, (str, os.PathLike)):
+        shown = "=None" if source is None else f" of type {type(source).__name__}"
+        raise validation.InvalidType(f"source must be a path or a Keras model; received source{shown}")
     contents = files.opened(_json_of(source) if is_live else source, "source")
     rule = "source must hold a model's configuration: give the JSON of model.to_json() as source, and this as weights"
     validation.check(contents.config is not None, f"{rule}; received {str(source)!r}, which holds weights only")

@@ -54,7 +54,7 @@ class Difference(NamedTuple):
 class Comparison(Tuple[Difference, ...]):
     """The result of `compare`: a :class:`Difference` for each layer, which is printed as a table."""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = [("layer", "class", "difference")]
         rows += [(each.layer, each.class_name, f"{each.difference:.1e}") for each in self]
         largest = max(self, key=lambda each: each.difference)

@@ -234,7 +234,7 @@ def test_files_of_mxnet_become_an_onnx_file(tmp_path):
     symbol, _ = mxsame.export(net, tmp_path / "net")
     given = ("-o", tmp_path / "net.onnx", "--shape", "1,3,16,18")
     result = run(symbol, *given)
-    counted = f"1 operators, 112 parameters, compared by ONNX Runtime {runtime.__version__}"
+    counted = f"1 operator, 112 parameters, compared by ONNX Runtime {runtime.__version__}"
     assert result.exit_code == 0 and result.output == f"{counted}\nwritten: {tmp_path / 'net.onnx'}\n", result.output
     data = nd.random.normal(shape=(2, 3, 16, 18))
     (got,) = runtime.InferenceSession(str(tmp_path / "net.onnx")).run(None, {"data": data.asnumpy()})

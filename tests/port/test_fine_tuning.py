@@ -70,6 +70,21 @@ def test_a_pickled_network_has_kerass_weights_in_kerass_order(tmp_path):
     check_weights_go_back(net, model, tmp_path / "back.h5")
 
 
+def test_an_index_of_a_functional_model_counts_inputs_as_keras_does():
+    net = mxsame.from_keras(DIGITS, outputs="flatten")
+    assert net.get_layer(index=1).name == net[0].name == "conv2d"
+    with pytest.raises(ValueError, match="conv2d_input is an input"):
+        net.get_layer(index=0)
+
+
+def test_a_model_with_another_layer_keeps_its_name(tmp_path):
+    net = mxsame.from_keras(DIGITS)
+    net["dense"] = nn.Dense(3)
+    path = tmp_path / "model.keras"
+    mxsame.to_keras(net, path)
+    assert mxsame.from_keras(path).description.name == net.description.name
+
+
 def test_layers_have_names():
     net = mxsame.from_keras(DIGITS, layout="NCHW")
     assert [layer.name for layer in net] == ["conv2d", "conv2d_1", "flatten", "dense"]
@@ -97,6 +112,8 @@ def test_layers_have_names():
         (lambda net: net.dense.get_weights(), AttributeError, r"no attribute 'get_weights'; use collect_params\(\)"),
         (lambda net: setattr(net, "nothing", head()), ValueError, "no layer 'nothing'"),
         (lambda net: setattr(net, "dense", 3), TypeError, "block must be a gluon.HybridBlock; received block=3"),
+        (lambda net: net.set_weights([]), AttributeError, r"mxsame.to_keras_weights\(net, path\) writes Keras's"),
+        (lambda net: net["conv2d_input"], ValueError, "conv2d_input is an input"),
         (lambda net: net[:2], TypeError, r"from_keras\(.., outputs=name\) is a part of a model"),
         (lambda net: net[4], IndexError, "position must be one of 4 layers, from 0 to 3; received position=4"),
         (lambda net: net.replace("dense", nn.Dense(3, prefix="conv2d_")), ValueError, "that no other layer has"),
@@ -108,6 +125,8 @@ def test_layers_have_names():
         ),
         (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"^layer 'dense' .* takes; .*\(None, 128\)"),
         (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
+        (lambda net: mxsame.from_keras(DIGITS, outputs=[]), ValueError, r"at least one layer; received outputs=\[\]"),
+        (lambda net: mxsame.from_keras(None), TypeError, "or a Keras model; received source=None"),
     ],
 )
 def test_a_refused_change_leaves_the_net_unchanged(use, error, message):
