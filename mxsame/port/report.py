@@ -87,7 +87,8 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     Raises
     ------
     TypeError, ValueError
-        For another net, a reference without a layer of the net, and inputs that are missing or have other shapes.
+        For a net that is not from :func:`mxsame.from_keras`, a reference without a layer of the net, and inputs that
+        are missing or have other shapes.
 
     >>> import mxsame, numpy as np
     >>> net = mxsame.from_keras(mxsame.sample("digits"))

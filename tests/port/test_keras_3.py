@@ -115,12 +115,12 @@ def test_weights_of_lora_are_merged(tmp_path):
     older, path = saved(model, tmp_path)
     for source in (model, path):
         np.testing.assert_allclose(mxsame.from_keras(source)(nd.array(THIRDS)).asnumpy(), want, 1e-5, 1e-6)
-    with pytest.raises(ValueError, match=r"must have 2 weights .*received 4, with lora_rank=2 .a .keras file has m"):
+    with pytest.raises(ValueError, match=r"must have 2 weights .*received 4, with lora_rank=2 .*LoRA weights m"):
         mxsame.from_keras(older)
 
 
 def test_masks_that_keras_3_mixes_up_are_refused():
     x, y = keras().Input((5, 3)), keras().Input((5, 3))
     model = keras().Model([x, y], eval("nested(list, 'ba')({'a': x, 'b': Masking()(y)})", names_of([x, y])))
-    with pytest.raises(ValueError, match="in the order of their keys"):
+    with pytest.raises(ValueError, match="must have sorted keys"):
         mxsame.from_keras(model)
