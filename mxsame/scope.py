@@ -35,6 +35,7 @@ from mxsame.validation import Function
 if TYPE_CHECKING:
     from mxsame._mxnet import NDArray, Symbol
 
+NO_BIAS = "__no_bias__"  # attribute of a recurrent operator, also in files: its layer has no biases
 SPEC = "__spec__"  # attribute of an operator: the number of its spec among those of the scope
 
 Purpose = Literal["inference", "training", "deployment", "file", "format"]

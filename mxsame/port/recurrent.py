@@ -16,7 +16,7 @@ from mxsame._mxnet import mx
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.description import as_list
-from mxsame.scope import FORMAT, RecurrentSpec, deferred_in_trace, scope, target_of, with_spec
+from mxsame.scope import FORMAT, NO_BIAS, RecurrentSpec, deferred_in_trace, scope, target_of, with_spec
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
@@ -241,7 +241,7 @@ class Recurrent(Stepwise):
         biases = self._biases(F, bias, h2h_weight)
         weights = (F.reshape(weight, shape=(-1,)) for weight in (i2h_weight, h2h_weight))
         arrays = x, F.concat(*weights, *biases, dim=0), *(F.expand_dims(state, axis=0) for state in states)
-        with with_spec(spec):
+        with with_spec(spec), mx.AttrScope(**({} if spec.use_bias else {NO_BIAS: "True"})):
             sequence, *states = F.RNN(*arrays, state_size=self.units, num_layers=1, mode=mode, state_outputs=True)
         return sequence, [F.squeeze(state, axis=0) for state in states]
 

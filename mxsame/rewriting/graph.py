@@ -14,7 +14,7 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import COPY
 from mxsame.rewriting import attributes
-from mxsame.scope import SPEC, RecurrentSpec
+from mxsame.scope import NO_BIAS, SPEC, RecurrentSpec
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
@@ -396,7 +396,7 @@ def _spec_of(op: str, attrs: Mapping[str, str], specs: Optional[Sequence[Any]]) 
     """Returns the spec of an operator; that of a pad operator or a slice which belongs to an operator with windows is
     `()`."""
     if not specs or SPEC not in attrs or op == "null":
-        return None
+        return RecurrentSpec(use_bias=False) if NO_BIAS in attrs else None
     return specs[int(attrs[SPEC])] if op in (*WITH_WINDOWS, "RNN") else ()
 
 
