@@ -140,16 +140,13 @@ def _check_sequences(*inputs: Tensor) -> None:
     check(all(len(shape) == 2 for shape in masks), "masks must be those of steps, (N, T)", shapes=masks)
 
 
-def _flattened(array: Any, columns: int) -> Any:
-    return array.reshape(-1, columns).T
-
-
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     """Returns the conversion of a kernel (D, heads, depth), of the output's (heads, depth, units), or of a bias."""
     if len(shape) < 3:
         return Conversion(np.ravel, partial(reshaped, shape=shape))
-    columns = shape[2] if is_output else math.prod(shape[1:])
-    return Conversion(partial(_flattened, columns=columns), partial(reshaped, shape=shape, axes=(1, 0)))
+    units, axes = (shape[2], (2, 0, 1)) if is_output else (math.prod(shape[1:]), (1, 2, 0))
+    to_mxnet = partial(reshaped, shape=(units, -1), axes=axes)
+    return Conversion(to_mxnet, partial(reshaped, shape=shape, axes=(1, 0)))
 
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,
