@@ -6,11 +6,15 @@ deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import threading
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from mxsame._mxnet import mx
+
+# A CachedOp cannot be copied or pickled: a copy of a net has None instead, and Gluon makes another one.
+copyreg.pickle(mx.nd.CachedOp, lambda operator: (type(None), ()))
 
 
 def children(block: Any) -> list[Any]:
@@ -220,14 +224,6 @@ def _mapped(nested: Any, table: dict[Any, Any], default: Any) -> Any:
     if isinstance(nested, (list, tuple)):
         return [_mapped(entry, table, default) for entry in nested]
     return table.get(nested, default)
-
-
-def drop_cached_ops(block: Any) -> None:
-    """Makes the blocks in a block drop the graphs that Gluon made for calls of their own, which cannot be copied."""
-    for each in tree(block):
-        reduce: Any = type(each).__reduce__
-        if isinstance(each._cached_op, mx.nd.CachedOp) and reduce is object.__reduce__:
-            each._clear_cached_op()
 
 
 def drop_graph(block: Any) -> None:

@@ -12,6 +12,7 @@ import running
 from running import initialized, normal, sequential
 
 import mxsame
+from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 
@@ -251,8 +252,10 @@ def test_a_net_is_copied_after_a_call_of_a_part_of_it(copied):
     net.hybridize()
     data = images(9, 8)
     want = net[1](net[0](data)).asnumpy()
+    graph, _ = _gluon.cache_and_hook(net[1])
     running.assert_equal(copied(net)(data), want)
-    running.assert_equal(net[1](net[0](data)), want)
+    running.assert_equal(copied(net)[1](net[0](data)), want)
+    assert graph is not None and _gluon.cache_and_hook(net[1])[0] is graph
 
 
 def test_a_wrong_type_changes_nothing():

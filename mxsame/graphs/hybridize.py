@@ -328,14 +328,13 @@ class HybridBlock(mx.gluon.HybridBlock):
                 tracing.check_call(self, args)
             raise
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy, or a pickled net, is made of."""
-        _gluon.drop_cached_ops(self)
-        return self.__dict__
-
     def cast(self, dtype: Any) -> None:
         """Casts the parameters, after a check of the type: a wrong one changes nothing."""
-        _check_dtype(dtype)
+        try:
+            tensors.dtype_attribute(dtype)
+        except (KeyError, TypeError):
+            rule = "dtype must be a NumPy type, such as 'float32'"
+            raise validation.InvalidValue(f"{rule}; {validation.received(dtype=dtype)}") from None
         super().cast(dtype)
 
     def hybridize(
@@ -364,15 +363,6 @@ class HybridBlock(mx.gluon.HybridBlock):
             super().export(path, epoch, remove_amp_cast)
             return f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
         return files.export(self, path, epoch=epoch, remove_amp_cast=remove_amp_cast)
-
-
-def _check_dtype(dtype: Any) -> None:
-    """Raises a `ValueError` unless MXNet has arrays of this type."""
-    try:
-        mx.nd.zeros(1).astype(dtype)
-    except (KeyError, TypeError, mx.base.MXNetError):
-        rule = "dtype must be a NumPy type, such as 'float32'"
-        raise validation.InvalidValue(f"{rule}; {validation.received(dtype=dtype)}") from None
 
 
 class HybridSequential(HybridBlock, mx.gluon.nn.HybridSequential):

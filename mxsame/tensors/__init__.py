@@ -120,8 +120,9 @@ def known_type(data: Any) -> Optional[str]:
 
 
 def dtype_attribute(dtype: Any) -> str:
-    """Returns the value of a Symbol's attribute `__dtype__` for a type."""
-    return str(mx.nd.ndarray._DTYPE_NP_TO_MX[np.dtype(dtype).type])
+    """Returns the value of a Symbol's attribute `__dtype__` for a type; a `KeyError` means that MXNet lacks it."""
+    dtype, numbers = np.dtype(dtype), mx.nd.ndarray._DTYPE_NP_TO_MX
+    return str(numbers[dtype if operands.is_bfloat16(dtype) else dtype.type])
 
 
 def update_variable(parameter: Any) -> None:
