@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from mxsame.port.blocks import let_pickle_find
 from mxsame.port.description import function_name
 
 
@@ -121,10 +121,7 @@ OF_LIBRARIES: Dict[str, Callable] = {
     "sin": lambda F, x: F.sin(x),
     "square": lambda F, x: F.square(x),
 }
-NAMED = SimpleNamespace(**OF_LIBRARIES)
-for _name, _function in OF_LIBRARIES.items():
-    if _function.__name__ == "<lambda>":  # where pickle finds it
-        _function.__name__, _function.__qualname__ = _name, f"NAMED.{_name}"
+let_pickle_find(OF_LIBRARIES)
 
 
 def known_function(serialized: Any, version: int) -> Optional[Tuple[Callable, Dict[str, Any]]]:

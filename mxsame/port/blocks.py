@@ -21,6 +21,16 @@ from mxsame.scope import deferred_in_trace, target_of
 from mxsame.validation import InvalidValue, check, received
 
 MASKED = -1e9  # what Keras adds to the scores of masked positions
+NAMED = SimpleNamespace()  # where pickle finds lambdas, and what functions return
+
+
+def let_pickle_find(functions: Dict[str, Callable]) -> None:
+    """Gives functions without a name in their module the names that they have in a table."""
+    for name, function in functions.items():
+        if "<" in function.__qualname__:
+            function.__name__, function.__qualname__, function.__module__ = name, f"NAMED.{name}", __name__
+            setattr(NAMED, name, function)
+
 
 # -- functions f(F, *arrays, **arguments)
 
@@ -479,9 +489,7 @@ ELEMENTWISE: Dict[str, Callable] = {  # functions of several arrays
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),
 }
-NAMED = SimpleNamespace(**ELEMENTWISE, **REDUCTIONS)
-for _name, _function in vars(NAMED).items():
-    _function.__name__, _function.__qualname__ = _name, f"NAMED.{_name}"  # where pickle finds it
+let_pickle_find({**REDUCTIONS, **ELEMENTWISE})
 
 
 def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
