@@ -314,8 +314,8 @@ CONTRADICTIONS = [
     (lambda: mxsame.deploy(Own(lambda F, x: x if x else 2 * x), (2, 3)), f"runs on Symbols, .* __bool__ .* of {HERE}"),
     (lambda: mxsame.deploy(mx.gluon.HybridBlock(), (2, 3)), "without shapes and values; received NotImplementedError$"),
     (lambda: mxsame.plot_padding(8, 3, ax=3), "ax must be a matplotlib.axes.Axes; received ax=3"),
-    (lambda: forced("NATIVE", lambda: None), "strategy must be"),
-    (lambda: forced(nd.ones((2,)), lambda: None), "strategy must be"),
+    (lambda: plan.use_strategy("NATIVE"), "strategy must be"),
+    (lambda: plan.use_strategy(nd.ones((2,))), "strategy must be"),
 ]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 from types import MappingProxyType
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, ContextManager, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
@@ -183,8 +183,7 @@ def current_strategy() -> Optional[str]:
 
 
 @validation.check_arguments
-@contextlib.contextmanager
-def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
+def use_strategy(strategy: Optional[str]) -> ContextManager[List[Planned]]:
     """Build graphs with this strategy within the `with` block, for tests and experiments; None leaves the choice to the
     planner.
 
@@ -192,7 +191,8 @@ def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
     the `with` target is a list of the operators planned in the block and their strategies. What was built
     within an earlier block of the same strategy is not planned again.
 
-    Building a layer for which the strategy is not exact raises `ValueError`.
+    Raises `ValueError` for a name that is not in :data:`STRATEGIES`; in the block, building a layer for which the
+    strategy is not exact does.
 
     >>> with use_strategy("slice") as planned:
     ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
@@ -203,6 +203,11 @@ def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
     """
     is_valid = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
     validation.check(is_valid, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
+    return _forced(strategy)
+
+
+@contextlib.contextmanager
+def _forced(strategy: Optional[str]) -> Iterator[List[Planned]]:
     planned: List[Planned] = []
     token = _FORCED.set(_Forced(strategy, None if strategy is None else planned))
     try:
