@@ -6,6 +6,7 @@ deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import inspect
 import threading
@@ -132,6 +133,22 @@ def is_hybridized(block: Any) -> bool:
 def graph_inputs(block: Any) -> Sequence[Any]:
     """Returns the inputs of the graph of a block that was hybridized and called, and of a SymbolBlock."""
     return block._cached_graph[0]
+
+
+@contextlib.contextmanager
+def imperative(net: Any) -> Iterator[None]:
+    """Makes a net, and all blocks in it, run imperatively within the `with` block."""
+    blocks = dict.fromkeys(tree(net))
+    kept = [(block, block._active, overridden_forward(block)) for block in blocks]
+    for block in blocks:
+        override_forward(block, None)
+        block._active = False
+    try:
+        yield
+    finally:
+        for block, active, forward in kept:
+            block._active = active
+            override_forward(block, forward)
 
 
 def override_forward(block: Any, call: Any) -> None:

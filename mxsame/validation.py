@@ -50,6 +50,16 @@ OTHER_FUNCTIONS = {  # names that other packages have for a function, and the na
     **dict.fromkeys(("to_onnx", "onnx_export", "export_model"), "export_onnx"),
     **dict.fromkeys(("save_weights", "export_weights"), "to_keras_weights"),
 }
+INSTEAD = {  # names of Keras's models and layers, and what is used in Gluon
+    **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
+    **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
+    **dict.fromkeys(("evaluate", "test_on_batch"), "an mx.metric.EvalMetric, which is updated with labels and net(x)"),
+    **dict.fromkeys(("weights", "trainable_weights", "variables", "trainable_variables"), "collect_params()"),
+    **dict.fromkeys(("get_weights", "set_weights", "kernel", "bias", "count_params"), "collect_params()"),
+    "trainable": 'collect_params().setattr("grad_req", "null") for layers that are not trained',
+    "load_weights": "load_parameters(path)",
+    "save_weights": "save_parameters(path)",
+}
 MAX_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
 
@@ -162,10 +172,16 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
     return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
 
 
+def no_attribute(owner: Any, name: str, hint: str = "", instead: Mapping[str, str] = INSTEAD) -> AttributeError:
+    """Returns the error for a name that a net or a layer does not have, with what to write instead."""
+    hint = f"use {instead[name]}" if name in instead else hint
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+
+
 def most_alike(name: str, names: Iterable[str]) -> Optional[str]:
     """Returns the name that another is likely to mean, such as "Conv2D" for "conv2d"; None if no name is similar."""
     by_folded = {each.casefold(): each for each in names}
-    matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.8)
+    matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.75)
     return by_folded[matches[0]] if matches else None
 
 

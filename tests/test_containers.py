@@ -1,6 +1,5 @@
 """`mxsame.nn.HybridSequential` and `HybridBlock`: Gluon's containers, whose own `hybridize` is mxsame's."""
 
-import contextlib
 import copy
 import json
 import pickle
@@ -258,6 +257,26 @@ def test_a_net_is_copied_after_a_call_of_a_part_of_it(copied):
     assert graph is not None and _gluon.cache_and_hook(net[1])[0] is graph
 
 
+def test_a_hybridized_net_has_a_summary_and_its_graphs(capsys):
+    net = ours()
+    net.hybridize()
+    net(images(20, 21))
+    graphs = running.graphs_of(net)
+    net.summary(images(20, 21))
+    assert capsys.readouterr().out.count("Conv2D-1") == 1 and graphs
+    assert net(images(20, 21)) is not None and running.graphs_of(net) == graphs
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("fit", "a gluon.Trainer"), ("load_weights", "load_parameters"), ("fits", None)],
+)
+def test_keras_s_methods_are_answered_with_gluon_s(name, instead):
+    hint = f"; use {instead}" if instead else "$"
+    with pytest.raises(AttributeError, match=f"^'HybridSequential' object has no attribute '{name}'{hint}"):
+        getattr(ours(), name)
+
+
 def test_a_wrong_type_changes_nothing():
     net = initialized(mxsame.nn.Conv2D(8, 3))
     want = net(images(9, 8)).asnumpy()
@@ -345,13 +364,15 @@ class Day:
         self.net.cast(dtype)
 
     def copied(self, copied):
-        """A copy instead of the net, unless a CachedOp of Gluon's is in its reach, which cannot be copied."""
-        if self.kind != "plain":
-            with contextlib.suppress(ValueError):
-                self.net = copied(self.net)
+        self.net = copied(self.net)
         for parameter in self.net.collect_params().values():
             if parameter._data:
                 parameter.reset_ctx(mx.cpu())  # a copied array has no gradient before
+
+    def summary(self):
+        """Gluon's own is only for a net that is not hybridized; it is hybridized after it as before."""
+        with _gluon.imperative(self.net):
+            self.net.summary(self.images(5, 6))
 
     def names(self):
         for name in ("specialised", "changed", "graphs", "cache", "net"):
@@ -391,7 +412,7 @@ ACTIONS = {
     "copy": lambda day: day.copied(copy.deepcopy),
     "pickle": lambda day: day.copied(lambda net: pickle.loads(pickle.dumps(net))),
     "infer_shape": lambda day: day.net.infer_shape(day.images(5, 6)),
-    "summary": lambda day: day.net.summary(day.images(5, 6)),
+    "summary": lambda day: day.summary(),
     "names of parameters": lambda day: list(day.net.collect_params()),
 }
 

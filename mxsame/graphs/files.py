@@ -86,8 +86,7 @@ def export(
     """
     check_ready(net)
     path, epoch = check_path(path), validation.integer("epoch", epoch, 0)
-    rule = "path must be a name without an ending; mxsame.export_onnx writes .onnx, mxsame.to_keras .keras and .h5"
-    validation.check(os.path.splitext(path)[1].lower() not in ENDINGS, rule, path=path)
+    check_ending("path", path)
     remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
     inputs = inputs_of(net, input_shape)
     shapes = inputs.shapes
@@ -97,6 +96,12 @@ def export(
     if input_shape is not None:
         ShapeCheck(symbol, parameters).run(shapes, input_shape=input_shape)
     return write(symbol, parameters, path, epoch, remove_amp_cast)
+
+
+def check_ending(name: str, path: FilePath) -> None:
+    """Raises a `ValueError` if a name ends as the files of another format do."""
+    rule = f"{name} must be a name without an ending; mxsame.export_onnx writes .onnx, mxsame.to_keras .keras and .h5"
+    validation.check(os.path.splitext(path)[1].lower() not in ENDINGS, rule, **{name: path})
 
 
 def check_path(path: Any) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -327,6 +328,20 @@ class HybridBlock(mx.gluon.HybridBlock):
             if tracing.is_traceable(self):
                 tracing.check_call(self, args)
             raise
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises an `AttributeError` with what to write instead of a name of Keras's."""
+        raise validation.no_attribute(self, name)
+
+    def summary(self, *inputs: Any) -> None:
+        """Print a table of the layers, as Gluon does; the net may be hybridized."""
+        with _gluon.imperative(self):
+            super().summary(*inputs)
+
+    def save(self, prefix: FilePath) -> None:
+        """Write Gluon's two files, `prefix-model.json` and `prefix-model.params`."""
+        files.check_ending("prefix", prefix)
+        super().save(os.fspath(prefix))
 
     def cast(self, dtype: Any) -> None:
         """Casts the parameters, after a check of the type: a wrong one changes nothing."""
