@@ -10,7 +10,7 @@ import math
 import operator
 from functools import partial, reduce, wraps
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 import numpy as np
 
@@ -546,16 +546,20 @@ class Function(mx.gluon.HybridBlock):
         parameters.update({name: F.reshape(parameters[name], shape=shape) for name, shape in self._reshaped.items()})
         return run(F, self._function, x, *others, **parameters, **self.arguments)
 
-    def __repr__(self) -> str:
-        """Returns the function with units, as Gluon's layers show them, or shapes of parameters, and arguments that are
-        set."""
-        shown = {name: value for name, value in self.arguments.items() if value or type(value) is int}
+    @property
+    def sizes(self) -> List[str]:
+        """The units, as Gluon's layers show them, or the shapes of the parameters."""
         shapes = {name: parameter.shape for name, parameter in _gluon.own_parameters(self).items()}
-        parts = [f"{name}={shape}" for name, shape in shapes.items()]
-        if shown.pop("units", None):
+        if self.arguments.get("units"):
             weights = [shape for name, shape in shapes.items() if name.endswith("weight")]
-            parts = [f"{weights[0][-1]} -> {weights[-1][0]}"]
-        return f"{self.function}({', '.join([*parts, *(f'{name}={value}' for name, value in shown.items())])})"
+            return [f"{weights[0][-1]} -> {weights[-1][0]}"]
+        return [f"{name}={shape}" for name, shape in shapes.items()]
+
+    def __repr__(self) -> str:
+        """Returns the function with its sizes, and arguments that are set."""
+        shown = {name: value for name, value in self.arguments.items() if value or type(value) is int}
+        shown.pop("units", None)
+        return f"{self.function}({', '.join([*self.sizes, *(f'{name}={value}' for name, value in shown.items())])})"
 
 
 INITIALIZERS = {**dict.fromkeys(("bias", "beta", "alpha", "mean"), "zeros"), "gamma": "ones", "variance": "ones"}

@@ -18,6 +18,12 @@ class InvalidPosition(InvalidValue, IndexError, shown=IndexError):
     """The `ValueError` of a position, which is an `IndexError`, too."""
 
 
+class UnknownLayer(InvalidValue, KeyError, shown=KeyError):
+    """The `ValueError` of a name that no layer has, which is a `KeyError`, too."""
+
+    __str__ = Exception.__str__  # a KeyError's is the `repr` of its message
+
+
 def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
     """Yields the paths of all layers and nested models, apart from inputs."""
     for layer in model.layers:
@@ -45,7 +51,7 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
         similar = most_alike(name, named)
         shown = ", ".join([*named][:MAX_NAMES_SHOWN]) + ", .." * (len(named) > MAX_NAMES_SHOWN)
         hint = f"did you mean {similar!r}?" if similar else f"it has {shown}"
-        raise InvalidValue(f"the network has no layer {name!r}; {hint}")
+        raise UnknownLayer(f"the network has no layer {name!r}; {hint}")
     return inner[0]
 
 

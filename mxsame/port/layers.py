@@ -13,11 +13,12 @@ from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors
 from mxsame.port import types
+from mxsame.port.blocks import Function
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.converters._shared import BIAS, KERNEL
 from mxsame.port.custom import call_block
 from mxsame.port.cutting import Path
-from mxsame.port.description import Layer, leaves
+from mxsame.port.description import Layer, function_name, leaves
 from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, LoadedWeight, kernel
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor
@@ -25,14 +26,11 @@ from mxsame.tables import aligned
 from mxsame.validation import InvalidValue, flag
 
 SHORTEST = 32  # in place of dynamic lengths, where a block is called once
-INSTEAD = {  # what to write instead of names that models and layers have in Keras
-    **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
-    **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
-    **dict.fromkeys(("weights", "trainable_weights"), "collect_params()"),
+INSTEAD = {
+    **validation.INSTEAD,
     **dict.fromkeys(
         ("get_weights", "set_weights"), "collect_params(); mxsame.to_keras_weights(net, path) writes Keras's"
     ),
-    **dict.fromkeys(("kernel", "bias", "count_params"), "collect_params()"),
     **dict.fromkeys(("input", "output"), "mxsame.from_keras(source, outputs=name) for a part of a model"),
     "load_weights": "mxsame.from_keras(source, weights)",
     "save_weights": "mxsame.to_keras_weights(net, path)",
@@ -42,7 +40,8 @@ INSTEAD = {  # what to write instead of names that models and layers have in Ker
 class NetworkLayer:
     """A layer of a Keras model in a network, or an operator, or a nested model: what `net[name]` returns.
 
-    It is a view: it shows what the layer is now, also after `Network.replace`.
+    It is a view: it shows what the layer is now, also after `Network.replace`. The parameters of its blocks are
+    attributes by Gluon's names, and the layers of a nested model by theirs: `net.conv.weight`, `net.base.conv`.
 
     Attributes
     ----------
@@ -65,6 +64,8 @@ class NetworkLayer:
         Whether any of its weights is trained; without such weights, what was set. It can be set, as in Keras: weights
         that are not trained have no gradients, and a batch norm then uses its moving statistics.
     """
+
+    __slots__ = ("_net", "_path")  # so that a value for any other name is refused
 
     def __init__(self, net: Any, path: Path):
         self._net, self._path = net, path
@@ -125,12 +126,39 @@ class NetworkLayer:
         train(self._net, self._states, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Raises an `AttributeError` with what to write instead of a name of Keras's."""
-        config = {} if name.startswith("_") else self.config
-        raise no_attribute(self, name, f"use config[{name!r}]" if name in config else "")
+        """Returns a parameter or a layer of a nested model."""
+        if name.startswith("_"):
+            raise no_attribute(self, name)
+        if (*self._path, name) in self._net._states:
+            return NetworkLayer(self._net, (*self._path, name))
+        for block in self._own_blocks:
+            if name in _gluon.own_parameters(block):
+                return _gluon.own_parameters(block)[name]
+        raise no_attribute(self, name, f"use config[{name!r}]" if name in self.config else "")
+
+    @property
+    def _own_blocks(self) -> List[Any]:
+        return self.blocks if self._states[0].layer.model is None else []
+
+    @property
+    def _text(self) -> str:
+        """The blocks as Gluon prints them, or Keras's class for a layer of functions, with the layer's activation."""
+        blocks = self._own_blocks
+        functions = [block for block in blocks if isinstance(block, Function)]
+        shown = ", ".join(repr(block) for block in blocks if block not in functions)
+        config, details = self.config, []
+        if not shown:
+            details = [each for block in functions for each in block.sizes]
+            names = dict.fromkeys(name for block in functions for name in block.arguments)
+            details += [f"{name}={config[name]}" for name in names if name != "units" and config.get(name)]
+        if functions and functions[-1].function == function_name(config.get("activation")):
+            details.append(functions[-1].function)
+        if not shown:
+            return f"{self.class_name}({', '.join(details)})"
+        return f"{shown[:-1]}, {details[0]})" if details else shown
 
     def __repr__(self) -> str:
-        return f"<layer {self.name!r} ({self.class_name}): {', '.join(map(repr, self.blocks)) or 'no block'}>"
+        return f"<layer {self.name!r}: {self._text}>"
 
 
 class Layers(List[NetworkLayer]):
@@ -144,10 +172,7 @@ class Layers(List[NetworkLayer]):
         return self._net.layer_outputs(*arrays)
 
 
-def no_attribute(owner: Any, name: str, hint: str = "") -> AttributeError:
-    """Returns the error for a name that a network or a layer does not have, with what to write instead."""
-    hint = f"use {INSTEAD[name]}" if name in INSTEAD else hint
-    return AttributeError(f"{type(owner).__name__!r} has no attribute {name!r}" + (f"; {hint}" if hint else ""))
+no_attribute = partial(validation.no_attribute, instead=INSTEAD)
 
 
 def is_trained(layers: Sequence[LayerState]) -> bool:

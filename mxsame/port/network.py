@@ -84,9 +84,9 @@ class Network(HybridBlock):
         _register_blocks(self, self._steps)
 
     def __repr__(self) -> str:
-        """Returns one line for each block, with the name of its Keras layer."""
-        blocks = dict.fromkeys((step.layer, step.block) for step in self._steps)
-        lines = (f"  ({layer}): {block!r}".replace("\n", "\n  ") for layer, block in blocks)
+        """Returns one line for each layer, by the name that `net[name]` takes."""
+        layers = (NetworkLayer(self, path) for path in self._states)
+        lines = (f"  ({layer.name}): {layer._text}".replace("\n", "\n  ") for layer in layers)
         return "\n".join((f"{type(self).__name__}(", *lines, ")"))
 
     @property
@@ -163,7 +163,7 @@ class Network(HybridBlock):
 
         As in Keras, an `index` of a functional model counts its input layers, too.
 
-        Raises `ValueError` for a name that no layer has."""
+        A name that no layer has raises an error that is a `ValueError`, as in Keras, and a `KeyError`."""
         if index is not None and not self.description.sequential:
             (name,) = path_of(index, [(layer.name,) for layer in self.description.layers])
             index = None
@@ -181,6 +181,15 @@ class Network(HybridBlock):
             return NetworkLayer(self, path_of(name, list(self.__dict__.get("_states", ()))))
         except ValueError as error:
             raise no_attribute(self, name, str(error)) from None
+
+    def __delitem__(self, name: LayerName) -> None:
+        """Raises a `TypeError`."""
+        rule = "a layer cannot be deleted, since others need its output"
+        hint = f"net[{name!r}] = gluon.contrib.nn.Identity() returns its input; from_keras(.., outputs=name) ends there"
+        raise InvalidType(f"{rule}; {hint}")
+
+    def __contains__(self, layer: Any) -> bool:
+        return getattr(layer, "name", layer) in map("/".join, self._states)
 
     def __iter__(self) -> Iterator[NetworkLayer]:
         return (NetworkLayer(self, path) for path in self._states if len(path) == 1)

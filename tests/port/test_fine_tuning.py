@@ -90,6 +90,9 @@ def test_layers_have_names():
     assert [layer.name for layer in net] == ["conv2d", "conv2d_1", "flatten", "dense"]
     assert len(net) == 4 and net.input_shape == (None, 1, 8, 8) and net.get_layer(index=-1).name == "dense"
     assert net["dense"].config["units"] == net[-1].config["units"] == net.dense.config["units"] == 10
+    assert net.conv2d.weight.shape == (16, 1, 3, 3) and net.dense.bias is net["dense"].blocks[0].bias
+    assert "\n  (flatten): Flatten()\n  (dense): Dense(128 -> 10, softmax)\n)" in repr(net)
+    assert "dense" in net and net["dense"] in net and "dens" not in net
     assert net.conv2d.output_shape == (None, 16, 4, 4) and net.flatten.blocks and not net.flatten.parameters
     assert [layer.input_shape for layer in net.layers][:3] == [(None, 1, 8, 8), (None, 16, 4, 4), (None, 32, 2, 2)]
     net["dense"] = nn.Dense(3)
@@ -106,6 +109,11 @@ def test_layers_have_names():
     ("use", "error", "message"),
     [
         (lambda net: net["dens"], ValueError, "no layer 'dens'; did you mean 'dense'"),
+        (lambda net: net["desne"], KeyError, "^the network has no layer 'desne'; did you mean 'dense'"),
+        (lambda net: net.__delitem__("dense"), TypeError, r"net\['dense'\] = gluon.contrib.nn.Identity\(\)"),
+        (lambda net: setattr(net.dense, "units", 3), AttributeError, "units"),
+        (lambda net: net.save("net.keras"), ValueError, "mxsame.to_keras .keras and .h5; received prefix='net.keras'"),
+        (lambda net: net.evaluate(PICTURES), AttributeError, "'evaluate'; use an mx.metric.EvalMetric"),
         (lambda net: net.nothing, AttributeError, "no layer 'nothing'; it has conv2d, conv2d_1, flatten, dense"),
         (lambda net: net.predict(PICTURES), AttributeError, r"no attribute 'predict'; use net\(mx.nd.array\(x\)\)"),
         (lambda net: net.dense.units, AttributeError, r"no attribute 'units'; use config\['units'\]"),
