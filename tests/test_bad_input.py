@@ -257,6 +257,7 @@ CONTRADICTIONS = [
     (lambda: nn.Conv2D(8, 10**5), "weight must have fewer than"),
     (lambda: nn.Conv2D(3, 3, params=nn.Conv2D(5, 3, in_channels=4).params), "params must fit the layer"),
     (lambda: nn.Conv2D(6, 3, activation="leaky"), "activation must be one of"),
+    (lambda: nn.Conv2D(6, 3, activation="swish"), r"; use gluon.nn.Swish\(\) as the next layer; .*='swish'"),
     (lambda: nn.Conv2D(6, 3, weight_initializer="no-such"), "weight_initializer must be the name"),
     (lambda: nn.MaxPool2D(kernel=2), "kernel must be given as pool_size; received kernel=2"),
     (lambda: nn.SeparableConv2D(3, data_format="NHWC"), "data_format must be given as layout"),

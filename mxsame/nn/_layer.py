@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Array, NDArray
 
 ACTIVATIONS = get_args(Activation)
+OTHER_ACTIVATIONS = {  # Keras's, and what to write instead
+    **dict.fromkeys(("swish", "silu"), "gluon.nn.Swish() as the next layer"),
+    **{name.lower(): f"gluon.nn.{name}() as the next layer" for name in ("ELU", "GELU", "PReLU", "SELU")},
+    "leaky_relu": "gluon.nn.LeakyReLU(alpha) as the next layer",
+    "linear": "None",
+    "softplus": '"softrelu"',
+}
 
 
 class Layer(Checked, HybridBlock):
@@ -195,6 +202,9 @@ class ConvolutionLayer(Layer):
         for name, count in (("channels", self._spec.channels or 0), ("in_channels", self._in_channels)):
             validation.check_divisible(name, count, "groups", self._spec.groups)
         if activation is not None:
+            instead = OTHER_ACTIVATIONS.get(activation) if isinstance(activation, str) else None
+            rule = f"activation must be one that gluon.nn.Activation has; use {instead}"
+            validation.check(instead is None, rule, activation=activation)
             activation = validation.one_of("activation", activation, ACTIVATIONS)
             with self.name_scope():
                 self.act = mx.gluon.nn.Activation(activation, prefix=activation + "_")
