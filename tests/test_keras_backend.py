@@ -90,7 +90,8 @@ def test_every_possible_output_shape(padding, s, kind):
         for length in range(max(possible[0] - 2, 1), possible[-1] + 3):
             if length not in possible:
                 if kind == "nd":
-                    with pytest.raises(ValueError, match=r"output_shape\[2\] must be a length"):
+                    rule = f"{possible[0]} to {possible[-1]}" if s > 1 else possible[0]
+                    with pytest.raises(ValueError, match=rf"output_shape\[2\] must be {rule}: "):
                         backend.conv2d_transpose(*given.values(), (2, 4, length, 1), *rest)
                 continue
             forward = Case("conv", (length,), (k,), (s,), padding, (d,), in_channels=4, channels=3, use_bias=False)

@@ -85,7 +85,10 @@ def up(output_shape, x=X, kernel=TRANSPOSED):
 
 MORE = [
     (lambda: backend.conv2d(X, KERNEL, dilation_rate=(4, 1)), "as long as the kernel.* received size=8, .*ke=9"),
-    (lambda: ops.conv(X, ones((3, 2, 3, 5))), "channels of inputs must be a multiple of the kernel's input channels"),
+    (
+        lambda: ops.conv(X, ones((3, 2, 3, 5))),
+        "inputs must have the kernel's 3 input channels, or groups .* its 5 output",
+    ),
     (lambda: backend.conv2d(ones((2, 9, 7, 3)), KERNEL, 1, "valid", FIRST), f"channels; received x.shape=.*'{FIRST}'"),
     (lambda: backend.conv2d(X.asnumpy(), KERNEL), r"received x of type numpy.ndarray; nd.array\(x\) is an NDArray"),
     (lambda: backend.conv2d(*HALVES), r"^x must be float32 or float64 on the CPU.* received x.dtype='float16'"),
@@ -102,10 +105,10 @@ MORE = [
     (lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))), "one of same, valid, as in Keras, which takes no pads here"),
     (lambda: up((2, 5, 10, 8)), r"output_shape\[3\] must agree with the output channels of kernel, 5; .*\[3\]=8"),
     (lambda: up((1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),
-    (lambda: up((2, 10, 9, 5)), r"output_shape\[2\] must be a length .* the length of x; .*=\(2, 10, 9, 5\)"),
+    (lambda: up((2, 10, 9, 5)), r"output_shape\[2\] must be 8: .* the length of x; .*=\(2, 10, 9, 5\)"),
     (
         lambda: up((2, 1, 9, 5), UNKNOWN, variable((3, 2, 5, 4))),
-        r"output_shape\[1\] must be a length .* of x; received",
+        r"output_shape\[1\] must be 3 or more: .* of x; received",
     ),
     *(
         (lambda shape=shape: up(shape), "output_shape")

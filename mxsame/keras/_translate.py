@@ -109,10 +109,10 @@ class KerasCall:
         if share and in_channels:
             groups = in_channels // share
             fits = in_channels % share == 0 and channels % groups == 0
-            rule = "must be a multiple of the kernel's input channels, and the quotient divide its output channels"
+            rule = f"have the kernel's {share} input channels, or groups times as many if groups divides its {channels}"
             shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.inputs.shapes) if shape}
             given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
-            validation.check(fits, f"channels of {self.names[0]} {rule}", **given)
+            validation.check(fits, f"{self.names[0]} must {rule} output channels", **given)
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
 
@@ -233,9 +233,11 @@ class KerasCall:
                     size = 0
             crops.append(crop)
             name = f"output_shape[{axis + (1 if self.channels_last else 2)}]"
-            rule = "must be a length whose convolution with this kernel, strides and padding has the length of"
+            first = arithmetic.span(n or 1, 1 if padding == "same" else arithmetic.effective_kernel_size(k, d), s)
+            possible = f"{first} or more" if n is None else f"{first} to {first + s - 1}" if s > 1 else str(first)
+            rule = f"{possible}: the convolution of that length with this kernel, strides and padding has the length of"
             is_possible = size != 0 and n in (None, size)
-            validation.check(is_possible, f"{name} {rule} {self.names[0]}", output_shape=output_shape)
+            validation.check(is_possible, f"{name} must be {rule} {self.names[0]}", output_shape=output_shape)
             data_shape.append(None if n else size)
         if self.channels_last:
             data_shape.append(data_shape.pop(1))
