@@ -23,13 +23,26 @@ def reported(function: Function) -> Function:
             return function(*args, **arguments)
         rule = "progress must be a function of (stage, done, total)"
         validation.check_type(callable(progress), rule, progress=progress)
-        token = _RECEIVER.set(progress)
+        token = _RECEIVER.set(_print_line if progress is print else progress)
         try:
             return function(*args, **arguments)
         finally:
             _RECEIVER.reset(token)
 
     return cast(Function, reporting)
+
+
+def line(stage: str, done: int, total: int) -> str:
+    """Returns the text that `progress=print` and `mxsame convert` show.
+
+    >>> line("building layers", 3, 20), line("reading", 0, 1)
+    ('building layers 3 of 20', 'reading ..')
+    """
+    return f"{stage} {done} of {total}" if total > 1 else f"{stage} .."
+
+
+def _print_line(stage: str, done: int, total: int) -> None:
+    print(line(stage, done, total))
 
 
 def report(stage: str, done: int = 0, total: int = 1) -> None:

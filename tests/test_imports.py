@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},
     "doctor": LIBRARY | {"__init__", "installation", "threads"},
-    "cli": LIBRARY | {"__init__", "demo", "doctor", "installation", "threads"},
+    "cli": LIBRARY | {"__init__", "demo", "doctor", "installation", "progress", "threads"},
     "__main__": {"cli"},
 }
 NOT_OUTSIDE = {own: {"mxnet", "numpy"} for own in ("padding", "plan", "planner", "drawing", "validation")}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Callable, Iterator
 
+from mxsame import progress
 from mxsame.cli._shared import click, print_json, print_table
 
 
@@ -18,8 +19,7 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
 
     def show(stage: str, done: int, total: int) -> None:
         if is_terminal:
-            part = f" {done} of {total}" if total > 1 else " .."
-            click.echo(f"\r\033[K{stage}{part}", nl=False, err=True)
+            click.echo(f"\r\033[K{progress.line(stage, done, total)}", nl=False, err=True)
 
     try:
         yield show

@@ -102,7 +102,8 @@ def export_onnx(
         outputs, the function's inputs, arrays, numbers, and None. Parameters are NumPy arrays. Errors in a function are
         raised as they are. The outputs of the file are compared as always.
     progress : function of (stage, done, total), optional
-        Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20.
+        Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20. With
+        `print`, a line is printed for each: writing operators 3 of 20.
 
     Returns
     -------

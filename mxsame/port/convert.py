@@ -73,7 +73,8 @@ def from_keras(
     padding : "keras-mxnet", optional
         For models that were trained in keras-mxnet.
     progress : function of (stage, done, total), optional
-        Called with the name of a stage, and how many of its parts are done: "building layers", 3, 20.
+        Called with the name of a stage, and how many of its parts are done: "building layers", 3, 20. With
+        `print`, a line is printed for each: building layers 3 of 20.
 
     Returns
     -------

@@ -212,9 +212,11 @@ def test_stages_are_shown_in_a_terminal(tmp_path):
         assert stage in shown
 
 
-def test_progress_of_functions(tmp_path):
+def test_progress_of_functions(tmp_path, capsys):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
     seen = []
+    mxsame.from_keras(mxsame.sample("digits"), progress=print)
+    assert capsys.readouterr().out.splitlines()[:2] == ["reading ..", "building layers 1 of 4"]
     net = mxsame.from_keras(mxsame.sample("digits"), progress=lambda *given: seen.append(given))
     assert seen == [("reading", 0, 1), *(("building layers", number, 4) for number in range(1, 5))]
     seen.clear()
