@@ -157,7 +157,7 @@ def test_transposed_convolutions_on_the_whole_grid():
     for k, s, d, start in itertools.product(range(1, 8), range(1, 6), DILATIONS, range(0, 7)):
         for end, strategy in itertools.product(range(-s + 1 if s > 1 else 0, 7), strategies_for("transposed")):
             window = planning.TransposedWindow(None, k, s, d, (start, end))
-            step = planning.STRATEGIES[strategy].plan(window)
+            step = planning.STRATEGIES[strategy].plan(window, "transposed")
             if step is None:
                 continue
             served[strategy] += 1

@@ -112,7 +112,11 @@ def choose_plan(
     if target.purpose == "format":
         return first_plan_unchecked(windows, work.operator, tuple(for_format))
     if inputs.in_graph and is_in_subgraph():
-        with_dynamic_concat = (each.name for each in STRATEGIES.values() if any(map(each.has_dynamic_concat, windows)))
+        with_dynamic_concat = (
+            name
+            for name, strategy in STRATEGIES.items()
+            if any(strategy.has_dynamic_concat(window, work.operator) for window in windows)
+        )
         excluded = (*excluded, *with_dynamic_concat)
     no_weight = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
     no_channels = (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels

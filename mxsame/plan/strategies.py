@@ -12,20 +12,22 @@ place, for every input size of the window (:func:`mxsame.plan.simulation.prove`)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
-from mxsame import validation
 from mxsame.padding import high_pad
 from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHotKernel
 from mxsame.plan.simulation import prove
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
+from mxsame.validation import Pair
 
 MAX_SHIFT = 2  # the largest difference between low pads of a window's sizes; a larger one needs a longer kernel
 
 
-# -- drafts for convolutions and pooling operators. The proof completes a crop that ends in None.
+Pads = Sequence[Pair]  # for each of a window's sizes: (low, high), or what a transposed convolution crops, (start, end)
+Drafts = Callable[[Any, Pads], Iterator[AxisPlan]]  # called with a window and its pads
 
-Pads = Sequence[validation.Pair]  # (low, high) for each of a window's sizes
+
+# -- drafts for convolutions and pooling operators. The proof completes a crop that ends in None.
 
 
 def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -75,7 +77,7 @@ def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     yield AxisPlan(window.kernel_size, pad_operator=_first_low_and_max_high(pads), crop=(0, None))
 
 
-def _first_low_and_max_high(pads: Pads) -> validation.Pair:
+def _first_low_and_max_high(pads: Pads) -> Pair:
     """Returns the low pad of the first size, and the largest high pad. All windows of a draft start at one position, so
     the proof rejects it if the low pads differ."""
     return pads[0][0], max(high for _, high in pads)
@@ -142,7 +144,7 @@ def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
             yield AxisPlan(window.kernel_size, pick=kernel, pad=pad, crop=(0, None))
 
 
-def _min_low_and_max_pad(window: Window, pads: Pads) -> Optional[validation.Pair]:
+def _min_low_and_max_pad(window: Window, pads: Pads) -> Optional[Pair]:
     """Returns the smallest low pad, and the pad that the last window needs if every size starts at it; None if the
     pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
     min_low, max_low = min(low for low, _ in pads), max(low for low, _ in pads)
@@ -159,27 +161,27 @@ def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 # -- drafts for transposed convolutions: what is cropped does not depend on the size
 
 
-def _transposed_native(window: TransposedWindow) -> AxisPlan:
+def _transposed_native(window: TransposedWindow, crops: Pads) -> Iterator[AxisPlan]:
     """Use the operator's own pad and adj: exact if no other crop is needed."""
-    return replace(_transposed_slice(window), crop=(0, 0))
+    yield replace(_with_pad_and_adj(window, crops[0], (0, 0)), crop=(0, 0))
 
 
-def _transposed_slice(window: TransposedWindow) -> AxisPlan:
+def _transposed_slice(window: TransposedWindow, crops: Pads) -> Iterator[AxisPlan]:
     """Use the operator's own pad and adj as far as possible, and crop the rest from its output."""
-    return _with_pad_and_adj(window, (0, 0))
+    yield _with_pad_and_adj(window, crops[0], (0, 0))
 
 
-def _transposed_kernel(window: TransposedWindow) -> AxisPlan:
+def _transposed_kernel(window: TransposedWindow, crops: Pads) -> Iterator[AxisPlan]:
     """Pad the kernel with zeros until pad and adj alone give the crop, which takes 0 <= start - end < stride."""
-    start, end = window.crop
+    start, end = crops[0]
     front = max(-(-(end - start) // window.dilation), 0)
     back = max(-(-(start - end - window.stride + 1) // window.dilation), 0)
-    return _with_pad_and_adj(window, (front, back))
+    yield _with_pad_and_adj(window, crops[0], (front, back))
 
 
-def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisPlan:
+def _with_pad_and_adj(window: TransposedWindow, crop: Pair, zeros: Pair) -> AxisPlan:
     """Returns the plan with `zeros` around the kernel that crops as little as possible after pad and adj."""
-    start, end = (count + added * window.dilation for count, added in zip(window.crop, zeros))
+    start, end = (count + added * window.dilation for count, added in zip(crop, zeros))
     extent = window.effective_kernel_size + sum(zeros) * window.dilation
     pad = max(min(start, end + window.stride - 1, extent - 1), 0)
     adj = max(pad - end, 0)
@@ -188,14 +190,14 @@ def _with_pad_and_adj(window: TransposedWindow, zeros: Tuple[int, int]) -> AxisP
     )
 
 
-def _transposed_dilate(window: TransposedWindow) -> AxisPlan:
+def _transposed_dilate(window: TransposedWindow, crops: Pads) -> Iterator[AxisPlan]:
     """Run a stride-1 convolution of the dilated input with the flipped kernel: s^N times the multiplications, but
     every gradient works, and so does dilation in 3-D."""
-    low, high = (window.effective_kernel_size - 1 - count for count in window.crop)
+    low, high = (window.effective_kernel_size - 1 - count for count in crops[0])
     common = max(min(low, high), 0)
     added = max(low, 0) - common, max(high, 0) - common
     crop = max(-low, 0), max(-high, 0)
-    return AxisPlan(window.kernel_size, pad_operator=added, dilate=window.stride, pad=common, crop=crop)
+    yield AxisPlan(window.kernel_size, pad_operator=added, dilate=window.stride, pad=common, crop=crop)
 
 
 # -- the table
@@ -214,13 +216,9 @@ class Strategy:
     Parameters
     ----------
     name : str
-    drafts : callable, optional
-        Called with a window of a convolution or pooling operator and its (low, high) pads for each size; yields drafts.
-        The first exact one is used.
-    operators : tuple of str
-        Those of `OPERATORS` for which `drafts` may be used.
-    transposed : callable, optional
-        The window of a transposed convolution -> a plan that is used if it is exact.
+    drafts : dict
+        Maps each operator that it supports, one of `OPERATORS`, to a function that is called with a window and its pads
+        for each size, and yields drafts. The first exact one is used.
     needs : str, optional
         What must be known to build its graph: "weight", the weight's shape, at least in part; "channels", the data's
         channels.
@@ -241,9 +239,7 @@ class Strategy:
     """
 
     name: str
-    drafts: Optional[Callable[[Window, Pads], Iterator[AxisPlan]]] = None
-    operators: Tuple[str, ...] = ()
-    transposed: Optional[Callable[[TransposedWindow], AxisPlan]] = None
+    drafts: Mapping[str, Drafts]
     needs: Optional[str] = None
     channels_last: bool = False
     convention: str = "valid"
@@ -252,21 +248,18 @@ class Strategy:
 
     def supports(self, operator: str) -> bool:
         """Returns whether it can run the operator."""
-        return self.transposed is not None if operator == "transposed" else operator in self.operators
+        return operator in self.drafts
 
-    def has_dynamic_concat(self, window: AnyWindow) -> bool:
+    def has_dynamic_concat(self, window: AnyWindow, operator: str = "conv") -> bool:
         """Returns whether its plan concatenates a number of elements that depends on the size."""
-        plan = self.plan(window)
+        plan = self.plan(window, operator)
         return plan is not None and plan.dynamic_concat is not None
 
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
-        """Returns the plan of one axis, or None if it is not exact. MXNet's Pooling requires pad < kernel_size."""
-        drafts: Iterable[AxisPlan] = ()
-        if isinstance(window, TransposedWindow):
-            drafts = [self.transposed(window)] if self.transposed else ()
-        elif self.drafts:
-            drafts = self.drafts(window, list(map(window.pads, window.sizes)))
-        for draft in drafts:
+        """Returns the plan of one axis, or None if none is exact. MXNet's Pooling requires pad < kernel_size."""
+        if not self.supports(operator):
+            return None
+        for draft in self.drafts[operator](window, list(map(window.pads, window.sizes))):
             plan = prove(draft, window, self.convention)
             if plan is not None and (operator not in POOLS or plan.pad < plan.kernel_size):
                 return plan
@@ -277,16 +270,16 @@ _FORWARD = ("conv", *POOLS)
 _SUMS = ("conv", "avg", AVG_WITH_PADDING, "lp")  # not "max": if flipped, tied maxima send the gradient to the last
 
 _TABLE = (  # in order of preference: without cost estimates, the first exact one is chosen
-    Strategy("native", _native, _FORWARD, _transposed_native, channels_last=True),
-    Strategy("full", _full, ("max", "avg", "lp"), channels_last=True, convention="full", all_axes=True),
-    Strategy("slice", _slice, _FORWARD, _transposed_slice, channels_last=True),
-    Strategy("concat", _any_concat, _FORWARD, channels_last=True),
-    Strategy("kernel", _kernel, ("conv",), _transposed_kernel, WEIGHT, channels_last=True),
-    Strategy("pad", _pad, _FORWARD, channels_last=True, candidate_on=("gpu",)),
-    Strategy("shift", _shift, ("conv",), needs=CHANNELS),
-    Strategy("pick", _pick, POOLS, needs=CHANNELS),
-    Strategy("flip", _flip, _SUMS, needs=WEIGHT),
-    Strategy("gather", _gather, _FORWARD),
-    Strategy("dilate", transposed=_transposed_dilate, all_axes=True, candidate_on=("gpu",)),
+    Strategy("native", {**dict.fromkeys(_FORWARD, _native), "transposed": _transposed_native}, channels_last=True),
+    Strategy("full", dict.fromkeys(("max", "avg", "lp"), _full), channels_last=True, convention="full", all_axes=True),
+    Strategy("slice", {**dict.fromkeys(_FORWARD, _slice), "transposed": _transposed_slice}, channels_last=True),
+    Strategy("concat", dict.fromkeys(_FORWARD, _any_concat), channels_last=True),
+    Strategy("kernel", {"conv": _kernel, "transposed": _transposed_kernel}, WEIGHT, channels_last=True),
+    Strategy("pad", dict.fromkeys(_FORWARD, _pad), channels_last=True, candidate_on=("gpu",)),
+    Strategy("shift", {"conv": _shift}, CHANNELS),
+    Strategy("pick", dict.fromkeys(POOLS, _pick), CHANNELS),
+    Strategy("flip", dict.fromkeys(_SUMS, _flip), WEIGHT),
+    Strategy("gather", dict.fromkeys(_FORWARD, _gather)),
+    Strategy("dilate", {"transposed": _transposed_dilate}, all_axes=True, candidate_on=("gpu",)),
 )
 STRATEGIES: Dict[str, Strategy] = {strategy.name: strategy for strategy in _TABLE}

@@ -171,6 +171,10 @@ class TransposedWindow(_Axis):
         """Returns the window of dynamic size, which has the same plans."""
         return self if self.size is None else replace(self, size=None)
 
+    def pads(self, size: int) -> Tuple[int, int]:
+        """Returns the crop, which MXNet calls the pads of a transposed convolution."""
+        return self.crop
+
     def outputs(self, size: int) -> int:
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
         return arithmetic.span(size, self.effective_kernel_size, self.stride) - sum(self.crop)
