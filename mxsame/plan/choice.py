@@ -13,7 +13,6 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from mxsame import validation
 from mxsame.plan import cpu_costs, gpu_costs
-from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import CostLayer, Workload
 from mxsame.plan.exact import (
     checked_allowed,
@@ -21,10 +20,11 @@ from mxsame.plan.exact import (
     exact_plans_unchecked,
     first_plan_unchecked,
     no_exact_plan,
+    with_padded_data,
 )
 from mxsame.plan.recipe import Plan
 from mxsame.plan.strategies import POOLS, STRATEGIES
-from mxsame.plan.windows import AnyWindow, Window, Windows, check_static, checked_windows
+from mxsame.plan.windows import AnyWindow, Windows, check_static, checked_windows
 
 NAN_PENALTY = 1.1  # multiplies the cost of a max pooling plan that turns infinities into NaN
 ESTIMATES: Dict[str, Callable[[Plan, CostLayer], float]] = {"cpu": cpu_costs.estimate, "gpu": gpu_costs.estimate}
@@ -119,7 +119,7 @@ def fastest_plan_unchecked(
         plan = _estimated_fastest(
             windows, work, allowed, for_both_purposes and None in [window.size for window in windows]
         )
-    return _pad_short_data(plan, windows, work)
+    return with_padded_data(plan, windows, work)
 
 
 def _checked(windows: Any, work: Any) -> Windows:
@@ -195,38 +195,6 @@ def _workloads(windows: Windows, work: Workload, for_both_purposes: bool) -> Lis
 def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
     """Returns the strategy if it was measured with channels last, otherwise the first one that was."""
     return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_LAST), name)
-
-
-# -- strided 3-D convolutions of data shorter than the kernel
-
-
-def _pad_short_data(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> Plan:
-    """Returns the plan with the operator's own padding along the first axis moved to the pad operator, for a strided
-    3-D convolution with no window entirely inside the data along that axis; otherwise returns the plan unchanged.
-
-    For such a convolution, oneDNN accumulates the weight's gradient in uninitialized memory. In training, a graph
-    of dynamic shape may get such data.
-    """
-    window, axis = windows[0], plan.axes[0]
-    if work.device == "gpu" or work.purpose == "deployment" or not (isinstance(window, Window) and axis.pad):
-        return plan
-    if work.operator != "conv" or len(windows) < 3 or axis.operator_stride(window) == 1:
-        return plan
-    if window.size is None and work.purpose != "training":
-        return plan
-    if window.size is not None and _has_window_inside(axis, window, window.size):
-        return plan
-    low, high = axis.pad_operator
-    axis = replace(axis, pad=0, pad_operator=(low + axis.pad, high + axis.pad))
-    return replace(plan, axes=(axis, *plan.axes[1:]))
-
-
-def _has_window_inside(axis: AxisPlan, window: Window, size: int) -> bool:
-    """Returns whether one of the operator's windows lies inside its data, or there is only one."""
-    length = size + sum(axis.concat) + sum(axis.pad_operator)
-    last = length - ((axis.kernel_size - 1) * window.dilation + 1)
-    starts = range(-axis.pad, last + axis.pad + 1, axis.operator_stride(window))
-    return len(starts) == 1 or any(0 <= start <= last for start in starts)
 
 
 # -- pooling: the layout in which oneDNN has fast code

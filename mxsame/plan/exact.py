@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ContextManager, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
+from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Plan
-from mxsame.plan.simulation import accepts_short_data
+from mxsame.plan.simulation import accepts_short_data, prove
 from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES
 from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, checked_windows, describe_windows
 
@@ -129,6 +131,32 @@ def _plan_or_fallback(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPl
     if "native" in row or name not in row:
         return next((plan for other, plan in row.items() if not STRATEGIES[other].all_axes), None)
     return row[name]
+
+
+def with_padded_data(plan: Plan, windows: Windows, work: Workload) -> Plan:
+    """Returns the plan with the operator's own padding along the first axis moved to the pad operator, for a strided
+    3-D convolution with no window entirely inside the data along that axis; otherwise returns the plan unchanged.
+
+    For such a convolution, oneDNN accumulates the weight's gradient in uninitialized memory. In training, a graph
+    of dynamic shape may get such data.
+    """
+    window, axis = windows[0], plan.axes[0]
+    by_onednn = work.operator == "conv" and len(windows) == 3 and work.device == "cpu" and work.purpose != "deployment"
+    if not by_onednn or not axis.pad or axis.operator_stride(window) == 1:
+        return plan
+    has_inside = work.purpose != "training" if window.size is None else _has_window_inside(axis, window, window.size)
+    low, high = axis.pad_operator
+    draft = replace(axis, pad=0, pad_operator=(low + axis.pad, high + axis.pad))
+    padded = None if has_inside else prove(draft, window, plan.convention)
+    return plan if padded is None else replace(plan, axes=(padded, *plan.axes[1:]))
+
+
+def _has_window_inside(axis: AxisPlan, window: AnyWindow, size: int) -> bool:
+    """Returns whether one of the operator's windows lies inside its data, or there is only one."""
+    length = size + sum(axis.concat) + sum(axis.pad_operator)
+    last = length - ((axis.kernel_size - 1) * window.dilation + 1)
+    starts = range(-axis.pad, last + axis.pad + 1, axis.operator_stride(window))
+    return len(starts) == 1 or any(0 <= start <= last for start in starts)
 
 
 @validation.check_arguments
