@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
+from mxsame.padding.same import high_pad
 from mxsame.rewriting.graph import WITH_WINDOWS, Graph, Node, Output, entries
 from mxsame.rewriting.windows import MergedOperator, has_windows, merge_pads, spatial
 from mxsame.scope import FORMAT
@@ -373,7 +374,7 @@ def _axis(window: Any, outputs: int) -> Axis:
         padding.same_pads(*rule),
         window.pads(window.size) if window.pads_depend_on_size else window.padding,
     )
-    high = padding.high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
+    high = high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
     return Axis(window.size, outputs, *rule[1:], (low, high), same, same[0] - low)
 
 

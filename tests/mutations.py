@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS_OF = {  # which tests a file is tested by, those first that are the likeliest to fail
-    "mxsame/padding.py": "padding ways",
+    "mxsame/padding/": "padding ways",
     "mxsame/plan/costs.py": "planner",
     "mxsame/plan/choice.py": "planner",
     "mxsame/plan/cpu_costs.py": "planner",

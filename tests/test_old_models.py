@@ -17,7 +17,8 @@ import mxsame
 import mxsame.keras.backend
 import mxsame.keras.ops
 from mxsame._mxnet import mx
-from mxsame.padding import KERAS_MXNET, keeps_extra_output, keras_mxnet_pads, output_size, same_pads, transposed_crops
+from mxsame.padding import keeps_extra_output, keras_mxnet_pads, output_size, same_pads, transposed_crops
+from mxsame.padding.keras_mxnet import KERAS_MXNET
 
 nd, sym = mx.nd, mx.sym
 GOLDEN = make.load(make_keras_mxnet.FILE)

@@ -9,9 +9,10 @@ from typing import Any
 from mxsame import padding as arithmetic, validation
 from mxsame.cli._shared import Integers, as_json, click, print_json
 from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, shown
+from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
 
 WINDOW = ("kernel", "stride", "dilation")
-WORDS = ("same", "valid", "causal", arithmetic.KERAS_MXNET)
+WORDS = ("same", "valid", "causal", KERAS_MXNET)
 MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
 
@@ -96,8 +97,8 @@ def by_axis(padding: Any, transposed: bool, *window: tuple[int, ...]) -> list[An
     rank = len(window[0])
     entries: list[Any] = [padding] * rank if isinstance(padding, str) else list(padding)
     if transposed:
-        arithmetic.check_keras_mxnet(padding, "transposed", *window)
-    elif padding == arithmetic.KERAS_MXNET:
+        check_keras_mxnet(padding, "transposed", *window)
+    elif padding == KERAS_MXNET:
         for axis, (kernel, stride, dilation) in enumerate(zip(*window)):
             if arithmetic.keeps_extra_output("conv", rank, axis, kernel, stride, dilation):
                 entries[axis] = (arithmetic.effective_kernel_size(kernel, dilation) // 2,) * 2

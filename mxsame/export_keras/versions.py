@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, NamedTuple
 
-from mxsame.padding import KERAS_MXNET
+from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port.converters import converter_of
 from mxsame.port.converters._shared import is_layer
 from mxsame.port.description import Layer, LayerCall, dtype_name, function_name

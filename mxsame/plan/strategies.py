@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
-from mxsame.padding import high_pad
+from mxsame.padding.same import high_pad
 from mxsame.plan.axis_plan import AddedElements, AxisPlan, OneHotKernel
 from mxsame.plan.simulation import prove
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
+from mxsame.padding import same
+from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
 from mxsame.types import AxisPadding, ConvPadding
 
 MAX_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
@@ -39,7 +41,7 @@ class _Axis:
     @functools.cached_property
     def effective_kernel_size(self) -> int:
         """The effective kernel size ke = (k-1)d + 1."""
-        return arithmetic.effective_kernel_size_unchecked(self.kernel_size, self.dilation)
+        return same.effective_kernel_size_unchecked(self.kernel_size, self.dilation)
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,14 @@ class Window(_Axis):
     @property
     def extra_at_start(self) -> bool:
         """Whether the extra padding element goes to the start, as in keras-mxnet, and not to the end."""
-        return self.padding == arithmetic.KERAS_MXNET
+        return self.padding == KERAS_MXNET
 
     def pads(self, size: int) -> Tuple[int, int]:
         """Returns (low, high) for this size."""
         if self.extra_at_start:
             return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
         if self.pads_depend_on_size:
-            return arithmetic.same_pads_unchecked(size, self.effective_kernel_size, self.stride)
+            return same.same_pads_unchecked(size, self.effective_kernel_size, self.stride)
         low, high = self.explicit_pads
         if self.ceil_mode:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
@@ -117,7 +119,7 @@ class Window(_Axis):
 
     def outputs(self, size: int) -> int:
         """Returns how many windows fit into the padded size."""
-        return arithmetic.count_windows(size + sum(self.pads(size)), self.effective_kernel_size, self.stride)
+        return same.count_windows(size + sum(self.pads(size)), self.effective_kernel_size, self.stride)
 
     def check_outputs(self, size: int, pool: bool, padding: Any = None) -> None:
         """Raises `ValueError`, with `padding` in its message, if an axis of this size has no output, a negative pad, or
@@ -125,7 +127,7 @@ class Window(_Axis):
         padding = self.padding if padding is None else padding
         pads = self.pads(size) if self.pads_depend_on_size else self.explicit_pads
         validation.check(min(pads) >= 0, "padding must not be negative", padding=padding)
-        arithmetic.output_size_unchecked(size, self.effective_kernel_size, self.stride, pads, padding)
+        arithmetic.check_padded_length(size + sum(pads), self.effective_kernel_size, size=size, padding=padding)
         if pool or self.ceil_mode:
             _check_no_window_is_empty(self)
 
@@ -177,12 +179,12 @@ class TransposedWindow(_Axis):
 
     def outputs(self, size: int) -> int:
         """Returns the length of the output for this size, (n-1)s + ke - start - end."""
-        return arithmetic.span(size, self.effective_kernel_size, self.stride) - sum(self.crop)
+        return same.span(size, self.effective_kernel_size, self.stride) - sum(self.crop)
 
     def check_outputs(self, size: int, pool: bool = False, **given: Any) -> None:
         """Raises `ValueError`, with what is given in its message, if an axis of this size has no output."""
-        given, rule = given or {"crop": self.crop}, (self.effective_kernel_size, self.stride, self.crop)
-        arithmetic.transposed_output_size_unchecked(size, *rule, **given)
+        given = given or {"kernel_size": self.kernel_size, "stride": self.stride, "crop": self.crop}
+        arithmetic.check_transposed_length(self.outputs(size), size=size, **given)
 
 
 def _is_pair(value: Any) -> bool:
@@ -227,10 +229,10 @@ def make_windows_unchecked(
     size: Sizes, kernel_size: Dims, strides: Dims, dilation: Dims, padding: Any, pool: bool = False, ceil: bool = False
 ) -> Tuple[Window, ...]:
     """For arguments in canonical form, as every `*_unchecked` function of `mxsame.plan`."""
-    arithmetic.check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
+    check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
     windows = []
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
-        arithmetic.effective_kernel_size_unchecked(k, d)  # refuses what is too long for any size
+        same.effective_kernel_size_unchecked(k, d)  # refuses what is too long for any size
         window = Window(n, k, s, d, pads, ceil)
         if window.size is not None:
             window.check_outputs(window.size, pool, pads)
@@ -366,12 +368,12 @@ def make_transposed_windows_unchecked(
 ) -> Tuple[TransposedWindow, ...]:
     """For arguments in canonical form."""
     rank, windows = len(size), []
-    arithmetic.check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
+    check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
     axes = zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank), output_padding or (None,) * rank)
     for n, k, s, d, pads, extra in axes:
         window = TransposedWindow(n, k, s, d, arithmetic.transposed_crops(k, s, d, pads, extra))
         if n is not None:
-            window.check_outputs(n, kernel_size=k, padding=pads, output_padding=extra)
+            window.check_outputs(n, kernel_size=k, stride=s, padding=pads, output_padding=extra)
         windows.append(window)
     return tuple(windows)
 

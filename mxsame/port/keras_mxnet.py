@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mxsame import padding as arithmetic
+from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port.converters import LAYERS
 from mxsame.port.description import WRAPPER, Model
 from mxsame.validation import check
@@ -35,7 +35,7 @@ def settle(model: Model) -> None:
     for layer in model.walk():
         config, layer.entry = layer.config, {}
         if WINDOWS.fullmatch(layer.class_name) and str(config.get("padding")).lower() == "same":
-            config["padding"] = arithmetic.KERAS_MXNET
+            config["padding"] = KERAS_MXNET
         elif layer.class_name == "BatchNormalization":
             config["scale"] = False  # MXNet's fix_gamma
         elif layer.class_name.startswith("UpSampling"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxsame.padding import high_pad
+from mxsame.padding.same import high_pad
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import AnyWindow
 from mxsame.rewriting.graph import WITH_WINDOWS, Graph, Node, Output, Users, entries, keeps_batch, slice_ranges

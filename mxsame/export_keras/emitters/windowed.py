@@ -21,6 +21,7 @@ from mxsame.exporting.reading import (
     rescaled_averages,
     windows_at,
 )
+from mxsame.padding.same import high_pad
 from mxsame.port import parameters
 from mxsame.rewriting.graph import Node, Output
 from mxsame.rewriting.windows import is_merged, is_never_negative
@@ -36,7 +37,7 @@ def pads_of(windows: Windows) -> Pads:
     for window in windows:
         low, _ = window.pads(window.size)
         outputs, effective = window.outputs(window.size), window.effective_kernel_size
-        pairs.append((low, max(arithmetic.high_pad(window.size, outputs, effective, window.stride, low), 0)))
+        pairs.append((low, max(high_pad(window.size, outputs, effective, window.stride, low), 0)))
     return pairs
 
 

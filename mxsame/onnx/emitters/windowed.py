@@ -10,15 +10,15 @@ import math
 from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from mxsame import padding as arithmetic
 from mxsame.exporting.reading import IN_WINDOWS, kernels_of, ndim_of, nearest_scale, rescaled_averages, windows_at
 from mxsame.onnx.writer import Writer, writes
+from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import check_dynamic, describe_windows
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
-AUTO_PAD = {"same": "SAME_UPPER", arithmetic.KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
+AUTO_PAD = {"same": "SAME_UPPER", KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
 
 
 def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]:

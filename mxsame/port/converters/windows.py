@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from mxsame import nn, padding as arithmetic, validation
+from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import (
@@ -165,7 +166,7 @@ def _transposed_convolution(call: CallContext, x: Tensor) -> Tensor:
     count = len(arguments["strides"])
     arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
     lengths = _lengths(call, arithmetic.transposed_output_size, x, **arguments)
-    if arguments["padding"] == arithmetic.KERAS_MXNET:
+    if arguments["padding"] == KERAS_MXNET:
         keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, **{**arguments, "padding": "same"})
         rule = "the output size that keras-mxnet infers must be the one that MXNet computes"
         check(keras_lengths == lengths, rule, lengths=lengths, inferred=keras_lengths)
