@@ -28,7 +28,7 @@ from mxsame.ops._inputs import Inputs, Spec, inputs_of
 from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, current_strategy, strategies_for
 from mxsame.plan.choice import PlannedOperator, fastest_plan_unchecked
 from mxsame.plan.costs import Workload
-from mxsame.plan.exact import first_plan_unchecked
+from mxsame.plan.exact import first_plan_unchecked, narrowed, recorded
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import AnyWindow, Windows
@@ -110,21 +110,18 @@ def choose_plan(
     exported to another format, speed does not matter: the plan is the first exact one of `for_format`."""
     target = inputs.target
     if target.purpose == "format":
-        return first_plan_unchecked(windows, work.operator, tuple(for_format))
+        plan = first_plan_unchecked(windows, work.operator, narrowed(tuple(for_format)))
+        return recorded(plan, work.operator)
     if inputs.in_graph and is_in_subgraph():
-        with_dynamic_concat = (
-            name
-            for name, strategy in STRATEGIES.items()
-            if any(strategy.has_dynamic_concat(window, work.operator) for window in windows)
-        )
-        excluded = (*excluded, *with_dynamic_concat)
+        rows = STRATEGIES.items()
+        excluded = (*excluded, *(name for name, each in rows if each.has_dynamic_concat(windows, work.operator)))
     no_weight = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
     no_channels = (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
-    for_static_shape = _usable(work.operator, tuple(excluded), no_weight, inputs.native_layout)
-    for_dynamic_shape = _usable(work.operator, tuple(excluded), (*no_weight, *no_channels), False)
+    for_static_shape = narrowed(_usable(work.operator, tuple(excluded), no_weight, inputs.native_layout))
+    for_dynamic_shape = narrowed(_usable(work.operator, tuple(excluded), (*no_weight, *no_channels), False))
     # Data of static shape with channels first has channels, so the two are equal.
     allowed = for_static_shape if inputs.passes_channels_last else for_dynamic_shape
-    plan = fastest_plan_unchecked(windows, work, allowed, target.for_both_purposes)
+    plan = recorded(fastest_plan_unchecked(windows, work, allowed, target.for_both_purposes), work.operator)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape

@@ -16,10 +16,10 @@ from mxsame.plan import cpu_costs, gpu_costs
 from mxsame.plan.costs import CostLayer, Workload
 from mxsame.plan.exact import (
     checked_allowed,
-    current_strategy,
     exact_plans_unchecked,
-    first_plan_unchecked,
+    narrowed,
     no_exact_plan,
+    recorded,
     with_padded_data,
 )
 from mxsame.plan.recipe import Plan
@@ -105,21 +105,17 @@ def fastest_plan(
     >>> fastest_plan(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
     True
     """
-    windows, allowed = _checked(windows, work), checked_allowed(allowed, work.operator)
-    return fastest_plan_unchecked(windows, work, allowed, validation.flag("for_both_purposes", for_both_purposes))
+    windows, allowed = _checked(windows, work), narrowed(checked_allowed(allowed, work.operator))
+    for_both_purposes = validation.flag("for_both_purposes", for_both_purposes)
+    return recorded(fastest_plan_unchecked(windows, work, allowed, for_both_purposes), work.operator)
 
 
 def fastest_plan_unchecked(
     windows: Windows, work: Workload, allowed: Tuple[str, ...], for_both_purposes: bool = True
 ) -> Plan:
     """For checked arguments."""
-    if current_strategy() is not None:
-        plan = with_paired_channels(first_plan_unchecked(windows, work.operator, allowed), work)
-    else:
-        plan = _estimated_fastest(
-            windows, work, allowed, for_both_purposes and None in [window.size for window in windows]
-        )
-    return with_padded_data(plan, windows, work)
+    for_both_purposes = for_both_purposes and None in [window.size for window in windows]
+    return with_padded_data(_estimated_fastest(windows, work, allowed, for_both_purposes), windows, work)
 
 
 def _checked(windows: Any, work: Any) -> Windows:

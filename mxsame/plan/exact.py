@@ -92,7 +92,7 @@ def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[st
     """Returns the exact plans for windows that are their own representatives."""
     rows = [_plans_of_axis(window, operator, allowed) for window in windows]
     if all("native" in row for row in rows):
-        return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows))})
+        return MappingProxyType({"native": Plan(tuple(row["native"] for row in rows), strategy="native")})
     plans = {}
     for name in allowed:
         strategy = STRATEGIES[name]
@@ -103,7 +103,7 @@ def _plans_of_representatives(windows: Windows, operator: str, allowed: Tuple[st
         else:
             continue
         if all(chosen):
-            plans[name] = Plan(tuple(cast(List[AxisPlan], chosen)), strategy.convention)
+            plans[name] = Plan(tuple(cast(List[AxisPlan], chosen)), strategy.convention, strategy=name)
     accepting = [name for name, plan in plans.items() if any(map(accepts_short_data, plan.axes, windows))]
     return MappingProxyType({name: plans[name] for name in plans if name not in accepting} or plans)
 
@@ -170,20 +170,16 @@ def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Se
     >>> first_plan([Window(7, 2, 2)], "max")
     Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
     """
-    allowed = checked_allowed(allowed, operator)
-    return first_plan_unchecked(checked_windows(windows, operator), operator, allowed)
+    allowed = narrowed(checked_allowed(allowed, operator))
+    return recorded(first_plan_unchecked(checked_windows(windows, operator), operator, allowed), operator)
 
 
 def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
     """For checked arguments."""
-    strategy, planned = _FORCED.get()
-    tried = tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
-    first = next(iter(exact_plans_unchecked(windows, operator, tried).items()), None)
-    if first is None:
+    plans = exact_plans_unchecked(windows, operator, allowed)
+    if not plans:
         raise no_exact_plan(windows, operator, allowed)
-    if planned is not None:
-        planned.append(Planned(operator, first[0]))
-    return first[1]
+    return next(iter(plans.values()))
 
 
 def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> validation.InvalidValue:
@@ -193,8 +189,7 @@ def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> 
     if not is_forced and any(window.size is None for window in windows):
         rule = "there is no exact plan for an input of dynamic shape with this padding and stride"
         return validation.DynamicShapeError(f"{rule}; received {given}")
-    possible = allowed if is_forced else strategies_for(operator)
-    exact = ", ".join(exact_plans_unchecked(windows, operator, possible)) or "none"
+    exact = ", ".join(exact_plans_unchecked(windows, operator, strategies_for(operator))) or "none"
     name, value = ("strategy", strategy) if is_forced else ("allowed", allowed)
     rule = f"{name} must {'be' if is_forced else 'contain'} a strategy that is exact for this layer ({exact})"
     return validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")
@@ -208,6 +203,21 @@ def current_strategy() -> Optional[str]:
     'concat'
     """
     return _FORCED.get().strategy
+
+
+def narrowed(allowed: Tuple[str, ...]) -> Tuple[str, ...]:
+    """Returns the strategies that are allowed within the current :func:`use_strategy` block: all of them if the one in
+    use is not."""
+    strategy = current_strategy()
+    return tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
+
+
+def recorded(plan: Plan, operator: str) -> Plan:
+    """Returns the plan, noted in the list of the current :func:`use_strategy` block."""
+    planned = _FORCED.get().planned
+    if planned is not None:
+        planned.append(Planned(operator, plan.strategy))
+    return plan
 
 
 @validation.check_arguments

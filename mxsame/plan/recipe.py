@@ -26,7 +26,7 @@ class Plan:
 
     Two fields are for pooling operators: `convention` is MXNet's pooling_convention ("valid": floor, "full": ceil);
     `pairs_channels` is whether they get (N, C, W) reshaped to (N, C/2, 2, W)
-    (see `mxsame.plan.choice.with_paired_channels`).
+    (see `mxsame.plan.choice.with_paired_channels`). `strategy` is the name of the one that it comes from.
 
     >>> Plan((AxisPlan(3, pad=1), AxisPlan(3, concat=(0, 1)))).pads_data
     True
@@ -35,6 +35,7 @@ class Plan:
     axes: Tuple[AxisPlan, ...]
     convention: str = "valid"
     pairs_channels: bool = field(default=False, compare=False)  # follows from the plans of the layers before it
+    strategy: str = field(default="", compare=False)
 
     @functools.cached_property
     def steps(self) -> Tuple[Step[Any], ...]:

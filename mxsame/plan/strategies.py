@@ -250,10 +250,10 @@ class Strategy:
         """Returns whether it can run the operator."""
         return operator in self.drafts
 
-    def has_dynamic_concat(self, window: AnyWindow, operator: str = "conv") -> bool:
-        """Returns whether its plan concatenates a number of elements that depends on the size."""
-        plan = self.plan(window, operator)
-        return plan is not None and plan.dynamic_concat is not None
+    def has_dynamic_concat(self, windows: Sequence[AnyWindow], operator: str = "conv") -> bool:
+        """Returns whether its plan of a window concatenates a number of elements that depends on the size."""
+        plans = (self.plan(window, operator) for window in windows)
+        return any(plan is not None and plan.dynamic_concat is not None for plan in plans)
 
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
         """Returns the plan of one axis, or None if none is exact. MXNet's Pooling requires pad < kernel_size."""
