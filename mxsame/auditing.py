@@ -11,13 +11,13 @@ import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from mxsame import ops, padding, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
 from mxsame.padding.same import high_pad
-from mxsame.rewriting.graph import WITH_WINDOWS, Graph, Node, Output, entries
+from mxsame.rewriting.graph import WITH_WINDOWS, Graph, Node, Output, Users, entries
 from mxsame.rewriting.windows import MergedOperator, has_windows, merge_pads, spatial
 from mxsame.scope import FORMAT
 from mxsame.tables import aligned
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "Axis", "Layer", "audit"]
 
-WRONG = ("shifted", "counts padding")
+WRONG, OTHER = ("shifted", "counts padding"), "other"
 NOT_COMPARED = "not compared"
 LEGACY_OPERATORS = (
     "Convolution_v1",
@@ -40,8 +40,11 @@ NOT_COMPARABLE = (  # operators with windows that are never compared
     *("_contrib_ModulatedDeformableConvolution", *LEGACY_OPERATORS),
 )
 RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
+MOVES = ("Reshape", "expand_dims", "slice", "slice_axis")
+CROPS = ("slice", "slice_axis", "slice_like", "take")
 KERAS_SIGNATURES = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
 KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
+READ_NO_VALUES = ("ones_like", "zeros_like", "shape_array", "_zeros_without_dtype")
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,10 @@ class Layer:
     """A convolution or a pooling operator.
 
     `status` is "same" (SAME's values), "shifted" (SAME's shape, from other elements), "counts padding" (an average over
-    padding, too), "valid" (no padding), "explicit" (operators before it pad), "other" (neither the shape of SAME nor of
-    VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling) or "not compared" (in
-    the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is the sum of the shifts
-    of all layers up to this one, in pixels of the network's input.
+    padding, too), "valid" (no padding), "explicit" (operators next to it pad or crop), "other" (neither the shape of
+    SAME nor of VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling) or "not
+    compared" (in the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is the sum
+    of the shifts of all layers up to this one, in pixels of the network's input.
     """
 
     name: str
@@ -93,6 +96,12 @@ class Audit:
     def wrong(self) -> Tuple[Layer, ...]:
         """The layers whose shapes are those of SAME, and whose values are not."""
         return tuple(layer for layer in self.layers if layer.status in WRONG)
+
+    @property
+    def differing(self) -> Tuple[Layer, ...]:
+        """The layers that differ from SAME: those that are wrong, and those with another shape, whose status is
+        "other"."""
+        return tuple(layer for layer in self.layers if layer.status in (*WRONG, OTHER))
 
     @property
     def not_compared(self) -> Tuple[Layer, ...]:
@@ -168,9 +177,10 @@ def audit(
     """Find the layers whose symmetric padding is not Keras's SAME for this input size.
 
     A layer is wrong if its output has SAME's shape but its windows start elsewhere, or if it is an average
-    that counts padding. Layers of `mxsame.nn` with "same" are never wrong. The audit cannot see whether the layer has
-    `padding="same"` in Keras: after `ZeroPadding2D` and with "valid", symmetric padding is right. Layers in loops and
-    branches, and quantized and deformable layers, are not compared; the report counts them.
+    that counts padding. Layers with neither the shape of SAME nor of VALID, such as a kernel of 4 with padding 2, are
+    reported, too, but not fixed. Layers of `mxsame.nn` with "same" are never wrong. The audit cannot see whether the
+    layer has `padding="same"` in Keras: after `ZeroPadding2D` and with "valid", symmetric padding is right. Layers in
+    loops and branches, and quantized and deformable layers, are not compared; the report counts them.
 
     Parameters
     ----------
@@ -182,7 +192,8 @@ def audit(
     Returns
     -------
     Audit
-        `layers`, `wrong` (the wrong layers), `outputs`, `fix(net)` and `fixed_symbol()`; `print` shows a table.
+        `layers`, `wrong` (the wrong layers), `differing` (these, and layers with another shape), `outputs`, `fix(net)`
+        and `fixed_symbol()`; `print` shows a table.
 
     Raises
     ------
@@ -311,8 +322,12 @@ def _not_comparable(graph: Graph) -> Iterable[Tuple[str, str]]:
 class _ComparedOperator:
     """A convolution or a pooling operator, with the pads and slices around it, compared with SAME's of this size."""
 
-    def __init__(self, node: Node, operator: MergedOperator, shapes: Dict[Output, tuple]):
+    def __init__(
+        self, node: Node, operator: MergedOperator, shapes: Dict[Output, tuple], users: Users, steps: Set[Node]
+    ):
         self.node, self.last, self.data = node, operator.last, operator.data
+        is_cropped = any(user is not None and user.op in CROPS for user, _ in users[operator.last])
+        self.is_part = is_cropped or _is_extended(operator.data.node, steps)
         self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
         self.shape, self.has_spec = shapes[operator.data], node.spec is not None
@@ -343,7 +358,9 @@ class _ComparedOperator:
             return "explicit"
         if all(map(self._is_valid, self.axes)):
             return "valid"
-        return "shifted" if self.fits else "other"
+        if self.fits:
+            return "shifted"
+        return "explicit" if self.is_part else OTHER
 
     def _is_valid(self, axis: Axis) -> bool:
         """Returns whether nothing is padded, or of a transposed convolution cropped, along an axis."""
@@ -410,13 +427,31 @@ def _is_parameter(node: Node) -> bool:
     return node.op == "null"
 
 
+def _is_extended(node: Node, steps: Set[Node]) -> bool:
+    """Returns whether an operator has added elements to data along a spatial axis."""
+    while node.op in MOVES:
+        node = node.inputs[0].node
+    return node in steps or node.op == "Pad" or (node.op == "Concat" and node.attr("dim", 1) > 1)
+
+
+def _steps(graph: Graph) -> Set[Node]:
+    """Returns the operators with windows that only are steps of layers of mxsame: they pool the ones by which averages
+    are divided, and shift data with kernels that depend on its shape."""
+    found: Set[Node] = set()  # what depends on shapes only
+    for node in graph.nodes():
+        if node.op in READ_NO_VALUES or (node.inputs and found.issuperset(source for source, _ in node.inputs)):
+            found.add(node)
+    return {node for node in graph.nodes() if has_windows(node) and found.intersection(n for n, _ in node.inputs)}
+
+
 def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_ComparedOperator]:
     """Yields every convolution and pooling operator that is not global: with the slices after it that leave SAME's
     size, or else without."""
-    users = graph.users()
+    users, steps = graph.users(), _steps(graph)
     for node in graph.nodes():
-        if has_windows(node):
-            layers = [_ComparedOperator(node, operator, shapes) for operator in merge_pads(node, shapes, users)]
+        if has_windows(node) and node not in steps:
+            merged = merge_pads(node, shapes, users)
+            layers = [_ComparedOperator(node, operator, shapes, users, steps) for operator in merged]
             yield next((layer for layer in layers if layer.fits), layers[0])
 
 
@@ -472,20 +507,25 @@ ADVICE = (
     "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
     "exact SAME: mxsame audit --fix, or fix(net) of the audit in Python."
 )
+OF_OTHERS = (
+    f"A layer with the status {OTHER} has neither the output shape of padding='same' nor that of padding='valid'. If "
+    "Keras has one of these there, use the layer of the same name in mxsame.nn: the audit does not fix it."
+)
 
 
 def _table(audit: Audit) -> Iterable[str]:
-    """Yields a line for every wrong layer, the sum of all shifts, and what to do."""
-    shapes = ", ".join(f"{name} {shape}" for name, shape in audit.shapes.items())
-    others = audit.not_compared
-    counted = f"{len(audit.wrong)} of {len(audit.layers)} convolutions and pooling operators on {shapes}"
-    yield f"not Keras's SAME: {counted}" + (f", {len(others)} not compared" if others else "")
+    """Yields a line for every layer that differs from SAME, the sum of all shifts, and what to do."""
+    inputs, others = audit.shapes, audit.not_compared
+    named = f"inputs {', '.join(f'{name} {shape}' for name, shape in inputs.items())}"
+    shown = named if len(inputs) > 1 else f"input {next(iter(inputs.values()))}"
+    counted = f"{len(audit.differing)} of {len(audit.layers)} convolution and pooling operators"
+    yield f"{counted} differ from Keras's SAME for {shown}" + (f", {len(others)} not compared" if others else "")
     if others:
         yield f"not compared: {', '.join(f'{layer.name} ({layer.operator})' for layer in others)}"
-    if not audit.wrong:
+    if not audit.differing:
         return
     rows: List[Tuple[str, ...]] = [COLUMNS]
-    for layer in audit.wrong:
+    for layer in audit.differing:
         axes, shifts = layer.axes, ([axis.shift for axis in layer.axes], layer.accumulated)
         lengths = ("x".join(str(getattr(axis, name)) for axis in axes) for name in ("size", "kernel_size", "stride"))
         pairs = (" ".join("({},{})".format(*getattr(axis, name)) for axis in axes) for name in ("pads", "same"))
@@ -495,4 +535,7 @@ def _table(audit: Audit) -> Iterable[str]:
     for name, pixels in audit.outputs.items():
         if any(pixels):
             yield f"{name}: off by {' and '.join(f'{each:+g}' for each in pixels)} pixels of the input"
-    yield ADVICE
+    if audit.wrong:
+        yield ADVICE
+    if len(audit.differing) > len(audit.wrong):
+        yield OF_OTHERS

@@ -131,6 +131,9 @@ def old(op, **given):
     return getattr(mx.sym, op)(DATA, kernel=(3, 3), stride=(2, 2), **given)
 
 
+SHIFT = (-1, -1)
+
+
 @pytest.mark.parametrize(
     ("symbol", "status", "shift"),
     [
@@ -142,7 +145,7 @@ def old(op, **given):
         # a slice of the first output, which is SAME; of the last, which is what keras-mxnet does
         (mx.sym.slice_axis(conv(DATA, (4, 3), (1, 1), (2, 1)), axis=2, begin=1, end=None), "same", (0, 0)),
         (mx.sym.slice_axis(conv(DATA, (4, 3), (1, 1), (2, 1)), axis=2, begin=0, end=-1), "shifted", (-1, 0)),
-        (mx.sym.slice(conv(DATA, (4, 4), (1, 1), (2, 2)), begin=(None, None, 1), end=(None,) * 3), "other", (-1, -1)),
+        (mx.sym.slice(conv(DATA, (4, 4), (1, 1), (2, 2)), begin=(None, None, 1), end=(None,) * 3), "explicit", SHIFT),
         (mx.sym.slice(conv(DATA, pads=(2, 2)), begin=(None, None, 1, 1), end=(None,) * 4), "same", (0, 0)),
         # a pad operator: what Keras's ZeroPadding2D becomes, and what exact padding becomes
         (conv(mx.sym.pad(DATA, "constant", (0, 0, 0, 0, 0, 1, 0, 1)), pads=(0, 0)), "same", (0, 0)),
@@ -278,11 +281,13 @@ def test_exported_networks_of_mxsame_have_no_wrong_layer(rank, tmp_path):
     for number, (kernel, strides) in enumerate(itertools.product((2, 3, 4, 5), (1, 2, 3))):
         pools = (getattr(nn, f"{kind}Pool{rank}D")(kernel, strides) for kind in ("Max", "Avg"))
         net = initialized(sequential(getattr(nn, f"Conv{rank}D")(4, kernel, strides, in_channels=3), *pools))
+        any_size, _ = mxsame.export(net, str(tmp_path / "any"))
         for size in (17, 18):
             shape = (1, 3, size, size - 1, size - 2)[: 2 + rank]
             symbol_file, _ = mxsame.export(net, str(tmp_path / f"net{number}"), shape)
-            assert audit(symbol_file, shape).wrong == (), (kernel, strides, size)
-            assert audit(net, shape).wrong == (), (kernel, strides, size)  # the graph for any size
+            for audited in (symbol_file, any_size, net):
+                report = audit(audited, shape)
+                assert (len(report.layers), report.differing) == (3, ()), (audited, kernel, strides, size)
 
 
 def test_layers_of_mxsame_are_what_they_were_built_as():
@@ -317,9 +322,8 @@ def fused():
 def test_what_is_in_loops_or_quantized_is_counted():
     report = audit(loops(), (1, 2, 8, 8))
     assert [layer.status for layer in report.layers] == ["shifted", *["not compared"] * 2]
-    assert "not Keras's SAME: 1 of 3 convolutions and pooling operators on data (1, 2, 8, 8), 2 not compared" in str(
-        report
-    )
+    counted, rest = str(report).split(" differ from Keras's SAME for input (1, 2, 8, 8), ")
+    assert counted == "1 of 3 convolution and pooling operators" and rest.startswith("2 not compared\n")
     assert [layer.operator for layer in report.not_compared] == ["Pooling"] * 2 and not report.layers[1].axes
     _, net = fused()
     quantized = quantize_net_v2(
@@ -388,9 +392,21 @@ def test_several_inputs_and_outputs():
         audit(symbol, {"third": (1, 2, 8, 8)})
 
 
+def test_a_layer_of_another_shape_is_shown_and_not_fixed(tmp_path):
+    symbol = conv(conv(DATA, (4, 4), (1, 1), (2, 2), "first"), name="shifted")
+    report = audit(symbol, (1, 2, 7, 9))
+    assert [layer.status for layer in report.differing] == ["other", "shifted"]
+    assert [layer.name for layer in report.wrong] == ["shifted"]
+    assert str(report).startswith("2 of 2 ") and str(report).endswith("the audit does not fix it.")
+    symbol.save(str(tmp_path / "net-symbol.json"))
+    fixed = invoke(tmp_path / "net-symbol.json", "--shape", "1,2,7,9", "--fix", tmp_path / "exact")
+    left = invoke(tmp_path / "exact-symbol.json", "--shape", "1,2,7,9")
+    assert fixed.exit_code == left.exit_code == 1 and left.output.splitlines()[2].split()[-1] == "other"
+
+
 def test_the_table_names_layers_and_what_to_do():
     text = repr(audit(conv(DATA), (1, 2, 8, 9)))
-    assert "not Keras's SAME: 1 of 1 convolutions and pooling operators on data (1, 2, 8, 9)" in text
+    assert text.startswith("1 of 1 convolution and pooling operators differ from Keras's SAME for input (1, 2, 8, 9)\n")
     assert "(1,0) (1,1)  (0,1) (1,1)  -1 +0" in text
     assert text.splitlines()[1].endswith("accumulated  status")
     assert "off by -1 and +0 pixels" in text and "mxsame audit --fix" in text
@@ -485,7 +501,7 @@ def test_command_lists_and_fixes(saved):
 
 def test_command_prints_json(saved):
     report = json.loads(invoke(saved / "net-symbol.json", "--shape", "data=1,3,32,48", "--json").output)
-    assert set(report) == {"file", "shapes", "wrong", "outputs", "fixed", "layers"}
+    assert set(report) == {"file", "shapes", "wrong", "differing", "outputs", "fixed", "layers"}
     assert report["shapes"] == {"data": [1, 3, 32, 48]} and report["fixed"] is None
     first = report["layers"][0]
     assert set(first) == {"name", "operator", "status", "axes", "accumulated"} and first["status"] == "shifted"

@@ -25,14 +25,14 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     """List the layers of a network that pad symmetrically where Keras's SAME does not.
 
     FILE-symbol.json is a file of MXNet, with its .params file next to it. For each convolution and pooling operator
-    whose output has SAME's shape but not SAME's values, this prints by how many elements its windows start before
-    SAME's, and the sum of these shifts so far, in pixels of the input.
+    whose output differs from SAME's, this prints by how many elements its windows start before SAME's, and the sum of
+    these shifts so far, in pixels of the input.
 
     \b
     mxsame audit net-symbol.json --shape 1,3,224,224
     mxsame audit net-symbol.json --shape 1,3,224,224 --fix exact
 
-    Exit codes: 0 if every compared layer is right or --fix has written the network, 1 if a layer is wrong or the file
+    Exit codes: 0 if no compared layer differs, or --fix has replaced all that do, 1 if a layer differs or the file
     cannot be read, 2 for wrong options.
     """
     if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
@@ -48,14 +48,15 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
         written = None if fix is None else fixed(report.fixed_symbol(), file, fix)
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
-        wrong = [layer.name for layer in report.wrong]
-        results = {"wrong": wrong, "outputs": report.outputs, "fixed": written, "layers": layers}
+        listed = {key: [layer.name for layer in getattr(report, key)] for key in ("wrong", "differing")}
+        results = {**listed, "outputs": report.outputs, "fixed": written, "layers": layers}
         print_json({"file": str(file), "shapes": report.shapes, **results})
     else:
         click.echo(str(report) if written is None else str(report).replace(f"\n{ADVICE}", ""))
         for path in written or ():
             click.echo(f"written: {path}")
-    context.exit(1 if report.wrong and written is None else 0)
+    left = report.differing if written is None else set(report.differing).difference(report.wrong)
+    context.exit(1 if left else 0)
 
 
 def fixed(symbol: Any, file: Path, out: Path) -> list[str]:
