@@ -524,82 +524,78 @@ def test_convolution_batch_norm_and_activation_are_one_step_but_for_slices(strat
         assert not tracing.has_loop(deployed._fused.symbol)  # which would double a ResNet-50's time
 
 
-@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_a_product_with_a_sigmoid_is_one_step(rank):
+def gated(F, x, *convs):
     """Swish between convolutions, a gate of two arrays, and an array that a gate and an activation share."""
-    layer = getattr(mxsame.nn, f"Conv{rank}D")
-
-    def gated(F, x, *convs):
-        x = convs[0](x)
-        x = convs[1](x * F.sigmoid(x))
-        y = F.sigmoid(convs[2](x)) * x
-        shared = convs[3](y)
-        return shared * F.sigmoid(shared) + F.relu(shared), y
-
-    net = Own(gated, *(layer(8, 3, in_channels=8) for _ in range(4)))
-    shape = (2, 8, *(7, 6, 5)[:rank])
-    found = fused_operators(assert_same(trained(net, shape), shape))
-    assert found.count("_backward_Activation") == 3 and "elemwise_mul" not in found
-    if rank == 2:  # neither swish nor the convolution that only gates use needs a copy
-        assert found[:3] == ["_sg_mkldnn_conv", "_backward_Activation", "_sg_mkldnn_conv"]
+    x = convs[0](x)
+    x = convs[1](x * F.sigmoid(x))
+    y = F.sigmoid(convs[2](x)) * x
+    shared = convs[3](y)
+    return shared * F.sigmoid(shared) + F.relu(shared), y
 
 
-@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
-@pytest.mark.parametrize(("gates", "size", "steps"), [(8, (9, 17), 2), (8, (5, 20), 2), (1, (9, 6), 1)])
-def test_an_excitation_stays_in_blocks(gates, size, steps):
-    """A number for each channel, from the means of a swish; one for all channels is left as it is. The stride is of a
-    convolution of one position."""
+def excited(F, x, first, squeeze, excite, last):
+    """A number for each channel, from the means of a swish. The stride is of a convolution of one position."""
+    x = F.sigmoid(first(x)) * first(x)
+    mean = F.Pooling(x, global_pool=True, pool_type="avg")
+    return last(F.broadcast_mul(x, F.sigmoid(excite(F.relu(squeeze(mean)))))), mean
 
-    def excited(F, x, first, squeeze, excite, last):
-        x = F.sigmoid(first(x)) * first(x)
-        mean = F.Pooling(x, global_pool=True, pool_type="avg")
-        return last(F.broadcast_mul(x, F.sigmoid(excite(F.relu(squeeze(mean)))))), mean
 
+def excitation(gates):
     ends = (mxsame.nn.Conv2D(channels, 1, stride) for channels, stride in ((4, 1), (gates, 2), (6, 1)))
-    deployed = assert_same(trained(Own(excited, conv(8, 3, act=None), *ends), (2, 8, *size)), (2, 8, *size))
+    return Own(excited, conv(8, 3, act=None), *ends)
+
+
+def summed(F, x, *convs):
+    """Sums with two users each."""
+    x = convs[0](x)
+    for conv in convs[1:]:
+        x = x + conv(F.relu(conv(x)))
+    return x
+
+
+def hard_swish(F, x, first):
+    return first(x) * (F.clip(first(x) + 3, 0, 6) * float(np.float32(1 / 6)))  # a sixth as Keras has it
+
+
+def before_conv8(*layers):
+    return sequential(conv8(), *layers, conv8())
+
+
+def of_rank(rank):
+    return Own(gated, *(getattr(mxsame.nn, f"Conv{rank}D")(8, 3, in_channels=8) for _ in range(4)))
+
+
+CONV, GATE = "_sg_mkldnn_conv", "_backward_Activation"
+FUSED = {  # net -> how many products with a sigmoid are fused, operators in a row in its graph, and the size
+    "swish and gates, 1-D": (lambda: of_rank(1), 3, [GATE], (7,)),
+    "swish and gates": (lambda: of_rank(2), 3, [CONV, GATE, CONV], (7, 6)),  # neither needs a copy
+    "swish and gates, 3-D": (lambda: of_rank(3), 3, [GATE], (7, 6, 5)),
+    # the convolution before the sigmoid, which has more outputs than inputs, is after it
+    "excitation": (lambda: excitation(8), 2, ["broadcast_axis", CONV, GATE], (9, 17)),
+    "excitation of few": (lambda: excitation(8), 2, ["broadcast_axis", CONV, GATE], (5, 20)),
+    "a gate for all channels": (lambda: excitation(1), 1, ["broadcast_mul"], (9, 6)),
+    "sums with two users": (lambda: Own(summed, *(mxsame.nn.Conv2D(8, 3) for _ in range(3))), 0, [CONV] * 5, (9, 7)),
+    "PReLU": (lambda: before_conv8(nn.PReLU(), nn.MaxPool2D()), 0, [*[CONV] * 4, "Pooling", CONV], (9, 7)),
+    "PReLU of Keras": (lambda: before_conv8(Own(blocks.prelu, alpha=normal(8, 1, 1))), 0, [CONV] * 5, (9, 7)),
+    "bias and activation after a transposed convolution": (
+        lambda: before_conv8(mxsame.nn.Conv2DTranspose(8, 3, 2), nn.Activation("relu")), 0,
+        [CONV, "Deconvolution", "slice", CONV, CONV], (9, 7),
+    ),
+    "hard swish": (lambda: Own(hard_swish, conv8()), 0, [CONV, CONV, "elemwise_mul"], (9, 7)),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
+@pytest.mark.parametrize("name", FUSED)
+def test_what_onednn_has_fused(name):
+    make, gates, in_a_row, size = FUSED[name]
+    with mxsame.plan.use_strategy("slice" if "transposed" in name else None):
+        deployed = assert_same(trained(make(), (2, 8, *size)), (2, 8, *size))
     found = fused_operators(deployed)
-    assert found.count("_backward_Activation") == steps, found
-    if steps == 2:  # the convolution before the sigmoid, which has more outputs than inputs, is after it
-        assert found[found.index("broadcast_axis") + 1 :][:2] == ["_sg_mkldnn_conv", "_backward_Activation"]
-
-
-@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
-def test_a_sum_with_two_users_stays_in_blocks():
-    def residual(F, x, *convs):
-        x = convs[0](x)
-        for conv in convs[1:]:
-            x = x + conv(F.relu(conv(x)))
-        return x
-
-    net = Own(residual, *(mxsame.nn.Conv2D(8, 3) for _ in range(3)))
-    assert set(fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))) == {"_sg_mkldnn_conv"}
-
-
-@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
-@pytest.mark.parametrize("prelu", [nn.PReLU, partial(Own, blocks.prelu, alpha=normal(8, 1, 1))], ids=["Gluon", "Keras"])
-def test_a_prelu_stays_in_blocks(prelu):
-    net = sequential(conv8(), prelu(), mxsame.nn.MaxPool2D(2), conv8())
-    found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
-    assert found == ["_sg_mkldnn_conv"] * 4 + ["Pooling", "_sg_mkldnn_conv"]
-
-
-@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
-def test_a_bias_after_a_transposed_convolution_is_a_step_with_the_activation():
-    net = sequential(conv8(), mxsame.nn.Conv2DTranspose(8, 3, 2), nn.Activation("relu"), mxsame.nn.Conv2D(3, 3))
-    with mxsame.plan.use_strategy("slice"):
-        found = fused_operators(assert_same(trained(net, EXECUTED), EXECUTED))
-    assert found == ["_sg_mkldnn_conv", "Deconvolution", "slice", *["_sg_mkldnn_conv"] * 2, "slice_axis"]
-
-
-@pytest.mark.skipif(not FUSES, reason="this MXNet has no oneDNN")
-def test_a_hard_swish_has_two_convolutions_and_a_product():
-    sixth = float(np.float32(1 / 6))  # as Keras has it
-    net = Own(lambda F, x, first: first(x) * (F.clip(first(x) + 3, 0, 6) * sixth), conv8())
-    deployed = assert_same(trained(net, EXECUTED), EXECUTED)
-    assert fused_operators(deployed)[:3] == ["_sg_mkldnn_conv", "_sg_mkldnn_conv", "elemwise_mul"]
-    (clip,) = (node for node in running.nodes(deployed.graph) if node["op"] == "clip")
-    assert float(clip["attrs"]["a_max"]) == 1  # in single precision, 6 * sixth is
+    assert found.count(GATE) == gates and " ".join(in_a_row) in " ".join(found)
+    assert found.count("elemwise_mul") == (name == "hard swish")
+    bounds = [float(node["attrs"]["a_max"]) for node in running.nodes(deployed.graph) if node["op"] == "clip"]
+    assert bounds == [1] * (name == "hard swish"), "in single precision, 6 * sixth is 1"
 
 
 # ---- types, and shapes that depend on values -------------------------------------------------------------------------

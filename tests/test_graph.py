@@ -519,6 +519,13 @@ def test_a_net_is_gluon_s_again_when_gluon_hybridizes_it_and_keeps_its_graph():
 # ---- arrays that do not fit ------------------------------------------------------------------------------------------
 
 
+def test_which_array_is_on_another_device_is_said():
+    net, (first, second) = two(False)
+    mxsame.hybridize(net)(first, second)
+    with pytest.raises(ValueError, match=r"data1 must be on the device of the parameters, \[cpu\(0\)\].*cpu\(1\)"):
+        net(first, second.as_in_context(mx.cpu(1)))
+
+
 # -- a call like the last one runs in the last one's graph
 
 
