@@ -287,11 +287,12 @@ def exporters(match: str, out: Optional[Path]) -> None:
 
 
 @main.command()
-def draw() -> None:
-    """Draw the pictures of the recorded results; nothing is measured."""
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+def draw(tables: Tuple[str, ...]) -> None:
+    """Draw the recorded results of each TABLE; by default, of all that have a picture. Nothing is measured."""
     from benchmarks import plots
 
-    for path in sorted(results.FOLDER.glob("*.png")):
+    for path in [results.FOLDER / f"{name}.png" for name in tables] or sorted(results.FOLDER.glob("*.png")):
         plots.draw(results.load(path.with_suffix(".json")), path)
         click.echo(path)
 

@@ -61,27 +61,27 @@ TIMED = {  # what a mode's seconds are the time of
     "time": "reading",
     "training step, compared with TensorFlow": "a training step",
     "training step": "a training step",
-    "first output": "the import and all up to the first output",
+    "first output": "import and first output",
     "another batch": "the first call with another batch",
     "training step, net.hybridize()": "a training step with net.hybridize",
 }
 
 
-IN_MODES = {  # of rows of one mode, other names of variants
+OTHER_NAMES = {  # of variants in the rows of a mode, or with a reference
     ("mxsame", "call"): "mxsame",
     ("mxsame", "time"): "mxsame.from_keras",
-    ("mxsame", "peak memory"): "mxsame.from_keras",
+    ("mxsame", "weights"): "mxsame.from_keras",
     ("ONNX Runtime, mxsame's file", "nodes of the file"): "mxsame's file",
     ("ONNX Runtime, tf2onnx's file", "nodes of the file"): "tf2onnx's file",
 }
 
 
-def variant(name: str, mode: str = "") -> str:
+def variant(name: str, mode: str = "", reference: str = "") -> str:
     """
     >>> variant("explicit pad"), variant("gather"), variant("mxsame"), variant("mxsame", "time")
     ('explicit padding', 'gather', 'mxsame.hybridize', 'mxsame.from_keras')
     """
-    return IN_MODES.get((name, mode)) or VARIANTS.get(name, name)
+    return OTHER_NAMES.get((name, mode)) or OTHER_NAMES.get((name, reference)) or VARIANTS.get(name, name)
 
 
 def mode(name: str, row: dict) -> str:

@@ -51,6 +51,7 @@ SHOWN = {  # of a table with more than a picture has room for: its modes and the
 FAINT, GREY = "#d3dae0", "#52606d"
 WIDTH = 6.4
 ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.19, 0.55  # inches: of the picture, and of each panel
+CHARACTER = 0.064  # inches: the width of a letter of a row's name
 ROOM = 66  # characters in a line of the legend
 DPI = 110
 RESULT = "result"  # the name of a text in a PNG file
@@ -73,13 +74,15 @@ def draw(result: dict, path: Path) -> None:
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
     title = names.TITLES.get(result["table"], result["title"])
     figure.text(0.02, 1 - 0.25 / height, title, size=13, weight="bold", color=INK, va="center")
-    figure.text(0.02, 1 - 0.53 / height, _caption(result), size=7, color=GREY, va="center")
-    left = 0.035 + max(len(names.row(row["name"])) for _, rows, _ in panels for row in rows) * 0.064 / WIDTH
+    caption = _caption(result)
+    figure.text(0.02, 1 - 0.53 / height, caption, size=min(7, 780 / len(caption)), color=GREY, va="center")
+    left = 0.035 + max(len(names.row(row["name"])) for _, rows, _ in panels for row in rows) * CHARACTER / WIDTH
     top = height - ABOVE
     for (mode, rows, series), tall, legend in zip(panels, talls, legends):
         figure.text(0.02, (top - 0.15) / height, names.mode(mode, rows[0]), size=9.5, weight="bold", color=INK)
         top -= HEADING + legend + tall
-        right = 0.91 if any(name for each in series for *_, name in each.dots) else 0.97
+        names_at_right = [name for each in series for *_, name in each.dots]
+        right = 0.97 - max(map(len, names_at_right)) * CHARACTER / WIDTH
         axes = figure.add_axes((left, top / height, right - left, tall / height))
         _panel(axes, rows, series)
         corner = (0.01, (top + tall) / height)
@@ -109,7 +112,7 @@ def all_series(rows: List[dict]) -> List[Series]:
     for name in variants(rows):
         if name not in STRATEGIES:
             dots = [(number, row["figures"][name], "") for number, row in enumerate(rows) if name in row["figures"]]
-            made.append(Series(names.variant(name, rows[0]["mode"]), LOOKS[name], dots))
+            made.append(Series(names.variant(name, rows[0]["mode"], rows[0]["reference"]), LOOKS[name], dots))
     fastest, others = [], []
     for number, row in enumerate(rows):
         plans = sorted(set(row["figures"]) & set(STRATEGIES), key=lambda name: ratio(row, name))

@@ -13,6 +13,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 import tables  # next to this file
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch, Rectangle
 
 import mxsame
@@ -93,7 +94,7 @@ def speed() -> None:
         times = [tables.ratio(rows[name], variant) for name in names]
         axes.barh(heights, times, 0.38, color=colour, hatch=hatch, edgecolor="white", label=label)
         for height, time in zip(heights, times):
-            axes.text(max(time, 1) + 0.02, height, f"{time:.2f}", size=11, color=INK, va="center")
+            axes.text(max(time + 0.02, 1.04), height, f"{time:.2f}", size=11, color=INK, va="center")
     axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.6, linestyle="--", label="symmetric padding (other values): 1")
     labels = [NETWORKS[name].replace(" exit", "\nexit") for name in names]
     axes.set_yticks([number + 0.2 for number in range(len(names))], labels, size=11.5, color=INK)
@@ -323,12 +324,15 @@ def two_axes(size: int = 6, kernel_size: int = 3, stride: int = 2) -> None:
         last = (mxsame.padding.output_size(size, kernel_size, stride) - 1) * stride - low
         for start in (-low, last):
             two_axes_window(axes, start, kernel_size, size, colour)
-    handles = [
-        Patch(facecolor=INK, edgecolor=INK, label="reads data"),
-        Patch(facecolor="white", edgecolor=INK, label="reads padding"),
-        Patch(facecolor="none", edgecolor=INK, linewidth=2.2, label="the first and the last window"),
-    ]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0), ncols=3, frameon=False, fontsize=9)
+    looks = {
+        "reads data": lambda colour: {"facecolor": colour},
+        "reads padding": lambda colour: {"facecolor": "white"},
+        "the first and the last window": lambda colour: {"facecolor": "none", "linewidth": 2.2},
+    }
+    handles = [tuple(Patch(edgecolor=colour, **look(colour)) for colour in COLOURS) for look in looks.values()]
+    place = {"loc": "lower left", "bbox_to_anchor": (0.05, 0), "ncols": 3}
+    in_both_colours = {tuple: HandlerTuple(ndivide=None)}
+    figure.legend(handles, list(looks), handler_map=in_both_colours, frameon=False, fontsize=9, **place)
     save(figure, "two-axes")
 
 

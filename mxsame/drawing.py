@@ -130,9 +130,11 @@ def shown(axes: Sequence[PaddedAxis]) -> list[range]:
 
 def title(axis: PaddedAxis, compared_with: PaddedAxis) -> str:
     """Returns the numbers of an axis, and how it differs from another, in words."""
-    words = [f"{axis.name}: {'crops' if axis.transposed else 'pads'} {axis.low, axis.high}"]
+    words = [f"{axis.name}: {'crops' if axis.transposed else 'pads'} {axis.low, max(axis.high, 0)}"]
     ours, theirs = (each.elements if each.transposed else each.windows for each in (axis, compared_with))
     words.append(f"{ours} output{'s' * (ours != 1)}{f' instead of {theirs}' * (ours != theirs)}")
+    if axis.high < 0:  # a transposed convolution with a kernel shorter than the stride
+        words.append(f"the last {-axis.high} without input")
     shift = axis.low - compared_with.low
     if shift:
         words.append(f"each {abs(shift)} element{'s' * (abs(shift) != 1)} too {'early' if shift > 0 else 'late'}")
@@ -311,18 +313,24 @@ class _Picture:
 
     def _legend(self) -> None:
         """Draws below the panels what colours and lines mean."""
+        from matplotlib.legend_handler import HandlerTuple
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
+        colours = COLOURS[: len(self.panels)]
         on_data, on_padding = ("kept", "cropped") if self.first.transposed else ("reads data", "reads padding")
-        fills = {on_data: INK, on_padding: "white"}
-        handles: list[Any] = [Patch(facecolor=fill, edgecolor=INK, label=label) for label, fill in fills.items()]
+        entries: dict[str, Any] = {
+            on_data: tuple(Patch(facecolor=colour, edgecolor=colour) for colour in colours),
+            on_padding: tuple(Patch(facecolor="white", edgecolor=colour) for colour in colours),
+        }
         if self.first.dilation > 1:
-            handles.append(Line2D([], [], color=INK, label="skipped by dilation"))
+            entries["skipped by dilation"] = Line2D([], [], color=colours[0])
         if any(panel.low != self.first.low for panel in self.panels):
-            handles.append(Patch(label=f'the window of "{self.first.name}"', **_FRAME))
-        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(handles)}
-        self.ax.legend(handles=handles, frameon=False, fontsize=9, **below)
+            entries[f'the window of "{self.first.name}"'] = Patch(**_FRAME)
+        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(entries)}
+        in_all_colours = {tuple: HandlerTuple(ndivide=None)}
+        look = {"frameon": False, "fontsize": 9, "handler_map": in_all_colours}
+        self.ax.legend(list(entries.values()), list(entries), **look, **below)
 
 
 _FRAME: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[0], "linestyle": (0, (3, 2)), "linewidth": 1.6}

@@ -65,7 +65,7 @@ def test_a_second_padding_is_drawn_below_with_its_shift():
     assert labels(ax)[-1] == 'the window of "same"'
 
 
-UP, SYMMETRIC = (4, 3, 2), {"compare_with": "Symmetric"}  # the first is of a transposed convolution
+SYMMETRIC, UP, SHORT = {"compare_with": "Symmetric"}, (4, 3, 2), (4, 2, 3)  # the last two of transposed convolutions
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,11 @@ UP, SYMMETRIC = (4, 3, 2), {"compare_with": "Symmetric"}  # the first is of a tr
         ((1, 1), {"padding": 0}, "explicit: pads (0, 0), 1 output"),
         (UP, SYMMETRIC, "symmetric: crops (1, 1), 7 outputs instead of 8, each 1 element too early"),
         (UP, {"output_padding": 0}, "same: crops (1, 1), 7 outputs"),
+        (SHORT, {}, "same: crops (0, 0), 12 outputs, the last 1 without input"),
     ],
 )
 def test_titles_name_what_is_drawn(window, more, title):
-    assert titles(drawn(*window, **more, transposed=window == UP))[-1] == title
+    assert titles(drawn(*window, **more, transposed=window in (UP, SHORT)))[-1] == title
 
 
 def test_a_transposed_convolution_shows_where_inputs_are_written():
