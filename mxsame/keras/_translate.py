@@ -12,6 +12,7 @@ from mxsame import ops, padding as arithmetic, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
 from mxsame.ops._inputs import Arrays
+from mxsame.padding.same import span
 from mxsame.tensors import operands, probing
 from mxsame.types import DataFormat, KerasPadding, KernelKind
 
@@ -233,7 +234,7 @@ class KerasCall:
                     size = 0
             crops.append(crop)
             name = f"output_shape[{axis + (1 if self.channels_last else 2)}]"
-            first = arithmetic.span(n or 1, 1 if padding == "same" else arithmetic.effective_kernel_size(k, d), s)
+            first = span(n or 1, 1 if padding == "same" else arithmetic.effective_kernel_size(k, d), s)
             possible = f"{first} or more" if n is None else f"{first} to {first + s - 1}" if s > 1 else str(first)
             rule = f"{possible}: the convolution of that length with this kernel, strides and padding has the length of"
             is_possible = size != 0 and n in (None, size)
