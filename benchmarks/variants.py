@@ -225,7 +225,7 @@ def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
     """The operators, attributes and edges of the graph that is built of a block, without names."""
     target = Target()  # a graph of dynamic shape is for both, on any device
     if static:
-        target = Target("training" if train else "inference", target.where)
+        target = Target("training" if train else "inference", target.device_or_current)
     with building(target):
         graph = block(mx.sym.var("data", shape=layer.shape if static else None))
     nodes = json.loads(graph.tojson())["nodes"]

@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 importing.prepare()  # `import mxnet` works from here on; nothing here imports it before it is used
 
-_PUBLIC = {  # each name, and the module that it is, or that defines it
+_PUBLIC = {  # name -> the module that it is, or that defines it
     "audit": "mxsame.auditing:audit",
     "compare": "mxsame.port.report:compare",
     "deploy": "mxsame.graphs.deploy:deploy",

@@ -1,4 +1,4 @@
-"""The private names of Gluon that mxsame uses; no other file of the package uses one.
+"""All accesses to Gluon's private names; no other file has any.
 
 Gluon has no public way to get a block's children, to see whether it is hybridized or has changed, or to initialize a
 deferred parameter. MXNet 1.9.1 is the last release; `tests/test_gluon.py` fails if one of the names is gone.
@@ -48,7 +48,7 @@ def is_initialized(parameter: Any) -> bool:
 
 
 def is_deferred(parameter: Any) -> bool:
-    """Returns whether a parameter gets its values as soon as its shape is known."""
+    """Returns whether the initialization of a parameter is deferred."""
     return bool(parameter._deferred_init)
 
 
@@ -69,7 +69,7 @@ def initialize_deferred(parameter: Any, shape: tuple) -> None:
     parameter._finish_deferred_init()
 
 
-class LateGradient(mx.gluon.Parameter):
+class LazyGradParameter(mx.gluon.Parameter):
     """A parameter that allocates its gradient when it is first asked for, or when an operator on the parameter
     is recorded. Otherwise it behaves like any other."""
 
@@ -98,8 +98,8 @@ class LateGradient(mx.gluon.Parameter):
 
 
 def initialize_with(parameter: Any, array: Any) -> None:
-    """Makes an array the data of a parameter, without the copies that Gluon makes, and its gradient a late one."""
-    parameter.__class__ = LateGradient
+    """Sets an array as the data of a parameter without copying it, and allocates its gradient lazily."""
+    parameter.__class__ = LazyGradParameter
     parameter.shape = array.shape
     parameter._init_impl(array[:1], [array.context])
     parameter._data = [array]
@@ -116,7 +116,7 @@ def layout_of(layer: Any) -> str:
 
 
 def drop_children(block: Any) -> None:
-    """Makes a block have no children."""
+    """Removes all children of a block."""
     block._children.clear()
 
 
@@ -152,7 +152,7 @@ def imperative(net: Any) -> Iterator[None]:
 
 
 def override_forward(block: Any, call: Any) -> None:
-    """Makes a block call this with its arguments, instead of its class's `forward`; None undoes that."""
+    """Overrides a block's `forward` with `call`; None restores that of its class."""
     if call is None:
         vars(block).pop("forward", None)
     else:
@@ -184,7 +184,7 @@ def cache_and_hook(block: Any) -> tuple:
 
 
 def set_cache(block: Any, cache: Any) -> None:
-    """Gives a block what Gluon drops when the block changes."""
+    """Stores `cache` in `_cached_op`, which Gluon clears when the block changes."""
     block._cached_op = cache
 
 
@@ -201,7 +201,7 @@ class GraphParameter(NamedTuple):
 
 
 class GraphParameters:
-    """The parameters of the graph that a block keeps for MXNet's tools, which is read when they are: so a file has the
+    """A lazy view of the graph's parameters: read when iterated, so that an exported file has the
     parameters of its own graph."""
 
     def __init__(self, block: Any):

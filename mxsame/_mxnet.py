@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mxnet.numpy import ndarray
     from mxnet.symbol import Symbol as Symbol
 
-    Array = TypeVar("Array", NDArray, Symbol, ndarray)  # what comes in one kind goes out in it
+    Array = TypeVar("Array", NDArray, Symbol, ndarray)  # the output has the kind of the input
     ArrayOrNumpy = TypeVar("ArrayOrNumpy", bound=Union[NDArray, Symbol, ndarray, "np.ndarray[Any, Any]"])
     AnyBlock = TypeVar("AnyBlock", bound=Block)
     Init = Union[str, Initializer]  # or its name

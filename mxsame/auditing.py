@@ -1,7 +1,7 @@
-"""Which layers of an MXNet network pad symmetrically where Keras's SAME does not, and the same network with SAME.
+"""Finds the layers of a network that pad symmetrically where Keras's SAME does not, and fixes them.
 
-A network that was brought over from Keras by hand, or by a converter, has the right shapes and weights and still other
-values: MXNet's convolutions pad both ends alike, and SAME puts the extra padding element at the end.
+A network that was ported from Keras by hand, or by a converter, can have the right shapes and weights but different
+values: MXNet's convolutions pad both ends equally, while SAME puts the extra padding element at the end.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Audit:
 
     @property
     def wrong(self) -> Tuple[Layer, ...]:
-        """The layers whose shapes are those of SAME, and whose values are not."""
+        """The layers with SAME's shapes but not its values."""
         return tuple(layer for layer in self.layers if layer.status in WRONG)
 
     @property
@@ -114,7 +114,7 @@ class Audit:
         It shares the parameters of `net`, the block that was audited: training one trains the other. Operators that
         oneDNN fused are separate again, and casts of `mxnet.contrib.amp` are removed.
 
-        Raises `TypeError` and `ValueError` for another net, for one that is not initialized, and if a wrong layer is
+        Raises `TypeError` and `ValueError` for a different net, for an uninitialized one, and if a wrong layer is
         one of `mxsame.nn` that its graph for every size does not show.
 
         >>> from mxnet import gluon, nd
@@ -280,7 +280,7 @@ def _shapes(symbol: Any, input_shape: Any) -> Dict[str, Tuple[int, ...]]:
     for name, value in given.items():
         validation.check(name in names, "input_shape must be of an input of the network", name=name)
         is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
-        rule = "input_shape must be a sequence of integers, or a mapping from names to such for several inputs"
+        rule = "input_shape must be a sequence of integers, or for several inputs a mapping from name to shape"
         validation.check_type(is_shape, rule, input_shape=value)
     lengths = {name: _with_batch(value) for name, value in given.items()}
     return {name: validation.per_axis("input_shape", each, len(each), 1) for name, each in lengths.items()}
@@ -421,7 +421,7 @@ def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
 
 
 def _is_parameter(node: Node) -> bool:
-    """Returns whether a kernel is a variable, perhaps in another order: then its length is the one that was trained."""
+    """Returns whether a kernel is a parameter, perhaps transposed or flipped: its size is then the layer's own."""
     while node.kind in KEEP_VALUES:
         node = node.inputs[0].node
     return node.op == "null"
@@ -474,7 +474,7 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output], 
 def _accumulate(
     graph: Graph, compared: Mapping[Node, _ComparedOperator], shapes: Dict[Output, tuple]
 ) -> Dict[Node, Tuple[float, ...]]:
-    """Returns the sum of all shifts up to each node's output, in pixels of the network's input along each spatial axis;
+    """Returns the accumulated shift at each node's output, in input pixels along each spatial axis;
     of several inputs, the largest. Kept with it are the pixels from one element to the next."""
     offsets: Dict[Node, list] = {}
     for node in graph.nodes():

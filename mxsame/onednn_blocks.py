@@ -10,7 +10,7 @@ from typing import Optional, Sequence
 
 MAX_BLOCK, MIN_BLOCK = 16, 8  # channels of a block
 
-# Operators that write in the layout of their data, in a graph that is not rewritten yet. Dropout does so at inference.
+# Operators that keep the layout of their data, in a traced graph. Dropout does at inference only.
 KEEP_AS_TRACED = {
     *("Activation", "LeakyReLU", "relu", "sigmoid", "tanh", "softsign", "_copy", "BlockGrad", "Dropout", "Pooling"),
     *("elemwise_add", "broadcast_add", "add_n"),
@@ -31,10 +31,10 @@ def size_for(channels: Sequence[int]) -> int:
     return next(fitting, 0)
 
 
-def are_divided(first: Optional[int], end: Optional[int], channels: int = 0) -> bool:
-    """Returns whether a slice of so many channels, by default of any number, may start or end within a block.
+def slice_divides_blocks(first: Optional[int], end: Optional[int], channels: int = 0) -> bool:
+    """Returns whether the channel slice [first, end) may start or end within a block; `channels` is 0 if unknown.
 
-    >>> are_divided(8, None), are_divided(8, None, 24), are_divided(None, -4, 24)
+    >>> slice_divides_blocks(8, None), slice_divides_blocks(8, None, 24), slice_divides_blocks(None, -4, 24)
     (True, False, True)
     """
     return any((bound or 0) % (size_for([channels]) or MAX_BLOCK) for bound in (first, end))

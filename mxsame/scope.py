@@ -1,12 +1,12 @@
-"""The target of operators and graphs: purpose and device.
+"""The scope of operators on Symbols: the target (purpose and device), and the lists that they append to.
 
 An operator on arrays sees their device and whether autograd records. One on Symbols sees neither, and a user's
-`hybrid_forward` passes nothing on to the operators that it calls. So code that traces a net sets the target with
+`hybrid_forward` cannot pass it to the operators that it calls. So code that traces a net sets the target with
 :func:`building`, for a `with` block; `_SCOPE` is the only context variable of graphs, and `scope` reads it.
 
 A net is traced once, for all sizes. The operators of a layer depend on sizes and on the target, so a function with the
 decorator `deferred_in_trace` returns a variable while a net is traced, and keeps the call as a `Placeholder`.
-`mxsame.graphs.tracing.Trace.lower` makes the call, with data whose shape is known, as often as it is asked.
+`mxsame.graphs.tracing.Trace.lower` makes the call, once for each graph, with data of known shape.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Target(NamedTuple):
         return self.gradients or self.for_both_purposes or self.purpose == "training"
 
     @property
-    def has_saliency(self) -> bool:
-        """Whether gradients may be computed on the CPU although nothing is trained: for a saliency map, say."""
+    def infers_with_gradients(self) -> bool:
+        """Whether gradients are computed on the CPU without training, as for a saliency map."""
         return self.gradients and self.purpose == "inference" and self.device != "gpu"
 
     @property
@@ -86,7 +86,7 @@ class Target(NamedTuple):
         return self.purpose if self.purpose in ("training", "deployment") else "inference"
 
     @property
-    def where(self) -> Device:
+    def device_or_current(self) -> Device:
         """The device, MXNet's current one if it is not known."""
         return self.device or ("gpu" if mx.context.current_context().device_type == "gpu" else "cpu")
 
@@ -100,7 +100,7 @@ class BlockCall(NamedTuple):
 
 
 class VariableFacts(NamedTuple):
-    """What is known of the output that a variable replaces: whether a layer has computed it, and whether it is in
+    """Facts about the output that a variable replaces: whether a layer computed it, and whether it is in
     oneDNN's blocks."""
 
     is_computed: bool = False
@@ -108,7 +108,7 @@ class VariableFacts(NamedTuple):
 
 
 class RecurrentSpec(NamedTuple):
-    """What a recurrent layer computes otherwise than MXNet's operator: its activations, that of the output and that of
+    """How a recurrent layer differs from MXNet's operator: its activations, for the output and for
     the gates, each a name and its arguments; where the reset gate of a GRU is; whether it has biases."""
 
     activations: Sequence[tuple[str, Mapping[str, Any]]] = ()
@@ -157,7 +157,7 @@ def building(
     calls: Optional[list[BlockCall]] = None,
     specs: Optional[list[Any]] = None,
 ) -> Iterator[None]:
-    """Makes operators on Symbols, within the `with` block and in this thread, be for this target and append to these
+    """Sets the scope of operators on Symbols for the `with` block, in this thread: their target and the
     lists.
 
     >>> with building(Target("training")):
@@ -192,7 +192,7 @@ def with_spec(spec: Any) -> ContextManager[Any]:
 
 
 def record_call(block: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Notes a call of a block, if a writer asks for calls and it is in no loop."""
+    """Records a call of a block if the scope collects them, unless it is inside a loop."""
     calls = _SCOPE.get().calls
     if calls is not None and not is_in_subgraph():
         calls.append(BlockCall(block, inputs, outputs))

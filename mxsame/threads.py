@@ -1,13 +1,13 @@
-"""How many threads MXNet uses, and how they stay awake between operators.
+"""Sets how many threads MXNet uses, and keeps them spinning between operators.
 
 MXNet divides an operator among OpenMP threads. On x86, MXNet 1.9.1 takes half of the processors
-(`src/engine/openmp.cc`), which is right for two hardware threads on every core, and for no other machine.
+(`src/engine/openmp.cc`), which is right only if every core has two hardware threads.
 :func:`variables_for_mxnet` lets it have the cores that the process may use.
 
 The OpenMP runtime of GCC, libgomp, has a team of threads for each thread that uses it. Between two operators a team
-waits actively, unless all teams together have more threads than there are processors: then they go to sleep almost at
+busy-waits, unless all teams together have more threads than there are processors: then they sleep almost
 once, and small operators take twice as long. MXNet's engine has one team. The thread that calls MXNet gets one of its
-own when it copies a large array, or reads one that oneDNN keeps in blocks. :func:`keep_awake` ends that one.
+own when it copies a large array, or reads a blocked one. :func:`end_own_team` ends that team.
 
 On a machine whose processors other processes keep busy, threads that wait actively take the time of those they wait
 for, and small operators take ten times as long, or more. A process that starts there has threads that sleep.
@@ -27,8 +27,8 @@ MAX_THREADS = "MXNET_OMP_MAX_THREADS"
 MXNET_VARIABLES = ("OMP_NUM_THREADS", MAX_THREADS)
 WAIT_POLICY = "OMP_WAIT_POLICY"
 WAIT_VARIABLES = (WAIT_POLICY, "GOMP_SPINCOUNT")
-MAX_LOAD = 2.0  # threads that want to run for each processor of the machine, in the mean of a minute
-MAX_PRESSURE = 50.0  # percent of the last ten seconds in which one of them had to wait
+MAX_LOAD = 2.0  # runnable threads per processor, one-minute average
+MAX_PRESSURE = 50.0  # percent of the last ten seconds in which a thread waited for a CPU (PSI)
 ENGINES_OPENMP = ("5mxnet6engine6OpenMP3GetEv", "K5mxnet6engine6OpenMP28GetRecommendedOMPThreadCountEb")
 PAUSE_TEAMS, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; soft: what cannot be made again is kept
 LLVM_SYMBOL = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
@@ -107,7 +107,7 @@ def requested() -> Optional[int]:
 
 
 def threads_for_mxnet() -> Optional[int]:
-    """Returns the number of threads for MXNet; None if MXNet decides, or the user by MXNet's own variables."""
+    """Returns the number of threads for MXNet; None if it is left to MXNet or set by MXNet's own variables."""
     if requested() == 0 or any(map(os.environ.get, MXNET_VARIABLES)):
         return None
     return requested() or cpu_limits().threads
@@ -130,7 +130,7 @@ def should_sleep() -> bool:
 def variables_for_mxnet() -> Iterator[None]:
     """Sets the variables of MXNet and its OpenMP within the `with` block, in which MXNet is imported.
 
-    They are read once. They are taken back then: a child process may have other cores.
+    MXNet reads them once. They are unset afterwards, since a child process may have other cores.
     """
     global set_variables
     count = threads_for_mxnet()
@@ -147,7 +147,7 @@ def variables_for_mxnet() -> Iterator[None]:
 set_variables: Dict[str, str] = {}  # to MXNet, by this process
 
 
-# -- afterwards
+# -- after MXNet is imported
 
 
 def _library() -> Any:
@@ -166,7 +166,7 @@ def in_use() -> int:
     return int(recommended(ctypes.c_void_p(openmp()), True))
 
 
-def keep_awake() -> None:
+def end_own_team() -> None:
     """Ends the calling thread's OpenMP team before a graph runs, so that the team of MXNet's engine stays awake.
 
     It takes a fraction of a microsecond if there is no team, and the next operator of this thread starts a new one.
@@ -179,7 +179,7 @@ def keep_awake() -> None:
 def _pause() -> Any:
     """Returns libgomp's own function; None if MXNet's OpenMP is another, in which it would end all threads' teams.
 
-    A look-up in MXNet's library finds what MXNet was linked with, and no copy that another package brings.
+    Looking it up in MXNet's library finds the libgomp that MXNet is linked with, not another package's copy.
     """
     library = _library()
     is_llvm = any(hasattr(scope, LLVM_SYMBOL) for scope in (library, ctypes.CDLL(None)))
@@ -187,9 +187,9 @@ def _pause() -> Any:
 
 
 def _find_and_end_team(kind: int) -> Any:
-    """Finds the function that `keep_awake` calls from then on.
+    """Finds the function that `end_own_team` calls from then on.
 
-    A child that was forked while the thread had a team would wait for that team for good, so a team is ended before a
+    A child that was forked while the thread had a team would wait for that team forever, so the team is ended before a
     fork. MXNet uses one thread in such a child.
     """
     global _end_team

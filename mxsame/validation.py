@@ -1,4 +1,4 @@
-"""Checks arguments and brings them into canonical form, with every message for a wrong one.
+"""Checks arguments, and brings them into canonical form.
 
 Each function takes the argument's name, so that its message can say the rule and then "received name=value".
 A wrong type is a `TypeError`, a wrong value a `ValueError`. This module imports no MXNet:
@@ -28,7 +28,7 @@ PADDING_NAMES: Tuple[NamedPadding, ...] = ("same", "valid", "keras-mxnet")  # of
 AS_A_STRING = " as a string"  # in messages on padding, since it may be numbers too
 LAYOUTS: Dict[int, Tuple[Layout, Layout]] = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
-OTHER_NAMES = {  # argument names of Keras and MXNet -> the names used here; a function has one of them
+OTHER_NAMES = {  # argument name in Keras or MXNet -> candidates here; the first one that the function has is suggested
     **dict.fromkeys(("stride", "strides"), ("strides", "stride")),
     **dict.fromkeys(("kernel", "kernel_size", "pool_size"), ("kernel_size", "pool_size")),
     **dict.fromkeys(("dilation_rate", "dilate"), ("dilation",)),
@@ -64,8 +64,8 @@ MAX_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
 
 
-class Refusal(Exception):
-    """An error raised by a rule of this package. Each subclass also derives from the builtin `shown`: a traceback shows
+class RuleError(Exception):
+    """An error raised by this package's checks. Each subclass also derives from the builtin `shown`: a traceback shows
     that name, and pickling turns the error into it."""
 
     shown: Any = Exception
@@ -79,11 +79,11 @@ class Refusal(Exception):
         return self.shown, self.args
 
 
-class InvalidValue(Refusal, ValueError, shown=ValueError):
+class InvalidValue(RuleError, ValueError, shown=ValueError):
     """The `ValueError` of a rule."""
 
 
-class InvalidType(Refusal, TypeError, shown=TypeError):
+class InvalidType(RuleError, TypeError, shown=TypeError):
     """The `TypeError` of a rule."""
 
 
@@ -179,7 +179,7 @@ def no_attribute(owner: Any, name: str, hint: str = "", instead: Mapping[str, st
 
 
 def most_alike(name: str, names: Iterable[str]) -> Optional[str]:
-    """Returns the name that another is likely to mean, such as "Conv2D" for "conv2d"; None if no name is similar."""
+    """Returns the closest match, such as "Conv2D" for "conv2d"; None if there is none."""
     by_folded = {each.casefold(): each for each in names}
     matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.75)
     return by_folded[matches[0]] if matches else None
@@ -187,7 +187,7 @@ def most_alike(name: str, names: Iterable[str]) -> Optional[str]:
 
 def integer(name: str, value: Any, minimum: int, maximum: int = MAX_LENGTH) -> int:
     """Returns a plain `int` between `minimum` and `maximum`; bools are refused, NumPy's integers are fine."""
-    if type(value) is int and minimum <= value <= maximum:  # at once: planning asks thousands of times
+    if type(value) is int and minimum <= value <= maximum:  # fast path: planning checks thousands
         return value
     rule, is_bool = f"{name} must be an integer >= {minimum}", type(value).__name__ in ("bool_", "bool")
     check_type(not is_bool, f"{rule}, not a bool", **{name: value})
@@ -257,7 +257,7 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Canon
     if num_spatial_dims == 1 and len(value) == 2 and not any(map(is_sequence, value)):
         rule += f" (a 1-D pair is written padding=(({_short(value[0])}, {_short(value[1])}),))"
     if len(value) == num_spatial_dims + 2 and all(map(is_sequence, value)):
-        rule += " (without those of the batch and the channels, which TensorFlow's list has, too)"
+        rule += " (omit the pairs of batch and channels, which TensorFlow's explicit paddings include)"
     elif len(value) == 2 * num_spatial_dims and not any(map(is_sequence, value)):
         rule += " (write the two numbers of one axis as a nested pair: ((1, 2), ...))"
     check(len(value) == num_spatial_dims, rule, padding=value)
@@ -345,7 +345,7 @@ def _fits(value: Sequence[int | None], expected: Sequence[int | None]) -> bool:
 
 
 def layout_of(value: Sequence[int | None], expected: Sequence[int | None]) -> Optional[Layout]:
-    """If a shape does not fit the expected one, but would with its channels moved, returns the layout that it seems to
+    """Returns the layout that a shape seems to have if it fits `expected` only after its channels are moved; else
     have."""
     if _fits(value, expected):
         return None

@@ -270,7 +270,7 @@ def test_a_fixed_mobile_net_gives_what_the_same_net_of_mxsame_gives(size):
     block = report.fix(theirs)
     assert difference(block(data).asnumpy(), want) < 1e-5
     assert difference(block(data[:1]).asnumpy(), want[:1]) < 1e-5  # any batch
-    with pytest.raises(ValueError, match=r"received shapes=.* accepts only data of the shape \(None, 3, "):
+    with pytest.raises(ValueError, match=r"received shapes=.* accepts only data of shape \(None, 3, "):
         block(mx.nd.zeros((1, 3, 40, 40)))
     assert audit(block, (2, 3, *size)).wrong == ()
 
@@ -424,7 +424,7 @@ def test_the_table_names_layers_and_what_to_do():
             Own(lambda F, x: x * x.shape[2]),
             (1, 2, 8),
             TypeError,
-            "net must be HybridBlocks throughout, .*; received 'Sym",
+            "net must consist of HybridBlocks .*; received 'Sym",
         ),
         ("no-symbol.json", (1, 2), ValueError, "net must be a file that can be read; received .*: No such file"),
         (conv(DATA), 8, TypeError, "shape must be a sequence of integers"),
@@ -516,7 +516,7 @@ def test_command_prints_json(saved):
         (["FILE", "--shape", "1,3,big,8"], 2, "or integers with commas between"),
         (["FILE", "--shape", "1,3,8,8", "--shape", "1,3,8,8"], 2, "must have a different NAME="),
         (["FILE", "--shape", "other=1,3,8,8"], 1, "of an input of the network"),
-        (["FILE", "--shape", "3,32,48"], 1, "expects data of 4 axes, the batch first, and gets data of 3"),
+        (["FILE", "--shape", "3,32,48"], 1, "expects data with 4 axes (batch first), but receives 3"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "no/such/folder/net"], 2, "does not exist"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must be another name"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "FOLDER"], 2, "/' must end in the name of a file"),

@@ -261,7 +261,7 @@ def test_a_file_has_the_inputs_that_a_net_must_be_given(tmp_path):
 
     file, _ = mxsame.export(Sum(), tmp_path / "net")
     assert mx.sym.load(file).list_arguments() == ["data0", "data1"]
-    with pytest.raises(TypeError, match="net must be given all of its inputs and no more"):
+    with pytest.raises(TypeError, match="net must be called with exactly one array"):
         mxsame.export(Sum(), tmp_path / "net", (1, 3))
 
 
@@ -403,7 +403,7 @@ def test_channels_that_follow_from_the_size_are_compared_at_each_size():
     layers = nn.Conv1D(4, 1), nn.BatchNorm(in_channels=4)
     net = mxsame.hybridize(initialized(Own(lambda F, x, conv, norm: norm(F.transpose(conv(x), (0, 2, 1))), *layers)))
     net(normal(2, 3, 4))
-    with pytest.raises(ValueError, match=r"_gamma is \(4,\), and this data needs \(5,\)"):
+    with pytest.raises(ValueError, match=r"_gamma has the shape \(4,\), but this data requires \(5,\)"):
         net(normal(2, 3, 5))
 
 

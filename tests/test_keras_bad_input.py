@@ -102,7 +102,10 @@ MORE = [
     (lambda: backend.conv2d(X, KERNEL, stride=2), "^stride must be given as strides; received stride=2$"),
     (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode must be one of "max"'),
     (lambda: ops.conv_transpose(X, TRANSPOSED, 2, "same", 2), "output_padding must be less than the stride"),
-    (lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))), "one of same, valid, as in Keras, which takes no pads here"),
+    (
+        lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))),
+        "one of same, valid, as in Keras, which accepts no explicit pads here",
+    ),
     (lambda: up((2, 5, 10, 8)), r"output_shape\[3\] must agree with the output channels of kernel, 5; .*\[3\]=8"),
     (lambda: up((1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),
     (lambda: up((2, 10, 9, 5)), r"output_shape\[2\] must be 8: .* the length of x; .*=\(2, 10, 9, 5\)"),

@@ -361,7 +361,9 @@ def test_a_layer_is_one_of_gluons(name):
     assert isinstance(block, type(theirs)) and list(block.collect_params()) == list(theirs.collect_params())
     for argument, value in block._kwargs.items():
         assert value == theirs._kwargs[argument]
-    with pytest.raises(KeyError, match=r"pad is not among the arguments, or follows from .* received padding='same'"):
+    with pytest.raises(
+        KeyError, match=r"pad is not an argument of this layer, or depends on .* received padding='same'"
+    ):
         block._kwargs["pad"]
     assert getattr(mxsame.nn, name)(*arguments, padding=1)._kwargs["pad"] == (1,) * block.num_spatial_dims
 

@@ -389,7 +389,7 @@ def test_a_graph_of_one_size_is_not_exported_for_every_size(kind, tmp_path, path
     else:
         net = mxsame.deploy(net, SHAPE)
         net = chain(net, gluon.Activation("tanh")) if kind == "in another net" else net
-    with pytest.raises(ValueError, match=r"every size, .* received dynamic_size=True.* accepts only data of the shape"):
+    with pytest.raises(ValueError, match=r"every size, .* received dynamic_size=True.* accepts only data of shape"):
         mxsame.export_onnx(net, path, SHAPE, dynamic_size=True)
     assert not path.exists()
 
@@ -491,7 +491,7 @@ def test_indices_are_sampled_from_those_that_there_are(indices, path, monkeypatc
 
 BAD = {
     "net": ({"net": 3}, TypeError, "net must be a gluon.HybridBlock"),
-    "uninitialized": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must have parameters with values"),
+    "uninitialized": ({"net": mxsame.nn.Conv2D(3, 3)}, ValueError, "net must have initialized parameters"),
     "folder": ({"path": "/nowhere/net.onnx"}, ValueError, "path must be in a folder that exists"),
     "a folder": ({"path": "."}, ValueError, "path must be the name of a file to write, and not a folder"),
     "another ending": ({"path": "net"}, ValueError, "path must end in .onnx; received path='.*net'"),

@@ -403,7 +403,7 @@ def test_a_clip_is_a_maximum_of_a_minimum(low, high, dtype):
 def test_what_is_in_bfloat16(size, per_element, casts, monkeypatch):
     """Layers from 16 channels on, and what runs after them; nothing in a graph of fewer than 1e7 products, or where
     there are few for each element that is cast."""
-    monkeypatch.setattr(bfloat16, "PRODUCTS_PER_CAST", per_element)
+    monkeypatch.setattr(bfloat16, "MACS_PER_CAST", per_element)
     F, shapes, x = mx.sym, {}, mx.sym.var("x")
 
     def layer(data, name, channels=16, groups=1):

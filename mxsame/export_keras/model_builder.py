@@ -13,7 +13,7 @@ from mxsame.port.converters import converter_of
 from mxsame.port.cutting import keras_order
 from mxsame.port.description import Layer, LayerCall, Model, TensorId
 from mxsame.port.table import HANDLES_MASK, PASSES_MASK, PASSES_MASK_IN_KERAS
-from mxsame.rewriting.graph import unused
+from mxsame.rewriting.graph import unique_name
 from mxsame.validation import InvalidValue, check
 
 MERGING = (
@@ -124,7 +124,7 @@ class ModelBuilder:
 
     def unique(self, name: str) -> str:
         """A name that no other layer has."""
-        name = unused(name, self._names)
+        name = unique_name(name, self._names)
         self._names.add(name)
         return name
 

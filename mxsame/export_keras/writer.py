@@ -158,7 +158,7 @@ class Writer(GraphWriter):
         allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # written as 0 and 1
         others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
         shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, KerasTensor)]
-        if constants.is_repeatable(node) and all(isinstance(self.written(source), Output) for source in node.inputs):
+        if constants.is_deterministic(node) and all(isinstance(self.written(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})
         elif node.inputs and isinstance(self._written[node.inputs[0]], Output) and node.kind not in TAKES_CONSTANTS:
             self.refuse(node, f"the data of an operator must depend on the net's inputs; received {self.path_to(node)}")

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, Shapes
 from mxsame.graphs.nesting import flatten
-from mxsame.rewriting.graph import Graph, Node, Output, unused
+from mxsame.rewriting.graph import Graph, Node, Output, unique_name
 from mxsame.scope import record_call
 from mxsame.tensors import dtype_attribute
 
@@ -67,7 +67,7 @@ def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None
         for number, output in enumerate(composite.outputs):
             if output in composite.inputs:
                 continue
-            name = unused(f"{composite.block.name}_output", {*graph.inputs, *graph.values})
+            name = unique_name(f"{composite.block.name}_output", {*graph.inputs, *graph.values})
             attrs = {"__dtype__": dtype_attribute(dtypes[output])} if dtypes.get(output) is not None else {}
             node = Node("null", name, inputs, attrs, spec=(call, number))
             graph.inputs[name], shapes.probes[name] = zip(*shapes[output])

@@ -29,7 +29,7 @@ def lower(w: GraphWriter) -> None:
             formulas = w.emit(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))
             outputs = _splice(node, F.Group(formulas)) if formulas else []
             for user in users[node]:
-                old = w.graph.used_by(user.node)[user.position]
+                old = w.graph.inputs_of(user.node)[user.position]
                 if old.index < len(outputs):
                     w.graph.connect(user, outputs[old.index])
                     w.shapes.share(outputs[old.index], old)

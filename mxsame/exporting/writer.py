@@ -161,7 +161,7 @@ class GraphWriter:
         try:
             if key not in self._composites:
                 self._composites[key] = self.composite(composite, inputs)
-        except validation.Refusal as error:
+        except validation.RuleError as error:
             self._composites[key] = [self.placeholder(Output(node))] * len(composite.outputs)
             self.refusals += getattr(error, "reasons", [f"{error}; in the block {composite.block.name}"])
             self._refused.append(composite.block)
@@ -186,7 +186,7 @@ class GraphWriter:
             try:
                 shapes = {output.index: self.shape(output) for output in outputs}
                 self._written.update(zip(outputs, self._by_user(node, node.inputs, shapes)))
-            except validation.Refusal as error:
+            except validation.RuleError as error:
                 self.refuse(node, f"{error}; in {self.path_to(node)}")
             return
         if node.kind not in self.emitters:
@@ -204,7 +204,7 @@ class GraphWriter:
             result = emitter.write(self, node, *inputs)
             attrs.check_all_read(node, emitter.ignored)
             return result if isinstance(result, list) else [result]
-        except validation.Refusal as error:
+        except validation.RuleError as error:
             self.refuse(node, f"{error}; in {self.path_to(node)}")
         except Exception as error:
             self._cause = self._cause or error
@@ -232,7 +232,7 @@ class GraphWriter:
 
     def outputs_of(self, node: Node) -> List[Output]:
         """The first output of a node, and its other outputs that are used."""
-        used = (self.graph.used_by(user.node)[user.position] for user in self.users[node])
+        used = (self.graph.inputs_of(user.node)[user.position] for user in self.users[node])
         return sorted({Output(node), *used}, key=lambda output: output.index)
 
     def shape(self, output: Output) -> Shape:

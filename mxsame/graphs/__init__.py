@@ -1,3 +1,3 @@
-"""A net as a graph, and what is made of it: graphs for its sizes, files, a graph for inference."""
+"""Traces a net into a graph, and builds from it: graphs of static shape, exported files, an inference graph."""
 
 import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included

@@ -24,12 +24,12 @@ from mxsame.types import InputShape
 if TYPE_CHECKING:
     from mxsame._mxnet import Context, HybridBlock, Symbol
 
-SINGLE: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
-# By how much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
+FLOAT32: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
+# How much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
 # the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
 TOLERANCE = 2e-5
-BFLOAT16_TOLERANCE = 0.25  # the same in bfloat16: 0.5% to 8% in these networks with random weights; all, if it is wrong
+BFLOAT16_TOLERANCE = 0.25  # 0.5% to 8% in these networks with random weights; about 100% if a graph is wrong
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool")
 
 
@@ -42,7 +42,7 @@ def deploy(
 ) -> Deployed:
     """Make an optimized inference graph with the same outputs as `net`.
 
-    Identities are left out. What depends only on parameters is computed once. A batch norm after a convolution or a
+    Identities are removed. Constants are folded. A batch norm after a convolution or a
     dense layer is folded into its weight: W' = s W and b' = s b + beta - mean s with s = gamma / sqrt(variance + eps)
     (Ioffe and Szegedy 2015, algorithm 2), in float64. Transposes move after activations and cancel out. If MXNet
     has oneDNN, `optimize_for("MKLDNN")` then fuses operators for float32 data on the CPU.
@@ -53,11 +53,11 @@ def deploy(
         Initialized, and called once if its channels are deferred. It does not change; the returned network has its own
         parameters, so later training does not change them. A deployed net for this shape and these devices is
         returned as it is.
-    input_shape : sequence of ints, an array, or a list of such
+    input_shape : sequence of ints, array, or list of these, optional
         (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
         The batch N may differ from call to call; the other lengths are fixed. If an array of integers is given, the
         net takes integers of that type. By default, the input shape of the Keras model, if that is static.
-    ctx : mx.Context or a list of such, optional
+    ctx : mx.Context or list of mx.Context, optional
         The devices to run on; by default those of the net's parameters.
     dtype : "bfloat16", optional
         Compute layers, and the operators between them, in bfloat16, on a CPU with AVX512_BF16. A net of fewer than 10
@@ -67,7 +67,7 @@ def deploy(
     Returns
     -------
     Deployed
-        A SymbolBlock, called like the net. It records no gradients and cannot be trained.
+        A SymbolBlock with the net's call signature. It records no gradients and cannot be trained.
 
     Raises
     ------
@@ -108,11 +108,11 @@ def deploy(
         candidates = list(dict.fromkeys(map(np.dtype, (*first, *DTYPES))))
         own = {name: graph.accepted_dtypes(name, candidates) for name, each in types.items() if each is net_dtype}
         dtypes = {name: own.get(name, (each,)) for name, each in types.items()}
-        fuses = net_dtype == SINGLE and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
+        fuses = net_dtype == FLOAT32 and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         optimize_for_inference(graph, fuses)
         if on_cpu:
             copy_before_softmax(graph)
-            if net_dtype == SINGLE:
+            if net_dtype == FLOAT32:
                 add_fusion_barriers(graph)
         fused_dtype = (dtype or net_dtype.name) if fuses else None
         return Deployed(graph, Signature(inputs.shapes, dtypes, structure), devices, fused_dtype)
@@ -120,7 +120,7 @@ def deploy(
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments and outputs of a deployed net: shape and possible types of each input, nesting of the outputs."""
+    """The call signature of a deployed net: shape and supported dtypes of each input, nesting of the outputs."""
 
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, tuple[Any, ...]]
@@ -145,7 +145,7 @@ class Signature:
 
 
 class _FrozenParameter(mx.gluon.Parameter):
-    """A parameter that cannot be changed: oneDNN arranges a weight once, and would ignore another one."""
+    """A read-only parameter: oneDNN reorders a weight once, and would ignore new values."""
 
     def __init__(self, name: str, value: np.ndarray, contexts: Sequence[Any], dtype: Any = None):
         super().__init__(name, grad_req="null", shape=value.shape, dtype=dtype or value.dtype, init="zeros")
@@ -194,7 +194,7 @@ class Deployed(mx.gluon.SymbolBlock):
         self._last: dict[Any, tracing.Runner] = {}  # by the key of the last call, if another one may be like it
         for context in contexts:
             self.self_check(context)
-        rule = "net must run in bfloat16 and give nearly the same"
+        rule = "net must run in bfloat16 with nearly the same outputs"
         validation.check(self._fused or fused_dtype != bfloat16.NAME, rule, dtype=fused_dtype)
 
     def _runner(self, symbol: Symbol) -> tracing.Runner:
@@ -203,18 +203,18 @@ class Deployed(mx.gluon.SymbolBlock):
         outputs = tracing.regroup(self.signature.structure, map(tracing.in_mode, symbol))
         parameters = dict(self.params.items())
         for name in filter(bfloat16.is_copy, set(symbol.list_inputs()).difference(parameters)):
-            source = parameters[name[: -len(bfloat16.COPY)]]
+            source = parameters[name[: -len(bfloat16.COPY_SUFFIX)]]
             value, contexts = source.data(source.list_ctx()[0]).asnumpy(), source.list_ctx()
             with mx.util.np_array(False):  # mx.np has no bfloat16
-                parameters[name] = _FrozenParameter(name, value, contexts, bfloat16.TYPE)
+                parameters[name] = _FrozenParameter(name, value, contexts, bfloat16.DTYPE)
         return tracing.Runner(outputs, self.used(self.signature.shapes), parameters, flags)
 
     def used(self, of_inputs: Any) -> list:
-        """Returns the entries that belong to inputs used by the graph."""
+        """Returns the entries of the inputs that the graph uses."""
         return list(itertools.compress(of_inputs, self._used))
 
     def forward(self, *args: Any) -> Any:
-        """Returns the outputs, nested as the net nests them; a graph that this becomes a part of refuses data of other
+        """Returns the outputs, nested like the net's. On Symbols, the resulting graph refuses data of other
         sizes as well."""
         key = tracing.call_key(args)
         runner = self._last.get(key)
@@ -235,7 +235,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def check_deployed_for(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
         """Raises if it was not deployed for these shapes, of any batch, these devices and this type."""
-        rule, deployed = "must be what the net was deployed for", self.signature.shapes.values()
+        rule, deployed = "must match what the net was deployed for", self.signature.shapes.values()
         fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in deployed]
         contexts, described = tracing.contexts(self.params), ", ".join(map(_describe, deployed))
         validation.check(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
@@ -250,7 +250,7 @@ class Deployed(mx.gluon.SymbolBlock):
         return list(map(tracing.in_mode, whole))
 
     def self_check(self, context: Any) -> None:
-        """Runs once, so that MXNet refuses now what it would refuse later. Drops the fused graph unless it runs and
+        """Runs the graphs once, so that an error of MXNet is raised now. Drops the fused graph unless it runs and
         computes the same as the plain one up to rounding."""
         data = self.used(self.signature.random(context))
 
@@ -263,7 +263,7 @@ class Deployed(mx.gluon.SymbolBlock):
             tolerance = BFLOAT16_TOLERANCE if self._is_in_bfloat16() else TOLERANCE
             with contextlib.suppress(mx.base.MXNetError):
                 if all(difference(*pair) <= tolerance for pair in zip(outputs(self._fused), plain)):
-                    self._plain = self._runner(self.graph)  # without the memory that the other one has taken
+                    self._plain = self._runner(self.graph)  # a new one has not allocated memory yet
                     return
             self._fused = None
 
@@ -289,7 +289,7 @@ class Deployed(mx.gluon.SymbolBlock):
         return files.write(whole, self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:
-        """Returns what a copy, or a pickled net, is made of."""
+        """Returns the arguments that rebuild the net, for copy and pickle."""
         devices = tracing.contexts(self.collect_params())
         arrays = values(self.collect_params(), devices[0])
         dtype = self.fused_dtype if self._fused else None
@@ -297,7 +297,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def cast(self, dtype: Any) -> None:
         """Raises `TypeError`: a deployed net has one type."""
-        rule = "a deployed net must keep its type: cast the net that it was made of, and deploy it again"
+        rule = "a deployed net cannot be cast: cast the original net, and deploy it again"
         raise validation.InvalidType(f"{rule}; {validation.received(dtype=dtype)}")
 
     def __repr__(self) -> str:
@@ -306,7 +306,7 @@ class Deployed(mx.gluon.SymbolBlock):
         return f"Deployed({inputs}{how})"
 
 
-# ---- a net with the values of its parameters -----------------------------------------------------------------------
+# -- freezing
 
 
 def freeze(
@@ -318,7 +318,7 @@ def freeze(
 ) -> tuple[Graph, Any]:
     """Returns the graph of a net that runs on Symbols of these types, and how it nests its outputs.
 
-    A graph for "deployment" must be simplified before it runs: it may hold computed weights. One for "format", made to
+    A graph for "deployment" must be simplified before it runs, since it may compute weights. One for "format", made to
     be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`. If `calls` is a list, the calls
     of blocks are appended to it that can be written as a whole; the graph has their inputs and outputs as outputs, too,
     after those of the net.
@@ -337,7 +337,7 @@ def freeze(
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
-    """Returns the arrays of parameters, by name. A convolution that still runs may be arranging its weight in oneDNN's
+    """Returns the arrays of parameters, by name. A running convolution may be reordering its weight into oneDNN's
     blocks, and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
     mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
@@ -345,7 +345,7 @@ def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
     if dtype == bfloat16.NAME:  # on another machine
-        _check_bfloat16(dtype, SINGLE, devices)
+        _check_bfloat16(dtype, FLOAT32, devices)
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, dtype)
 
 
@@ -355,7 +355,7 @@ def _check_contexts(ctx: Any) -> list:
     validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of such", ctx=ctx)
     for context in itertools.filterfalse(_is_cpu, contexts):
         count = mx.context.num_gpus()
-        rule = "ctx must be a device that there is, and that this MXNet is built for, as `mxsame doctor` shows"
+        rule = "ctx must be an existing device that this build of MXNet supports; `mxsame doctor` lists them"
         validation.check(context.device_id < count, rule, ctx=context, GPUs=count)
     return contexts
 
@@ -364,7 +364,7 @@ def _check_bfloat16(dtype: Any, net_dtype: Any, devices: Sequence[Any]) -> None:
     """Raises unless a net of this type can be deployed in `dtype`."""
     lacks = [] if processor.has("AVX512_CORE_BF16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
-    is_single = (net_dtype is None or net_dtype == SINGLE) and all(map(_is_cpu, devices))  # float64 equals None
+    is_single = (net_dtype is None or net_dtype == FLOAT32) and all(map(_is_cpu, devices))  # float64 equals None
     fits = dtype == bfloat16.NAME and is_single and not lacks
     shown = {"lacks": lacks} if lacks else {}
     rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"

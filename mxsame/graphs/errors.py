@@ -19,33 +19,37 @@ from mxsame.rewriting.graph import Graph, Node, Output, is_complete
 from mxsame.rewriting.transposes import ELEMENTWISE
 from mxsame.rewriting.windows import is_channels_first
 
-SHAPE_MESSAGES = (  # what an operator needs, what it gets, and a sentence of that
+SHAPE_MESSAGES = (  # patterns for the expected and the actual shape, and a message with both
     (
         r"inferred shape=([\[(].*?[\])])",
         r"Provided = ([\[(].*?[\])])",
-        "{0} has parameters of the shape {2}, and this data needs {1}",
+        "{0} has parameters of shape {2}, but this data requires {1}",
     ),
-    (r"expected (\[.*?\])", r"got (\[.*?\])", "{} expects an array of the shape {} there, and gets {}"),
+    (r"expected (\[.*?\])", r"got (\[.*?\])", "{} expects an input of shape {}, but receives {}"),
 )
 SHAPE_RULE = "net must run on data of this shape"
 RESHAPES = ("Reshape", "reshape")
-LAYERS = ("Convolution", "Deconvolution", "FullyConnected")  # with parameters whose shapes MXNet compares itself
+CHECKED_BY_MXNET = (
+    "Convolution",
+    "Deconvolution",
+    "FullyConnected",
+)  # with parameters whose shapes MXNet compares itself
 NORMS = ("batch_norm", "_contrib_BatchNormWithReLU")
 KEEP_CHANNELS = {*ELEMENTWISE, *NORMS, "Concat", "Dropout", "LeakyReLU", "Pad", "Pooling", "slice", "slice_axis"}
 TYPE_MESSAGES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
 
 
 def reason(error: Exception) -> str:
-    """Returns why MXNet refuses something: the operator, and the shapes that it needs and gets, as far as its message
-    has them; or the shape in the name of an operator. Of another error, its last line."""
+    """Returns a one-line reason for an error of MXNet: the operator, with the expected and actual shapes if the message
+    contains them. For any other error, returns its last line."""
     text = str(error)
     fixed = re.search(rf"{tensors.FIXED_SIZE_PREFIX}(\w+)", text)
     if fixed:
         shape = ", ".join(re.sub("N|any", "None", fixed[1]).split("_"))
-        return f"a part of it accepts only data of the shape ({shape})"
+        return f"a layer accepts only data of shape ({shape})"
     axes = re.search(r"Error in operator (\w+):.* dsh\w+\.ndim\(\) .= \dU? \((\d) vs\. (\d)\)", text)
     if axes:
-        return f"{axes[1]} expects data of {axes[3]} axes, the batch first, and gets data of {axes[2]}"
+        return f"{axes[1]} expects data with {axes[3]} axes (batch first), but receives {axes[2]}"
     if not isinstance(error, mx.base.MXNetError):
         return (text.strip().splitlines() or ["nothing"])[-1].strip()[:200]
     names = re.findall(r"Error in operator ([^\s:]+):", text)
@@ -62,7 +66,7 @@ def reason(error: Exception) -> str:
 @contextlib.contextmanager
 def explain_errors(**given: Any) -> Iterator[None]:
     """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types of the given data;
-    but not that of a GPU without kernels, which is not due to the data."""
+    except the error of a GPU without kernels, which is not caused by the data."""
     try:
         yield
     except mx.base.MXNetError as error:
@@ -70,7 +74,7 @@ def explain_errors(**given: Any) -> Iterator[None]:
             raise
         rule, arrays = SHAPE_RULE, [each for each in flatten([*given.values()]) if isinstance(each, mx.nd.NDArray)]
         if re.search(TYPE_MESSAGES, str(error)):
-            rule = "net must have types that its operators take"
+            rule = "net must be called with dtypes that its operators support"
             given = {"dtypes": [str(np.dtype(each.dtype)) for each in arrays]} if arrays else given
         elif arrays:
             given = {"shapes": [array.shape for array in arrays]}
@@ -78,11 +82,11 @@ def explain_errors(**given: Any) -> Iterator[None]:
 
 
 class ShapeCheck:
-    """The check of shapes that MXNet does not make for a graph over a net's parameters, by name: its batch norm reads
+    """Checks shapes that MXNet does not check when it runs a graph: its batch norm reads
     past the end of parameters that are too short, and its reshape past the end of an array of fewer elements.
 
-    Inference of shapes takes about as long here as in MXNet, which makes its own for each new shape. So a graph whose
-    later shapes cannot be wrong, since all channels are those of its parameters, is checked once only."""
+    This repeats the shape inference that MXNet runs for each new shape. So a graph whose
+    channels all follow from its parameters is checked only once."""
 
     def __init__(self, symbol: Any, parameters: Mapping[str, Any]):
         graph, self._parameters = Graph.of(symbol, {}, {}), parameters
@@ -106,21 +110,21 @@ class ShapeCheck:
         for name, needed in zip(self._names, (*arguments, *states)):
             actual = self._parameters[name].shape if name in self._parameters else None
             fits = actual == needed or not (is_complete(actual) and is_complete(needed))
-            validation.check(fits, f"{rule}; {name} is {actual}, and this data needs {needed}")
+            validation.check(fits, f"{rule}; {name} has the shape {actual}, but this data requires {needed}")
         pairs = iter(outputs[self._first :])
         for node, before, after in zip(self._reshapes, pairs, pairs):
             fits = not (is_complete(before) and is_complete(after)) or math.prod(before) == math.prod(after)
-            validation.check(fits, f"{rule}; {node.name} makes {after} of {before}")
+            validation.check(fits, f"{rule}; {node.name} reshapes {before} to {after}")
         self._is_checked = self._checks_once
 
 
 def _takes_all_elements(node: Node) -> bool:
-    """Returns whether a reshape has the elements of its data, whatever their number: as (0, -1) and (1, -1, 1)."""
+    """Returns whether a reshape fits data of any number of elements, such as (0, -1) or (1, -1, 1)."""
     return -1 in (shape := node.attr("shape", ())) and max(shape) <= 1
 
 
 def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> bool:
-    """Returns whether parameters that fit data of one shape fit all other data: MXNet compares those of convolutions
+    """Returns whether parameters that fit data of one shape fit all other data: MXNet checks those of convolutions
     and dense layers itself, and each batch norm has the channels of such a layer."""
     computed: set[Node] = set()  # from parameters only
     fixed: set[Node] = set()  # whose second axis has one length for all data
@@ -130,7 +134,7 @@ def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> b
         keeps = bool(data) and data <= fixed and node.kind in KEEP_CHANNELS
         if not data and (sources or node.name in parameters):
             computed.add(node)
-        elif node.op in LAYERS:
+        elif node.op in CHECKED_BY_MXNET:
             keeps = node.attr("flatten", True)
         elif data < sources and not (keeps and node.kind in NORMS and node.attr("axis", 1) == 1):
             return False
@@ -158,10 +162,10 @@ def explain_symbols(structure: Any) -> Iterator[None]:
         if not _is_due_to_symbols(error, modules[-1]):
             raise
         if isinstance(error, AssertionError) and any(isinstance(entry, (list, tuple)) for entry in structure):
-            rule = "net must be called with its inputs in lists as it expects them"
+            rule = "net must be called with its inputs nested in lists as its hybrid_forward expects"
             nested = regroup(structure, map("data{}".format, itertools.count()))
             raise validation.InvalidType(f"{rule}; {validation.received(inputs=nested)}") from error
-        rule = "net must be HybridBlocks throughout, whose hybrid_forward runs on Symbols, without shapes and values"
+        rule = "net must consist of HybridBlocks whose hybrid_forward runs on Symbols and reads no shapes or values"
         text, libraries = (
             " ".join(str(error).split())[:200] or type(error).__name__,
             ("mxnet.", "mxsame.", "contextlib"),
@@ -175,7 +179,7 @@ def explain_symbols(structure: Any) -> Iterator[None]:
 def _is_due_to_symbols(error: Exception, module: str) -> bool:
     """Returns whether an error that was raised in this module is due to Symbols, and neither a rule of this package nor
     a mistake in the user's code."""
-    if isinstance(error, (validation.Refusal, mx.base.MXNetError)):
+    if isinstance(error, (validation.RuleError, mx.base.MXNetError)):
         return isinstance(error, mx.base.NotImplementedForSymbol)
     named = module.startswith("mxnet.symbol") or "symbol" in str(error).lower()
     return named or isinstance(error, NotImplementedError)

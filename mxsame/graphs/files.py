@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """A file that was written, and how many layers and elements of parameters it has.
+    """An exported file, with its numbers of layers and parameters.
 
     `layers` counts the Keras layers of a model from `to_keras`, only those with weights for `to_keras_weights`, and the
     nodes of an ONNX file. `compared_by` names what computed the file's outputs to compare them with the net's; it is
@@ -34,7 +34,18 @@ class Written(NamedTuple):
     compared_by: Optional[str] = None
 
 
-ENDINGS = (".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".json", ".params", ".pt", ".pth")  # of other files
+FOREIGN_EXTENSIONS = (
+    ".onnx",
+    ".keras",
+    ".h5",
+    ".hdf5",
+    ".tflite",
+    ".pb",
+    ".json",
+    ".params",
+    ".pt",
+    ".pth",
+)  # of other files
 
 
 @validation.check_arguments
@@ -55,9 +66,9 @@ def export(
         Initialized, and called once if its channels are deferred. In the files, one input is named `data`; several are
         `data0`, `data1` and so on.
     path : str or path
-    input_shape : sequence of ints, an array, or a list of such, optional
-        (N, C, \\*size); of several inputs a list, nested as the net takes them. The graph has static shapes and is the
-        fastest; only the batch may differ, and MXNet refuses data of other sizes with an error of the operator
+    input_shape : sequence of ints, array, or list of these, optional
+        (N, C, \\*size); for several inputs a list, nested as the net takes them. The graph has static shapes and is the
+        fastest; only the batch size may change. For data of other sizes MXNet raises an error that names the operator
         `data_must_be_..`. Without it, the graph takes every size. Its inputs are then those of the net's last call as a
         graph, or else the required arguments of its `hybrid_forward`.
     epoch : int
@@ -101,7 +112,7 @@ def export(
 def check_ending(name: str, path: FilePath) -> None:
     """Raises a `ValueError` if a name ends as the files of another format do."""
     rule = f"{name} must be a name without an ending; mxsame.export_onnx writes .onnx, mxsame.to_keras .keras and .h5"
-    validation.check(os.path.splitext(path)[1].lower() not in ENDINGS, rule, **{name: path})
+    validation.check(os.path.splitext(path)[1].lower() not in FOREIGN_EXTENSIONS, rule, **{name: path})
 
 
 def check_path(path: Any) -> str:
@@ -130,7 +141,7 @@ def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: 
 
 
 def read_symbol(path: str) -> Any:
-    """Returns the Symbol of a `-symbol.json` file, which is checked before MXNet reads it, since MXNet does not.
+    """Returns the Symbol of a `-symbol.json` file. The file is validated first, because MXNet does not validate it.
 
     Raises `ValueError` for anything else."""
     rule = "net must be a -symbol.json file of MXNet"
@@ -163,7 +174,7 @@ def read_symbol(path: str) -> Any:
 
 
 def _counts_of_outputs(read: dict) -> list:
-    """Returns how many outputs each node of a file has, as MXNet counts them in the same graph of first outputs
+    """Returns the number of outputs of each node, which MXNet counts in the same graph with first outputs
     only."""
     nodes = [{**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in read["nodes"]]
     heads = [[number, 0, 0] for number in range(len(nodes))]
@@ -173,7 +184,7 @@ def _counts_of_outputs(read: dict) -> list:
 
 @contextlib.contextmanager
 def draft_for(path: str) -> Iterator[str]:
-    """Yields a name in a new folder next to `path`, or next to the file that a link there leads to; what is written
+    """Yields a temporary path next to `path` (or next to its target, if it is a symbolic link). Files written
     in this folder goes to that of the file at the end, if nothing is raised.
 
     Raises `ValueError` if nothing can be written there."""
@@ -190,11 +201,11 @@ def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
             made = (tempfile.TemporaryDirectory(dir=folder, prefix=".mxsame-") for folder, _ in targets)
             folders = list(map(stack.enter_context, made))
             drafts = [os.path.join(temporary, name) for temporary, (_, name) in zip(folders, targets)]
-            for draft in drafts:  # a name that the system refuses is refused before MXNet sees it
+            for draft in drafts:  # fail now if the file system refuses the name
                 open(draft, "wb").close()
                 os.remove(draft)
             yield drafts
-            # Arrays of ONNX before the graph that names them.
+            # Reverse order moves net.onnx.data before net.onnx, which refers to it.
             moves = [
                 (os.path.join(temporary, file), os.path.join(folder, file))
                 for temporary, (folder, _) in zip(folders, targets)

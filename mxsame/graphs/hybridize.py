@@ -1,7 +1,7 @@
-"""Graphs of static shape, one for each shape signature: `hybridize`, and Gluon's containers that are hybridized by it.
+"""`hybridize`: one graph of static shape for each shape signature; and Gluon's containers with it as their method.
 
-A net that Gluon hybridizes is one graph for every size, so whatever depends on the size is computed in it, at a price.
-Here a net is traced once for each shape signature: the layers then have static shapes and need none of that. Two sizes
+A net hybridized by Gluon is one graph for every size, so everything that depends on the size is computed in the graph.
+Here each shape signature has its own graph of static shape, which needs none of that. Two sizes
 have the same signature if every layer decides on the same plan for both, which is a matter of remainders modulo the
 strides, so a few graphs serve all sizes.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 @validation.check_arguments
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Union[bool, int]) -> AnyBlock:
-    """Make `net` run in graphs of static shape: exact for any size, and fast.
+    """Make `net` run as graphs of static shape: exact for any size, and fast.
 
     It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
     sizes, for training and inference, on any contexts. Sizes for which all layers pad in the same way have the same
-    *shape signature*, and share a graph. The first signature gets its graph at once, each further one at its eighth
-    call; until then it runs in one graph for every size, so that rare sizes do not cost a graph each.
+    *shape signature*, and share a graph. The first signature is compiled immediately, every other one at its eighth
+    call; until then it runs in one graph for all sizes, so that rare sizes are not compiled.
 
     Gluon's own `net.hybridize()` is exact for every size, too, but slower if SAME depends on the size, and its pooling
-    windows of 2 with stride 2 do not take an axis of one element. In `mxsame.nn`, the `hybridize()` of layers,
+    windows of 2 with stride 2 do not accept an axis of one element. In `mxsame.nn`, the `hybridize()` of layers,
     :class:`mxsame.nn.HybridSequential` and :class:`mxsame.nn.HybridBlock` is this function.
 
     Parameters
@@ -62,9 +62,9 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
 
     Notes
     -----
-    Calls from several threads take turns, but backward passes do not: train in one thread. `net.hybridize()` of Gluon's
-    classes undoes this function. As in Gluon, call `mxsame.hybridize` again after changing a layer inside a layer.
-    Inputs may be in shared memory next to other memory.
+    Calls from several threads are serialized, but not backward passes: train in one thread. `net.hybridize()`
+    of Gluon's classes undoes this function. As in Gluon, call `mxsame.hybridize` again after changing a nested layer.
+    Inputs may mix arrays in shared memory (`cpu_shared`) and on the CPU.
 
     Examples
     --------
@@ -110,14 +110,14 @@ def _check_flags(flags: dict) -> None:
 
 
 ARRAYS = (mx.nd.NDArray, mx.sym.Symbol)
-MAX_SHAPES = 4096  # of a kind of call whose signature is remembered; each is a key and a reference
+MAX_SHAPES = 4096  # shapes per call family whose signature is cached
 
 
 class Dispatcher:
     """The `forward` of a net that :func:`hybridize` was given: for arrays it runs the graph for these shapes, and for
     Symbols the `forward` of the net's class.
 
-    The graphs are kept in the place of Gluon's CachedOp, so Gluon drops them when it would drop that: if a layer, the
+    The graphs are stored in `_cached_op`, so Gluon drops them when it would drop its own CachedOp: if a layer, the
     type or a flag changes. After Gluon's own `hybridize`, the net runs Gluon's graph again.
     """
 
@@ -132,7 +132,7 @@ class Dispatcher:
         return type(self._net).forward
 
     def _for_copy(self, net: Any) -> Dispatcher:
-        """Returns that of a shallow copy of the net, which has its original's until it is called."""
+        """Returns a dispatcher for a shallow copy of the net, which shares the original's until its first call."""
         copied = Dispatcher(net, self._max_graphs)
         copied._given_flags = self._given_flags
         _gluon.override_forward(net, copied)
@@ -169,7 +169,7 @@ class Dispatcher:
         return outputs
 
     def make_cache(self) -> GraphCache:
-        """Returns the graphs of the net, of which there is none unless another thread has made one."""
+        """Returns the net's graph cache; makes one unless another thread already has."""
         with self._MAKING:
             cache = cached_graphs(self._net) or GraphCache(self._net, dict(self._given_flags), self._max_graphs)
             _gluon.set_cache(self._net, cache)
@@ -177,14 +177,14 @@ class Dispatcher:
 
 
 def _restore_forward(net: Any) -> None:
-    """Makes a net call its class's `forward` again, and so Gluon's graph."""
+    """Undoes `hybridize`: the net calls its class's `forward` again, and so runs Gluon's graph."""
     _gluon.override_forward(net, None)
     if cached_graphs(net):
         _gluon.drop_graph(net)
 
 
 def cached_graphs(net: Any) -> Optional[GraphCache]:
-    """Returns the graphs that a net has since its last change; None before its first call."""
+    """Returns the graph cache of a net; None before its first call, and after a change."""
     cache, _ = _gluon.cache_and_hook(net)
     return cache if type(cache) is GraphCache else None
 
@@ -192,7 +192,7 @@ def cached_graphs(net: Any) -> Optional[GraphCache]:
 class GraphCache:
     """The graphs of a net, one for each shape signature."""
 
-    MAX_MEMORY = 1 << 29  # bytes of all graphs that keep memory with static_alloc, without the first of each purpose
+    MAX_MEMORY = 1 << 29  # bytes that graphs may keep with static_alloc, not counting the first graph of each purpose
     CALLS_BEFORE_COMPILING = 8  # of a signature; this call compiles its graph, unless it is the first signature
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
@@ -200,9 +200,9 @@ class GraphCache:
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
         self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps its memory
-        self._others: Any = weakref.WeakSet()  # the other graphs, those for any size among them
-        self._families: dict[Hashable, CallFamily] = {}  # by what calls have in common that differ only in sizes
-        self.last: dict[Any, tracing.NetGraph] = {}  # by the key of the last call, if another one may be like it
+        self._others: Any = weakref.WeakSet()  # all other graphs, including those of dynamic shape
+        self._families: dict[Hashable, CallFamily] = {}  # by `Call.family`
+        self.last: dict[Any, tracing.NetGraph] = {}  # at most one entry: the last call's key and graph
         self._blocks: list[Any] = []  # the blocks of the last trace
 
     def __reduce__(self) -> tuple:
@@ -213,7 +213,7 @@ class GraphCache:
         """Returns the graph for a call with these arrays, and whether there was none like it before."""
         for array in arrays:
             operands.check_array("data", array)
-        if isinstance(self._net, tracing.Checked):
+        if isinstance(self._net, tracing.CheckedBlock):
             self._net.check(*args)
         with self._lock:
             call = tracing.Call.of(args, arrays, self._net)
@@ -250,7 +250,7 @@ class GraphCache:
         return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
 
     def _drop_graphs_of_other_layers(self) -> None:
-        """Drops all graphs if a layer inside a layer was replaced, which Gluon does not notice: so the graphs for
+        """Drops all graphs if a nested layer was replaced, which Gluon does not notice, so that the graphs for
         inference, for training and for MXNet's tools have the same layers."""
         tree = _gluon.tree(self._net)
         if tree != self._blocks:
@@ -413,7 +413,7 @@ class _GraphForTools:
 
 
 class CallFamily:
-    """All calls of a net that differ only in sizes: the trace of the net for them, and the signatures of their graphs.
+    """All calls of a net that differ only in sizes: their common trace, and the shape signature of each.
 
     The signature of a call has the plans of all operators for its shapes, so calls of one signature share a graph.
     """
@@ -425,9 +425,9 @@ class CallFamily:
         self.calls: OrderedDict[Hashable, int] = OrderedDict()  # calls in the graph for any size, by signature
         self.trace = call.trace(net)
         self.first = call.lower(net, self.trace)
-        # None for a function whose operators run on other data than it is given: its output's shape does not follow
+        # None for a placeholder whose operators do not form a chain on its data: its output shape does not follow
         # from the decisions.
-        self._decisions = [None if _is_on_other_data(call) else call.decisions for call in self.first.calls]
+        self._decisions = [None if _is_not_a_chain(call) else call.decisions for call in self.first.calls]
         self._by_size = [[each for each in some or () if each.depends_on_size] for some in self._decisions]
 
     def signature(self, call: tracing.Call) -> Hashable:
@@ -439,7 +439,7 @@ class CallFamily:
         return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
-        """Returns the plan of each operator for these shapes, or the shape that is known if the whole shape is unknown
+        """Returns the plan of each operator for these shapes, or its partial shape if the shape is only known
         until the graph runs; None for shapes that an operator refuses."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
@@ -467,8 +467,8 @@ class CallFamily:
         return tuple(plans)
 
 
-def _is_on_other_data(call: tracing.LoweredCall) -> bool:
-    """Returns whether the output of a call is not that of its operators on its data, one after the other."""
+def _is_not_a_chain(call: tracing.LoweredPlaceholder) -> bool:
+    """Returns whether the placeholder's operators do not form a chain from its data to its output."""
     shape = call.data_shape
     if not call.decisions or not shape or None in shape:
         return False
@@ -480,7 +480,7 @@ def _is_on_other_data(call: tracing.LoweredCall) -> bool:
 
 
 def _insert(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
-    """Puts a value into a table, and drops the oldest of too many."""
+    """Inserts a value, and drops the oldest entry of a full table."""
     table[key] = value
     if len(table) > most:
         table.popitem(last=False)

@@ -1,6 +1,6 @@
-"""A net as a graph: its layers run on Symbols.
+"""Traces a net: calls its layers with Symbols.
 
-Whatever is made of a net (graphs for its sizes, files, a graph for inference) starts with `trace_net`.
+Everything that is built from a net (graphs of static shape, files, an inference graph) starts with `trace_net`.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from mxsame.rewriting.onednn import LOOPS
 from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 
-# Held while a graph's operators are pushed to MXNet's engine, which is quick: they run later. The engine queues an
-# operator at one of its arrays after the other, so two threads that push operators on the same arrays at the same time
+# Held while a graph's operators are pushed to MXNet's engine. That is quick, since they run later. The engine queues an
+# operator at each of its arrays in turn, so two threads that push operators on the same arrays at the same time
 # can deadlock.
 ENGINE_LOCK = threading.RLock()
 STATIC_FLAGS = ("static_alloc", "static_shape")
-MATRIX_PRODUCTS = {  # kinds of operators that multiply matrices, next to all of `LINEAR_ALGEBRA`
+NO_FLOAT16_ON_CPU = {  # kinds of operators without float16 on the CPU, besides `LINEAR_ALGEBRA`
     *("Convolution", "Convolution_v1", "Deconvolution", "FullyConnected", "RNN", "SpatialTransformer"),
     *("_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution"),
     *("dot", "batch_dot", "matmul", "_npi_tensordot", "_npi_tensordot_int_axes", "_npi_cholesky", "_npi_svd"),
     *(f"_contrib_interleaved_matmul_{kind}_{part}" for kind in ("selfatt", "encdec") for part in ("qk", "valatt")),
 }
-LINEAR_ALGEBRA = "_linalg_"  # what the names of these operators start with
-BYTES_PER_ELEMENT = 4  # of an element, mostly
-STORAGE_TYPES = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}  # the storage of arrays
+LINEAR_ALGEBRA = "_linalg_"  # the prefix of these operators' names
+BYTES_PER_ELEMENT = 4  # of float32, which an estimate assumes
+STORAGE_TYPES = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: "row_sparse"}
 
 
 def check_ready(net: Any, may_be_deferred: bool = False) -> None:
-    """Raises unless a file or a graph for inference can be made of a net; its parameters may be deferred, or not."""
+    """Raises unless a net can be exported or deployed; `may_be_deferred` allows deferred parameters."""
     if not isinstance(net, mx.gluon.HybridBlock):
         raise validation.InvalidType(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
         raise validation.InvalidType(f"net must not override forward; received net of type {type(net).__name__}")
     parameters = {name: each for name, each in net.collect_params().items() if not _gluon.is_initialized(each)}
     unready = [name for name, each in parameters.items() if not (may_be_deferred and _gluon.is_deferred(each))]
-    rule = "net must have parameters with values: call net.initialize(), and net(x) once if layers do not know their"
-    validation.check(not unready, f"{rule} input channels yet", uninitialized=unready)
+    rule = "net must have initialized parameters: call net.initialize(), and net(x) once if in_channels is unknown"
+    validation.check(not unready, rule, uninitialized=unready)
 
 
 def check_initialized(net: Any) -> None:
-    """Raises an error for a net that is called before `initialize`: a trace would set the shapes of its parameters."""
+    """Raises Gluon's error for a net that was not initialized, before a trace sets the shapes of its parameters."""
     parameters = _gluon.parameters(net).values()
     if not any(_gluon.is_initialized(each) or _gluon.is_deferred(each) for each in parameters):
         for parameter in parameters:
             _gluon.check_initialized(parameter)
 
 
-class Checked(mx.gluon.HybridBlock):
-    """A block of one input, which it checks before it runs."""
+class CheckedBlock(mx.gluon.HybridBlock):
+    """A block of one input with a `check` method, which a graph calls for the block's first input of each shape."""
 
     def check(self, x: Any) -> None:
         """Raises an error for an array that the block's graph cannot be given."""
@@ -86,23 +86,23 @@ def is_traceable(net: Any) -> bool:
     return isinstance(net, mx.gluon.HybridBlock) and getattr(net.forward, "__func__", None) in _TRACING
 
 
-class LoweredCall(NamedTuple):
-    """A placeholder's function in a graph: the plans of its operators, the shapes of its data and output."""
+class LoweredPlaceholder(NamedTuple):
+    """A lowered placeholder: the planned operators, and the shapes of its data and output."""
 
     decisions: list[PlannedOperator]
     data_shape: Optional[tuple]
     output_shape: Optional[tuple]
 
 
-class Lowered(NamedTuple):
-    """The graph of a net for some shapes, made of a trace."""
+class LoweredGraph(NamedTuple):
+    """The graph of a net for given input shapes, lowered from a trace."""
 
     outputs: Any  # Symbols of one output each, nested as the net nests them
-    calls: list[LoweredCall]  # of the placeholders
+    calls: list[LoweredPlaceholder]  # of the placeholders
 
 
 class Trace(NamedTuple):
-    """The graph of a net for any shapes. Variables replace the operators that are lowered later, for known shapes."""
+    """The graph of a net before its shapes are known. Placeholder variables stand for operators that `lower` adds."""
 
     inputs: list[Any]  # variables
     placeholders: list[Placeholder]
@@ -111,10 +111,10 @@ class Trace(NamedTuple):
     target: Target
     specs: Optional[list[Any]]  # of operators, if the graph is made for another format
 
-    def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> Lowered:
-        """Returns the graph for these Symbols as inputs, of these shapes, None for an unknown one.
+    def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> LoweredGraph:
+        """Returns the graph on these input Symbols with these shapes (None if a shape is unknown).
 
-        One operator after the other is lowered. In a copy of the trace, the placeholders' variables are described as
+        Placeholders are lowered in order. In a copy of the trace, the placeholders' variables are described as
         their outputs are; at the end the outputs replace them.
         """
         copied, lowered, calls = self._copied(), {}, []
@@ -131,17 +131,17 @@ class Trace(NamedTuple):
                 output = placeholder.lower(symbols).as_nd_ndarray()
                 shape = tensors.known_shape(output)
                 tensors.copy_facts(variable, output, shape)
-                calls.append(LoweredCall(decisions[first:], tensors.known_shape(symbols[0]), shape))
+                calls.append(LoweredPlaceholder(decisions[first:], tensors.known_shape(symbols[0]), shape))
                 lowered[variable.name] = _resolve(output, lowered)
         ends = list(copied)
         whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
         _replace(whole, lowered)
         graph = legalize(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
         outputs = [as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
-        return Lowered(regroup(self.outputs, iter(outputs)), calls)
+        return LoweredGraph(regroup(self.outputs, iter(outputs)), calls)
 
     def _copied(self) -> Iterator[Any]:
-        """Returns copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable
+        """Yields copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable
         and what its function is given, and the outputs."""
         own = [each for placeholder in self.placeholders for each in (placeholder.variable, *placeholder.symbols)]
         symbols = (*self.inputs, *own, *flatten(self.outputs))
@@ -151,8 +151,8 @@ class Trace(NamedTuple):
 
 
 def _replace(whole: Any, replacements: Mapping[str, Any]) -> None:
-    """Replaces variables of operators by the Symbols of the same names. A graph without operators stays as it
-    is, since MXNet would make an operator of its variable."""
+    """Substitutes Symbols for variables of the same name, in place. A graph without operators does not change:
+    composing it would turn the variable into an operator."""
     if whole.get_children() is not None:
         names = set(whole.list_inputs())
         whole._compose(**{name: symbol for name, symbol in replacements.items() if name in names})
@@ -164,7 +164,7 @@ def _resolve(symbol: Any, replacements: Mapping[str, Any]) -> Any:
 
 
 def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
-    """Returns the Symbol, as an mx.np one in np mode or if `is_np`."""
+    """Returns the Symbol, converted to an mx.np Symbol in np mode or if `is_np`."""
     return symbol.as_np_ndarray() if (mx.util.is_np_array() if is_np is None else is_np) else symbol
 
 
@@ -190,7 +190,7 @@ def trace_net(
     with building(target, placeholders, calls=calls, specs=specs), explain_symbols(structure):
         outputs = (run or (net if _overrides_call(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
-    group(outputs)  # which are Symbols
+    group(outputs)  # raises unless all of them are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
     return Trace(inputs, placeholders, outputs, variables, target, specs)
 
@@ -220,7 +220,7 @@ def check_inputs(net: Any, args: Any) -> None:
         names = [each.name for each in _gluon.graph_inputs(net)]
         if len(flatten(args)) == len(names):
             return
-    rule = "net must be given all of its inputs and no more, one array or shape each"
+    rule = "net must be called with exactly one array (or shape) per input"
     raise validation.InvalidType(f"{rule}; received {len(args)} for {', '.join(names)}")
 
 
@@ -233,7 +233,7 @@ def check_call(net: Any, args: tuple) -> None:
 
 
 def _split_output(output: Any) -> Any:
-    """Returns the outputs of a Symbol that has several as a list."""
+    """Returns the list of outputs of a Symbol with several outputs, anything else unchanged."""
     several = isinstance(output, mx.sym.Symbol) and len(output.list_outputs()) > 1
     return list(output) if several else output
 
@@ -249,19 +249,19 @@ def group(outputs: Any) -> Any:
 
 
 def _as_operator_output(output: Any) -> Any:
-    """Returns the output of an operator: an input or a parameter that is an output itself gets no gradient."""
+    """Wraps an output that is a variable in an identity operator, since MXNet computes no gradient for it otherwise."""
     if output.get_children() is not None:
         return output
     return as_kind(mx.sym.identity(output.as_nd_ndarray()), output)
 
 
 def fix_shape(variable: Any, shape: tuple) -> Any:
-    """Returns the variable, in a graph that refuses data of another shape than this; only the batch may differ."""
+    """Returns the variable behind a check that refuses any other shape; only the batch may differ."""
     return in_mode(tensors.fix_lengths(variable.as_nd_ndarray(), (None, *shape[1:])))
 
 
 class NetInputs(NamedTuple):
-    """The arguments of a net."""
+    """The inputs that a net is traced with."""
 
     structure: tuple  # the arguments, with True for each array
     shapes: dict[str, Any]  # (length, ..) of the arrays, by the names of a graph's inputs; None if unknown
@@ -276,9 +276,9 @@ class NetInputs(NamedTuple):
 def inputs_of(
     net: Any, input_shape: Any = None, *, required: bool = False, dynamic_length: Optional[int] = None
 ) -> NetInputs:
-    """Returns the inputs for a shape, an array, or a list of these, nested as the net takes them. For None those that
-    the net declares, if they are required and static. Unless they are required, those of the net's last call as a
-    graph, or else those that its `hybrid_forward` must be given, of unknown shapes.
+    """Returns the inputs for a shape, an array, or a nested list of these. For None, returns those that
+    the net declares if `required`, otherwise those of the net's last call as a
+    graph, or else the required arguments of `hybrid_forward`, with unknown shapes.
 
     In a shape, None is any batch, 1 here; of another axis it is refused, unless there is a `dynamic_length` for it."""
     if required and input_shape is None:
@@ -298,7 +298,7 @@ def inputs_of(
 
 
 def _declared_shapes(net: Any) -> list:
-    """Returns the shapes that a net of a Keras model declares for its inputs."""
+    """Returns the input shapes that a net imported from Keras declares."""
     declared = getattr(net, "declared_shapes", [])
     rule = "input_shape must be given, as (1, 3, 224, 224): this network does not declare one"
     validation.check_type(declared, rule, input_shape=None)
@@ -316,7 +316,7 @@ def _example(shape: tuple, dynamic_length: Optional[int]) -> tuple:
 
 
 def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
-    """Returns True for a shape or an array, and a list for a list of them. Their shapes and types go to `leaves`."""
+    """Returns True for a shape or an array, a list of these for a list. Appends the shapes and types to `leaves`."""
     if given is None:
         return None
     if isinstance(given, mx.nd.NDArray):
@@ -332,7 +332,7 @@ def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
 
 
 def _count_of_inputs(net: Any) -> int:
-    """Returns how many arrays `hybrid_forward` needs, in addition to the parameters; some nets have the number."""
+    """Returns how many input arrays `hybrid_forward` requires, or the number that an imported net declares."""
     if hasattr(net, "declared_shapes"):
         return len(net.declared_shapes)
     arguments = _signature(net).parameters.values()
@@ -357,7 +357,7 @@ def variable(name: str, dtype: Any = None, is_np: Optional[bool] = None, stype: 
 
 def call_key(args: tuple) -> Any:
     """Returns what the graph of a call with dense arrays depends on as long as the net does not change; None
-    for any other call. The first two are whether autograd records and trains."""
+    for any other call. Its first two entries are `is_recording()` and `is_training()`."""
     key: list[Any] = []
     for array in args:
         if type(array) not in operands.DENSE:
@@ -369,14 +369,14 @@ def call_key(args: tuple) -> Any:
 
 
 class Call(NamedTuple):
-    """A call of a net: all that its graph may depend on."""
+    """The signature of a call of a net: everything that its graph may depend on."""
 
     structure: Any  # the arguments, with True for each array
     leaves: tuple[tuple[type, tuple, Any], ...]  # kind, shape and type of each array
     target: Target
     strategy: Optional[str]  # of `mxsame.plan.use_strategy`
     amp: Optional[str]  # the type of `mxnet.contrib.amp`
-    skips_states: Optional[bool]  # of a recurrent layer of Gluon's, which returns states if it is given some
+    skips_states: Optional[bool]  # `skip_states` of Gluon's recurrent layers: whether the call returns no states
 
     @classmethod
     def of(cls, args: tuple, arrays: Sequence[Any], net: Any = None) -> Call:
@@ -392,7 +392,7 @@ class Call(NamedTuple):
 
     @property
     def family(self) -> Hashable:
-        """What calls have in common that differ only in sizes."""
+        """The cache key of all calls that differ from this one only in sizes."""
         arrays = tuple((kind, len(shape), dtype) for kind, shape, dtype in self.leaves)
         return (repr(self.structure), arrays, *self[2:])
 
@@ -410,7 +410,7 @@ class Call(NamedTuple):
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
         return trace_net(net, self.structure, self.target, is_np, net.forward)
 
-    def lower(self, net: Any, trace: Trace, static: bool = True) -> Lowered:
+    def lower(self, net: Any, trace: Trace, static: bool = True) -> LoweredGraph:
         """Returns the graph for these sizes, or for any size."""
         inputs = [
             variable(name, dtype, issubclass(kind, mx.np.ndarray), STORAGE_TYPES.get(kind))
@@ -430,19 +430,19 @@ def has_amp_casts(symbol: Any) -> bool:
 
 def has_loop(symbol: Any) -> bool:
     """Returns whether a graph has a loop or a condition (`foreach`, `while_loop`, `cond`): with static shapes MXNet
-    1.9.1 does not wait for it, or waits for good. What oneDNN has fused has subgraphs as well, and gains by static
+    1.9.1 does not wait for it, or deadlocks. Operators fused by oneDNN have subgraphs, too, and are faster with static
     shapes."""
     return not operators(symbol).isdisjoint(LOOPS)
 
 
-def _has_products(graph: Graph) -> bool:
-    """Returns whether a graph, or a loop in it, has an operator that MXNet does not have in float16 on the CPU."""
+def _lacks_float16_on_cpu(graph: Graph) -> bool:
+    """Returns whether a graph, or the body of a loop in it, has an operator without a float16 kernel on the CPU."""
 
     def multiplies(node: Node) -> bool:
         interpolates = node.op == "UpSampling" and node.attr("sample_type") == "bilinear"
-        return node.kind in MATRIX_PRODUCTS or node.op.startswith(LINEAR_ALGEBRA) or interpolates
+        return node.kind in NO_FLOAT16_ON_CPU or node.op.startswith(LINEAR_ALGEBRA) or interpolates
 
-    return any(multiplies(node) or any(map(_has_products, node.bodies)) for node in graph.nodes())
+    return any(multiplies(node) or any(map(_lacks_float16_on_cpu, node.bodies)) for node in graph.nodes())
 
 
 class Runner:
@@ -467,7 +467,7 @@ class Runner:
 
     def run(self, arrays: Sequence[Any], hooked: Any = None) -> Any:
         """Returns the outputs. The hook of a block's `register_op_hook` is called for every operator."""
-        threads.keep_awake()
+        threads.end_own_team()
         context = arrays[0].ctx
         if len(arrays) > 1 or not operands.is_own_memory(context):
             arrays = tuple(map(operands.without_pinned_memory, arrays))
@@ -476,7 +476,7 @@ class Runner:
             with ENGINE_LOCK, context:
                 inputs = [arrays[each] if isinstance(each, int) else each.data(context) for each in self._sources]
                 if self._keeps_arrays and mx.autograd.is_recording():
-                    self._follow_new_arrays(context, [inputs[index] for index in self._own])
+                    self._rebuild_for_new_arrays(context, [inputs[index] for index in self._own])
                 if hooked is not None:
                     _gluon.attach_op_hook(hooked, self.operator)
                 outputs = self.operator(*inputs)
@@ -485,9 +485,9 @@ class Runner:
             raise
         return regroup(self._outputs, iter([outputs] if isinstance(outputs, mx.nd.NDArray) else outputs))
 
-    def _follow_new_arrays(self, context: Any, own: list[Any]) -> None:
-        """Makes the operator anew if parameters have other arrays than in the last recorded call on this device, or
-        have left another one: with static_shape MXNet 1.9.1 computes no gradient for some of these."""
+    def _rebuild_for_new_arrays(self, context: Any, own: list[Any]) -> None:
+        """Rebuilds the CachedOp if parameters have different arrays than in the last recorded call on this device, or
+        were moved off a device: with static_shape, MXNet 1.9.1 computes no gradients for such arrays."""
         devices = self._recorded_arrays if context in self._recorded_arrays else contexts(self.parameters)
         has_left = any(device not in devices for device in self._recorded_arrays)
         if has_left or any(array is not kept for array, kept in zip(own, self._recorded_arrays.get(context, own))):
@@ -496,7 +496,7 @@ class Runner:
         self._recorded_arrays[context] = own
 
     def _explain(self, arrays: Sequence[Any], error: Exception) -> None:
-        """Raises an error that names the array for which MXNet has failed, if it was one."""
+        """Raises an error that names the input array which caused MXNet's error, if one did."""
         devices, dtype = contexts(self.parameters), float_dtype(self.parameters)
         if not self.parameters or arrays[0].ctx in devices:
             devices = [arrays[0].ctx]
@@ -511,10 +511,10 @@ class Runner:
 
 
 class NetGraph(Runner):
-    """A net's graph over the net's own parameters: called with arrays, it returns what the net does.
+    """A net's graph with the net's own parameters: it computes what the net does.
 
-    `outputs` are a lowered graph's for this call. With the flag `static_alloc` it keeps the memory of its arrays,
-    `memory` bytes or about so many; if that were more than `most`, it allocates memory at each call, as without it.
+    `outputs` are those of the graph lowered for this call. With `static_alloc` it keeps its memory between calls,
+    about `memory` bytes. If that would exceed `most`, it allocates memory at each call, as without the flag.
     """
 
     def __init__(self, net: Any, call: Call, outputs: Any, flags: Mapping[str, Any], most: float = math.inf):
@@ -522,7 +522,7 @@ class NetGraph(Runner):
         symbol, shapes, parameters = group(outputs), call.named_shapes(net), _gluon.parameters(net)
         unknown = [name for name in symbol.list_inputs() if name not in shapes and name not in parameters]
         validation.check(not unknown, "net must compute from its inputs and parameters only", variables=unknown)
-        if call.is_float16_on_cpu(parameters) and _has_products(Graph.of(symbol, {}, {})):
+        if call.is_float16_on_cpu(parameters) and _lacks_float16_on_cpu(Graph.of(symbol, {}, {})):
             validation.check_float_type("net", "float16", operands.CPU_CONV_TYPES, operands.WHY_NO_FLOAT16)
         trains = call.target.purpose == "training"
         self.memory = _kept_memory(symbol, shapes, trains) if flags.get("static_alloc") else 0
@@ -537,7 +537,7 @@ class NetGraph(Runner):
         self._check.run(dict(zip(self._names, shapes)), shapes=[*shapes])
 
     def accepts(self, shapes: Sequence[tuple]) -> bool:
-        """Returns whether MXNet infers shapes for inputs like these; it refuses windows of two for one element."""
+        """Returns whether MXNet can infer shapes for such inputs; it refuses a window of two on one element."""
         return tensors.infer_shapes(self.symbol, dict(zip(self._names, shapes))) is not None
 
 
@@ -562,7 +562,7 @@ def initialize_deferred(symbol: Any, parameters: Mapping[str, Any], shapes: Mapp
 
 
 def _kept_memory(symbol: Any, shapes: Mapping[str, tuple], trains: bool) -> int:
-    """Returns the bytes of all outputs of operators, and of their gradients; in inference, of the two largest."""
+    """Estimates the memory of all operator outputs and their gradients; for inference, of the two largest outputs."""
     internals = symbol.get_internals()
     inferred = tensors.infer_shapes(internals, shapes) or []
     inputs = set(symbol.list_inputs())

@@ -1,4 +1,4 @@
-"""What MXNet needs of a machine, and how it is imported. Only the standard library is used, so that it runs anywhere.
+"""Imports MXNet, and reports what it needs. Only the standard library is imported here (`numpy_names` excepted).
 
 ==============  ====================================================================================
 module          content

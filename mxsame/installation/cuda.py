@@ -1,4 +1,4 @@
-"""What MXNet's CUDA build needs of a machine: CUDA's libraries and NVIDIA's driver.
+"""Loads what MXNet's CUDA build needs: CUDA's libraries and NVIDIA's driver.
 
 The dynamic linker does not look into the wheels that contain CUDA's libraries, but it takes a library that the process
 has loaded for every later one of that soname; hence ``load`` before MXNet's import.

@@ -2,7 +2,7 @@
 
 MXNet 1.9.1 was written for older versions of Python and NumPy. Its import fails on NumPy 1.24 and later (``numpy.bool``
 is gone) and on a Python 3.12 without setuptools (``distutils`` is gone). MXNet's own modules, and only they, import a
-NumPy that has the names that are gone (`numpy_names`). MXNet for CUDA does not find the libraries that come in wheels;
+NumPy with the removed names (`numpy_names`). MXNet for CUDA does not find the libraries that come in wheels;
 they are loaded first. What cannot be fixed is an ``InstallationError``.
 
 All this happens when MXNet is imported, by mxsame or by other code: a finder on ``sys.meta_path`` gives the modules of
@@ -22,12 +22,12 @@ from mxsame import threads
 from mxsame.installation import cuda
 from mxsame.installation.problems import (
     InstallationError,
-    another,
     check,
     explain,
     explain_missing_kernels,
     mxnet_wheels,
     pip_again,
+    shadowed_by,
 )
 from mxsame.installation.requirements import MXNET_CUDA_WHEEL, pins
 
@@ -39,7 +39,7 @@ def prepare() -> None:
     if not any(isinstance(finder, MxnetFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, MxnetFinder())
     if hasattr(sys.modules.get("mxnet"), "__version__"):
-        threads.keep_awake()
+        threads.end_own_team()
 
 
 def import_mxnet() -> Any:
@@ -50,7 +50,7 @@ def import_mxnet() -> Any:
         check()
         raise explain(error) from error
     if not hasattr(module, "__version__"):
-        raise another(module)
+        raise shadowed_by(module)
     return module
 
 
@@ -60,12 +60,12 @@ class MxnetFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         spec = PathFinder.find_spec(name, path) if name.partition(".")[0] == "mxnet" else None
         if spec and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = (MxnetLoader if name == "mxnet" else PartLoader)(name, spec.loader.path)
+            spec.loader = (MxnetLoader if name == "mxnet" else SubmoduleLoader)(name, spec.loader.path)
         return spec
 
 
-class PartLoader(SourceFileLoader):
-    """Gives a module of MXNet the NumPy that it was written for, and its errors what to do."""
+class SubmoduleLoader(SourceFileLoader):
+    """Runs a module of MXNet with the NumPy names that it was written for, and adds advice to its errors."""
 
     def get_code(self, fullname: str) -> Any:
         from mxsame.installation import numpy_names
@@ -82,7 +82,7 @@ class PartLoader(SourceFileLoader):
             explain_missing_kernels(module)
 
 
-class MxnetLoader(PartLoader):
+class MxnetLoader(SubmoduleLoader):
     """Checks what MXNet needs, and explains why its import fails."""
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -106,7 +106,7 @@ class MxnetLoader(PartLoader):
         except Exception as error:
             forget_submodules()
             raise explain(error) from error
-        threads.keep_awake()
+        threads.end_own_team()
 
 
 def forget_submodules() -> None:

@@ -1,7 +1,7 @@
-"""What MXNet's modules, and only they, get for ``import numpy``: NumPy with the names that it has removed since.
+"""The NumPy that only MXNet's modules import: NumPy with the names that were removed since.
 
 MXNet 1.9.1 was written for NumPy 1.16 to 1.22, and for a Python with distutils. Each of its modules gets an ``import``
-of its own (`importing.PartLoader`). NumPy is not changed, and neither is what other modules import.
+of its own (`importing.SubmoduleLoader`). NumPy is not changed, and neither is what other modules import.
 
 Only MXNet's import imports this module, since it imports NumPy.
 """
@@ -141,19 +141,19 @@ CODE = {
 }
 
 
-def changed(code: types.CodeType, old: object, new: object) -> types.CodeType:
+def replace_in_code(code: types.CodeType, old: object, new: object) -> types.CodeType:
     """Code with one name or constant in place of another."""
 
     def other(value: Any) -> Any:
         if isinstance(value, types.CodeType):
-            return changed(value, old, new)
+            return replace_in_code(value, old, new)
         return new if type(value) is type(old) and value == old else value
 
     return code.replace(co_names=tuple(map(other, code.co_names)), co_consts=tuple(map(other, code.co_consts)))
 
 
 def prepare(module: types.ModuleType) -> None:
-    """Before the code of a module of MXNet runs."""
+    """Prepares a module of MXNet before its code runs."""
     vars(module)["__builtins__"] = BUILTINS
     if IS_NUMPY_2 and module.__name__ in STR:
         vars(module)["str"] = STR[module.__name__]
@@ -170,4 +170,4 @@ def finish(module: types.ModuleType) -> None:
 
 def adapted(code: Any, module: str) -> Any:
     """The code of a module of MXNet as it runs with this NumPy."""
-    return changed(code, *CODE[module]) if module in CODE else code
+    return replace_in_code(code, *CODE[module]) if module in CODE else code

@@ -33,7 +33,7 @@ TENSORFLOW_FIRST = (
     "TensorFlow was imported first, and MXNet would now crash the process. TensorFlow brings its own copy of a part of "
     "libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this cannot be undone."
 )
-NO_KERNEL = "no kernel image is available"  # what CUDA answers on a GPU that a library has no machine code for
+NO_KERNEL = "no kernel image is available"  # CUDA's error if a library has no code for the GPU
 CUDA_ERRORS = ("Name", "CUDA", "MXNetError")  # how MXNet's messages of CUDA's errors begin, the kernel's name first
 FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
@@ -107,7 +107,7 @@ def check() -> None:
     except ImportError as error:
         raise InstallationError(f"NumPy cannot be imported: {error}.", install("numpy")) from error
     if not hasattr(numpy, "__version__"):
-        raise another(numpy)
+        raise shadowed_by(numpy)
     wheels = mxnet_wheels()
     if len(wheels) > 1:
         problem = f"{' and '.join(wheels)} are installed over each other: both own the same folder."
@@ -120,7 +120,7 @@ def check() -> None:
             raise InstallationError(problem, reinstall("mxnet"), f"{TO_CPU} {FOR_A_DRIVER}")
 
 
-def another(module: Any) -> InstallationError:
+def shadowed_by(module: Any) -> InstallationError:
     """A script with the name of a package, or a folder that an uninstall has left, is imported in its place."""
     name, path = module.__name__, getattr(module, "__file__", None)
     found = path or module.__path__[0]
@@ -196,7 +196,7 @@ def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:
 
 
 def explain_missing_kernels(module: Any) -> None:
-    """Lets MXNet's error of a GPU that its wheel has no kernels for name what to do, wherever it is raised: operators
+    """Adds advice to MXNet's error on a GPU for which its wheel has no kernels, wherever it is raised: operators
     run later, so it is mostly in ``asnumpy``. ``module`` is ``mxnet.error``, which has a table of what makes an error
     of a message."""
 

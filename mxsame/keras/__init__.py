@@ -1,4 +1,4 @@
-"""Keras's functions on MXNet arrays: its names, arguments, kernel layouts and padding.
+"""Keras's functions for MXNet arrays, with Keras's names, arguments, kernel layouts and padding.
 
 ==========  ===========================================================
 module      contents

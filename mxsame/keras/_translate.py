@@ -1,4 +1,4 @@
-"""The one translation of Keras's functions into those of `mxsame.ops`, for any number of spatial axes.
+"""Translates calls of Keras's functions to `mxsame.ops`, for any number of spatial axes.
 
 A function of Keras makes a :class:`KerasCall` from its arrays and runs one of the call's methods. What Keras calls by
 another name than `mxsame.ops`, allows less of or stores in another order of axes is checked here; the rest is there.
@@ -18,8 +18,8 @@ from mxsame.types import DataFormat, KerasPadding, KernelKind
 
 DATA_FORMATS = get_args(DataFormat)
 SAME_OR_VALID = ("same", "valid")
-CAUSAL_TOO = (*SAME_OR_VALID, "causal")
-AXES = {  # the last two axes of a kernel in Keras's order, and the position of the one that a Symbol may leave open
+SAME_VALID_OR_CAUSAL = (*SAME_OR_VALID, "causal")
+AXES = {  # the last two axes of a kernel in Keras's order, and the index of the one that may be unknown in a Symbol
     "conv": ("input channels / groups", "output channels", -2),
     "depthwise": ("input channels", "depth multiplier", None),
     "pointwise": ("input channels * depth multiplier", "output channels", -2),
@@ -84,7 +84,7 @@ class KerasCall:
     ) -> None:
         data_format = image_data_format() if data_format is None else data_format
         self.channels_last = validation.one_of("data_format", data_format, DATA_FORMATS) == "channels_last"
-        self.inputs, self.names = self.opened(arrays), tuple(arrays)
+        self.inputs, self.names = self.read_arrays(arrays), tuple(arrays)
         self.data, shape = self.inputs.data, self.inputs.shapes[0]
         length = len(pool_size) if validation.is_sequence(pool_size) else None
         self.rank = rank = self.inputs.rank({"num_spatial_dims": rank, "len(pool_size)": length})
@@ -102,18 +102,20 @@ class KerasCall:
     # ---- operators
 
     def conv(self, strides: Any, padding: Any, dilation_rate: Any, paddings: Sequence[str] = SAME_OR_VALID) -> Any:
-        """Returns a convolution, in as many groups as the kernel's input channels fit into the data's."""
-        weight, kernel_size, share, channels = self._weight(1, "conv", None, None)
+        """Returns a convolution; the number of groups is the data's channels divided by the kernel's input channels."""
+        weight, kernel_size, channels_per_group, channels = self._weight(1, "conv", None, None)
         in_channels, groups = self.channels, 1
-        if share and in_channels is None:  # the graph may fix them
+        if channels_per_group and in_channels is None:  # the graph may fix them
             in_channels = probing.probe_channels(self.data, self.rank, self.channels_last)
-        if share and in_channels:
-            groups = in_channels // share
-            fits = in_channels % share == 0 and channels % groups == 0
-            rule = f"have the kernel's {share} input channels, or groups times as many if groups divides its {channels}"
+        if channels_per_group and in_channels:
+            groups = in_channels // channels_per_group
+            fits = in_channels % channels_per_group == 0 and channels % groups == 0
+            rule = (
+                f"have the kernel's {channels_per_group} input channels, or groups times as many if groups divides its"
+            )
             shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.inputs.shapes) if shape}
             given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
-            validation.check(fits, f"{self.names[0]} must {rule} output channels", **given)
+            validation.check(fits, f"{self.names[0]} must {rule} {channels} output channels", **given)
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
 
@@ -158,9 +160,9 @@ class KerasCall:
             "dilation": validation.per_axis("dilation_rate", dilation_rate, self.rank, 1),
         }
 
-    # ---- what differs in keras-mxnet
+    # ---- overridden for keras-mxnet
 
-    def opened(self, arrays: Mapping[str, Any]) -> Arrays:
+    def read_arrays(self, arrays: Mapping[str, Any]) -> Arrays:
         """Returns the arrays and their shapes, as the inputs of an operator."""
         return Arrays.of(**arrays)
 
@@ -177,9 +179,9 @@ class KerasCall:
     def _weight(
         self, position: int, kind: KernelKind, *expected: Optional[int], kernel_length: Optional[int] = None
     ) -> tuple[Any, tuple, Any, Any]:
-        """Returns (weight, kernel size, length, length) of a kernel, the last two in the order of `AXES`.
+        """Returns (weight, kernel_size, axis_length_1, axis_length_2); the two lengths are those of `AXES[kind]`.
 
-        `expected` are the two lengths, and `kernel_length` each one before them, as far as they are given.
+        `expected` has the required values of the two lengths, `kernel_length` that of each kernel axis; None for any.
         """
         name, shape = self.names[position], self.inputs.shapes[position] or (None,) * (self.rank + 2)
         *axes, open_axis = AXES[kind]
@@ -220,7 +222,7 @@ class KerasCall:
         """Returns (pads, output padding) for this shape of the output.
 
         A transposed convolution is the gradient of the convolution that turns the output's size into the data's: the
-        pads of that convolution are cropped, and what is missing is added at the end. Where the data's shape is
+        pads of that convolution are cropped, and missing elements are appended. If the data's shape is
         dynamic, the graph refuses any but that one.
         """
         batch, *lengths = self._output_lengths(output_shape, channels)
@@ -247,7 +249,7 @@ class KerasCall:
 
 
 def _padding(padding: Any, words: Sequence[str]) -> Any:
-    """Returns the word of a padding in lower case; Keras has no other ones."""
-    rule = f"padding must be one of {', '.join(words)}, as in Keras, which takes no pads here: pad the array before"
+    """Returns a padding name in lower case; Keras accepts no explicit pads."""
+    rule = f"padding must be one of {', '.join(words)}, as in Keras, which accepts no explicit pads here: pad the array"
     validation.check_type(not validation.is_sequence(padding), rule, padding=padding)
     return validation.one_of("padding", padding, words)

@@ -1,4 +1,4 @@
-"""The convolutions and pooling of Keras 2's backend, `keras.backend`, on NDArrays, Symbols and `mx.np` arrays.
+"""The convolution and pooling functions of `keras.backend` (Keras 2), for NDArrays, Symbols and `mx.np` arrays.
 
 Names, order and defaults of the arguments are those of tf.keras 2.13, and so are the orders of axes: data is
 (batch, \\*size, channels) with "channels_last" and (batch, channels, \\*size) with "channels_first"; kernels are as
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Union
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.keras._translate import (
-    CAUSAL_TOO,
+    SAME_VALID_OR_CAUSAL,
     KerasCall,
     image_data_format as image_data_format,
     set_image_data_format as set_image_data_format,
@@ -77,7 +77,9 @@ def conv1d(
     >>> mxsame.keras.backend.conv1d(x, kernel, strides=2, padding="causal").asnumpy().ravel().tolist()
     [0.0, 3.0, 7.0]
     """
-    return KerasCall({"x": x, "kernel": kernel}, data_format, 1).conv(strides, padding, dilation_rate, CAUSAL_TOO)
+    return KerasCall({"x": x, "kernel": kernel}, data_format, 1).conv(
+        strides, padding, dilation_rate, SAME_VALID_OR_CAUSAL
+    )
 
 
 @validation.check_arguments
@@ -175,7 +177,7 @@ def conv2d_transpose(
         (\\*k, O, I).
     output_shape : one int or None per axis, or None
         (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. The convolution must
-        turn each out into the data's length. None leaves it open: out = n*s for "same" and (n-1)s + max(ke, s) for
+        map each out to the data's length. None selects the default: out = n*s for "same" and (n-1)s + max(ke, s) for
         "valid".
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"

@@ -1,6 +1,6 @@
-"""Keras's kernels as MXNet's weights, and back: the axes are moved.
+"""Converts Keras's kernels to MXNet's weights and back, by transposing them.
 
-Keras has one order, whatever the data format; MXNet's order depends on the layout of the data:
+Keras has one order for all data formats; MXNet's depends on the layout of the data:
 
 ================  ===================  =====================  ====================
 kind              Keras                MXNet, channels first  MXNet, channels last
@@ -67,7 +67,7 @@ def to_mxnet(kernel: ArrayOrNumpy, kind: KernelKind, layout: Optional[Layout] = 
     (32, 1, 5, 3)
     """
     kind = validation.one_of("kind", kind, KINDS)
-    inputs, rank, channels_last = _opened("kernel", kernel, layout)
+    inputs, rank, channels_last = _read_kernel("kernel", kernel, layout)
     F, data, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
     if kind == "depthwise":
         split = F.transpose(data, axes=(rank, rank + 1, *range(rank)))
@@ -111,7 +111,7 @@ def to_keras(
     (5, 3, 16, 2)
     """
     kind = validation.one_of("kind", kind, KINDS)
-    inputs, rank, channels_last = _opened("weight", weight, layout)
+    inputs, rank, channels_last = _read_kernel("weight", weight, layout)
     F, data, (shape,), restore = inputs.F, inputs.data, inputs.shapes, inputs.restore
     if kind == "depthwise":
         m = validation.integer("depth_multiplier", depth_multiplier, 1)
@@ -133,7 +133,7 @@ def to_keras(
     return restore(F.transpose(data, axes=axes))
 
 
-def _opened(name: str, array: Any, layout: Optional[str]) -> tuple[Arrays, int, bool]:
+def _read_kernel(name: str, array: Any, layout: Optional[str]) -> tuple[Arrays, int, bool]:
     """Returns the array as an input, the number of spatial axes, and whether channels are last."""
     if isinstance(array, np.ndarray):
         inputs = Arrays(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)

@@ -168,7 +168,7 @@ def conv_transpose(
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     output_padding : int or one int per axis, optional
-        Less than the stride. None is not 0.
+        Less than the stride. The default, None, is not the same as 0.
     data_format : "channels_first" or "channels_last", optional
         :func:`mxsame.keras.backend.image_data_format` by default.
 

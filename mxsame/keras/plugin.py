@@ -1,4 +1,4 @@
-"""mxsame inside keras-mxnet 2.2.4.3: replaces its convolution and pooling functions by exact ones, and restores them.
+"""Patches keras-mxnet 2.2.4.3: replaces its convolution and pooling functions by exact ones, and restores them.
 
 Keras's layers call functions of `keras.backend`, which are also in `keras.backend.mxnet_backend`; both names are
 replaced. A transposed convolution layer passes on the shape of its output but not its output padding, so its `call` is
@@ -19,17 +19,17 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.installation.problems import IN_THE_FOLDER, InstallationError
-from mxsame.keras._translate import CAUSAL_TOO, KerasCall
+from mxsame.keras._translate import SAME_VALID_OR_CAUSAL, KerasCall
 from mxsame.ops._inputs import Arrays
 from mxsame.scope import Purpose, Target, building
 from mxsame.tensors import probing
 from mxsame.types import KernelKind
 
 KERAS_MXNET_VERSION = "2.2.4.3"
-COMPANIONS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
+REQUIREMENTS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
 INSTALLATION = (
     "python3.8 -m venv .venv-keras-mxnet && "
-    f".venv-keras-mxnet/bin/python -m pip install . mxnet==1.9.1 keras-mxnet=={KERAS_MXNET_VERSION} {COMPANIONS}"
+    f".venv-keras-mxnet/bin/python -m pip install . mxnet==1.9.1 keras-mxnet=={KERAS_MXNET_VERSION} {REQUIREMENTS}"
 )
 ON_MXNET = "mxsame.keras.install needs Keras on MXNet: export KERAS_BACKEND=mxnet, before Keras is imported"
 
@@ -115,7 +115,7 @@ def installed() -> Iterator[None]:
             uninstall()
 
 
-# Find keras-mxnet, or report what is missing.
+# --
 
 
 def _check_keras() -> None:
@@ -199,7 +199,7 @@ def _call_of_transposed_layer(backend: Any) -> Callable[..., Any]:
 
 def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -> Any:
     """Returns the result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
-    # Symbols of the learning phase; the shape that Keras keeps for one is wrong for states of ConvLSTM2D.
+    # The Symbol of the current learning phase. Keras's own `_keras_shape` is wrong for states of ConvLSTM2D.
     given = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
     arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in given.items()}
     if validation.is_sequence(arguments.get("output_shape")):  # 0 leaves a length open; the batch is as in the data
@@ -209,7 +209,7 @@ def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -
     with building(Target(purpose, "gpu" if device == "gpu" else "cpu"), is_only_graph=True):
         call = KerasMXNetCall(arrays, data_format or backend.image_data_format(), pool_size=arguments.get("pool_size"))
         if method == "conv" and call.rank == 1:
-            arguments["paddings"] = CAUSAL_TOO
+            arguments["paddings"] = SAME_VALID_OR_CAUSAL
         return backend.KerasSymbol(getattr(call, method)(**arguments))
 
 
@@ -219,8 +219,8 @@ class KerasMXNetCall(KerasCall):
     Depthwise kernels are (C, m, \\*k) then.
     """
 
-    def opened(self, arrays: Mapping[str, Any]) -> Arrays:
-        inputs = super().opened(arrays)
+    def read_arrays(self, arrays: Mapping[str, Any]) -> Arrays:
+        inputs = super().read_arrays(arrays)
         shapes = (shape or _probed_shape(symbol) for shape, symbol in zip(inputs.shapes, inputs.arrays))
         return replace(inputs, shapes=tuple(shapes))
 
@@ -252,7 +252,7 @@ def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
-    """Returns the shape of a Symbol, None for lengths that depend on what its inputs leave open; None where that fails.
+    """Returns the shape of a Symbol, with None for lengths that depend on unknown ones; None if inference fails.
 
     Arrays without a known length, such as Keras's targets, stay open.
     """

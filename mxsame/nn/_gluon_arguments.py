@@ -14,8 +14,8 @@ NAMES = {"kernel": "kernel_size", "layout": "layout", "num_group": "groups", **W
 class GluonArguments(collections.UserDict):
     """The arguments of a layer of `mxsame.nn` under the names of MXNet's operator.
 
-    Strides and dilation can be set, as GluonCV does, and so can the number of channels, by code that also sets the
-    parameters' shapes. `pad` is there for explicit padding with as much at both ends: that of "same" follows from the
+    Strides and dilation can be set, as GluonCV does; so can the number of channels, if the caller also sets the
+    parameters' shapes. `pad` is present only for explicit symmetric padding: that of "same" depends on the
     size of the data.
 
     >>> import mxsame
@@ -35,7 +35,9 @@ class GluonArguments(collections.UserDict):
 
     def __missing__(self, name: str) -> Any:
         padding = self._layer._spec.padding
-        raise KeyError(f"{name} is not among the arguments, or follows from the size; received padding={padding!r}")
+        raise KeyError(
+            f"{name} is not an argument of this layer, or depends on the input size; received padding={padding!r}"
+        )
 
     def __setitem__(self, name: str, value: Any) -> None:
         rule = "only stride, dilate and num_filter of a layer of mxsame.nn can be set"

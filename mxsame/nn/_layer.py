@@ -9,7 +9,7 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs.hybridize import HybridBlock
-from mxsame.graphs.tracing import Checked, traces
+from mxsame.graphs.tracing import CheckedBlock, traces
 from mxsame.nn._gluon_arguments import GluonArguments
 from mxsame.ops._call import apply
 from mxsame.plan.windows import padded_and_output_size
@@ -30,7 +30,7 @@ OTHER_ACTIVATIONS = {  # Keras's, and what to write instead
 }
 
 
-class Layer(Checked, HybridBlock):
+class Layer(CheckedBlock, HybridBlock):
     """A layer with `num_spatial_dims` spatial axes: it stores the spec of an operator of `mxsame.ops`, and applies it
     to its input and its parameters."""
 
@@ -61,7 +61,7 @@ class Layer(Checked, HybridBlock):
         self._spec.windows((None,) * rank)  # raises for arguments that are invalid for every size
         self._channels_last = validation.has_channels_last(self._spec.layout)
 
-    # -- overridden by layers
+    # -- hooks for subclasses
 
     def _operator_output(self, x: Any, **parameters: Any) -> Any:
         """Returns the operator's output, before the activation."""
@@ -83,10 +83,10 @@ class Layer(Checked, HybridBlock):
 
     @traces
     def forward(self, x: Array) -> Array:
-        """Returns the output for an array or a Symbol. Raises for invalid data before Gluon or a graph gets it.
+        """Returns the output for an array or a Symbol. Invalid data raises here, not in Gluon or in a graph.
 
         A Symbol becomes a part of a graph. Gluon's `forward` runs arrays of a hybridized layer by its cached graph, and
-        those of a layer that is not ready: it completes deferred parameters, or raises. All other arrays go straight
+        those of an uninitialized layer: it completes deferred parameters, or raises. All other arrays go straight
         to the operator, and are checked only if it fails.
         """
         if not isinstance(x, mx.nd.NDArray):
@@ -103,7 +103,7 @@ class Layer(Checked, HybridBlock):
         try:
             return self.hybrid_forward(mx.nd, x, **own)
         except (TypeError, ValueError):
-            self.check(x)  # the layer's error, if it has one, is more specific than the operator's
+            self.check(x)  # may raise a more specific error than the operator's
             raise
 
     def hybrid_forward(self, F: Any, x: Array, **parameters: Array) -> Array:
@@ -119,7 +119,7 @@ class Layer(Checked, HybridBlock):
 
     @deferred_in_trace
     def _traced(self, x: Any) -> Any:
-        """Returns the output as a part of a graph."""
+        """Returns the output for a Symbol."""
         operands.check("data", x)
         shape = tensors.known_shape(x)
         if shape is not None:
@@ -184,7 +184,7 @@ class Layer(Checked, HybridBlock):
         if in_channels is None:
             return
         length, axis = (shape[1], "axis 1") if self._channels_last else (shape[-1], "the last axis")
-        hint = f" (axis C of {layout}); {axis} has {known}: did you mean another layout?" if length == known else ""
+        hint = f" (axis C of {layout}); {axis} has {known}: did you mean a different layout?" if length == known else ""
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
 
 

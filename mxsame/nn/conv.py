@@ -99,8 +99,8 @@ class _Conv(ConvolutionLayer):
         return {"weight": (self._spec.channels, in_channels // self._spec.groups, *self._spec.kernel_size)}
 
     def _known_in_channels(self) -> Optional[int]:
-        share = self.weight.shape[-1 if self._channels_last else 1]
-        return share * self._spec.groups if share > 0 else None
+        channels_per_group = self.weight.shape[-1 if self._channels_last else 1]
+        return channels_per_group * self._spec.groups if channels_per_group > 0 else None
 
 
 class Conv1D(_Conv, mx.gluon.nn.Conv1D, num_spatial_dims=1):

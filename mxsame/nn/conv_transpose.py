@@ -32,7 +32,7 @@ class _ConvTranspose(ConvolutionLayer):
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "same" by default. Explicit pads are cropped from the output, as in `gluon.nn`.
     output_padding : int or one int per axis, optional
-        Less than the stride; None by default, which is not 0: see :func:`mxsame.ops.conv_transpose`.
+        Less than the stride. The default, None, is not the same as 0: see :func:`mxsame.ops.conv_transpose`.
     dilation : int or one int per axis
         Step between kernel elements; 1 by default. Stride and dilation may both be above 1.
     groups : int

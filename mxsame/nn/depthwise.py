@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Depthwise(ConvolutionLayer):
-    """What depthwise and separable convolutions share: a depth multiplier, and a graph that needs the number of
+    """Base of depthwise and separable convolutions: a depth multiplier, and an operator that needs in_channels
     channels."""
 
     def _known_in_channels(self) -> Optional[int]:
@@ -78,7 +78,7 @@ class _DepthwiseConv(_Depthwise):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is constructed, for data that does not fit when it is called, and if a graph
+        For invalid arguments in the constructor, for invalid data in a call, and if a graph
         is built and the channels are unknown.
     """
 
@@ -160,7 +160,7 @@ class _SeparableConv(_Depthwise):
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments when the layer is constructed, for data that does not fit when it is called, and if a graph
+        For invalid arguments in the constructor, for invalid data in a call, and if a graph
         is built and the channels are unknown.
     """
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Pool(Layer):
-    """What pooling layers share: a window, its strides, and no parameters."""
+    """Base of the pooling layers."""
 
     def _alias(self) -> str:
         return "pool"  # as in gluon.nn
@@ -35,7 +35,7 @@ class _MaxPool(_Pool):
 
     The rule of "same" is that of :class:`mxsame.nn.Conv2D`, with the pool size for the kernel size.
 
-    Under `net.hybridize()` of Gluon's containers, windows of 2 with stride 2 do not take an axis of one element. With
+    Under `net.hybridize()` of Gluon's containers, windows of 2 with stride 2 do not accept an axis of one element. With
     other windows, such as 3 with stride 2, an infinity can become NaN in the outputs of neighboring windows.
     With `mxsame.hybridize` neither restriction applies; with files of `mxsame.export` only the second does.
 
@@ -51,11 +51,11 @@ class _MaxPool(_Pool):
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
     ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts; False by default.
+        With "valid" and explicit pads, whether to include a partial window at the end; False by default.
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Ignored: a pooling layer has no parameters. (Every Block takes it.)
+        Ignored, for compatibility with other Blocks.
 
     Inputs
     ------
@@ -101,7 +101,7 @@ class _AvgPool(_Pool):
         "same" by default, "valid", or explicit: less than the pool size. An int pads both ends.
         "keras-mxnet" is for networks trained in keras-mxnet: see :func:`mxsame.ops.max_pool`.
     ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts; False by default.
+        With "valid" and explicit pads, whether to include a partial window at the end; False by default.
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
     count_include_pad : bool, optional
@@ -110,7 +110,7 @@ class _AvgPool(_Pool):
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Ignored: a pooling layer has no parameters. (Every Block takes it.)
+        Ignored, for compatibility with other Blocks.
 
     Inputs
     ------
@@ -161,13 +161,13 @@ class _LpPool(_Pool):
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last.
     ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts; False by default.
+        With "valid" and explicit pads, whether to include a partial window at the end; False by default.
     p_value : 1, 2 or 3
         The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
     prefix : str, optional
         What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
     params : gluon.ParameterDict, optional
-        Ignored: a pooling layer has no parameters. (Every Block takes it.)
+        Ignored, for compatibility with other Blocks.
 
     Inputs
     ------

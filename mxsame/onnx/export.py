@@ -21,7 +21,7 @@ from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.onnx.writer import Writer
 from mxsame.progress import Progress, report
-from mxsame.rewriting.graph import unused
+from mxsame.rewriting.graph import unique_name
 from mxsame.scope import Target
 from mxsame.types import Arrays, FilePath, InputShape
 
@@ -232,7 +232,7 @@ def _names(word: str, of_layers: Sequence[str], count: int, taken: Sequence[str]
         return [word] if count == 1 else [f"{word}{position}" for position in range(count)]
     names: List[str] = []
     for name in of_layers:
-        names.append(unused(name, {*names, *taken}))
+        names.append(unique_name(name, {*names, *taken}))
     return names
 
 

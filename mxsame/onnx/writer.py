@@ -10,7 +10,7 @@ from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape, Shapes
 from mxsame.exporting.writer import Emitters, GraphWriter
-from mxsame.rewriting.graph import Graph, Node, Output, unused
+from mxsame.rewriting.graph import Graph, Node, Output, unique_name
 from mxsame.validation import check, check_type
 
 EMITTERS = Emitters()
@@ -256,6 +256,6 @@ class Writer(GraphWriter):
         return self.add("Shape", name)
 
     def _unique(self, name: str) -> str:
-        unique = unused(name, self._taken)
+        unique = unique_name(name, self._taken)
         self._taken.add(unique)
         return unique

@@ -187,7 +187,10 @@ class Inputs(Arrays):
             in_channels = self.infer_in_channels()
         target, plain = self.target, tensors.is_input(self.data)
         more.update(
-            plain=plain, purpose=target.planning_purpose, device=target.where, channels_last=self.passes_channels_last
+            plain=plain,
+            purpose=target.planning_purpose,
+            device=target.device_or_current,
+            channels_last=self.passes_channels_last,
         )
         return Workload(operator, self.shape[0], in_channels, **more)
 

@@ -221,7 +221,7 @@ class PoolSpec(NamedTuple):
             shape = inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = replace(inputs, shape=shape, native_layout=False)
         # At inference oneDNN's max pooling keeps nothing for a backward pass, but one may follow.
-        in_float64 = operator == "max" and target.has_saliency and tensors.known_type(inputs.data) == "float32"
+        in_float64 = operator == "max" and target.infers_with_gradients and tensors.known_type(inputs.data) == "float32"
         inputs.check_output(windows, operator, inputs.shape[1])
         work = inputs.workload(operator, **_layout_options(inputs, operator, in_float64))
         plan = choose_plan(inputs, windows, work, _excluded(inputs, windows))
@@ -249,7 +249,7 @@ def _fill(operator: str, windows: Windows) -> str:
 def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str, Any]:
     """Returns the fields of a workload on the layout of the data, for one and three axes; one axis has fast code for
     pairs of channels. Whether an NDArray is in oneDNN's blocks is not known."""
-    if in_float64 or operator == "lp" or inputs.target.where != "cpu" or not tensors.has_onednn():
+    if in_float64 or operator == "lp" or inputs.target.device_or_current != "cpu" or not tensors.has_onednn():
         return {}
     pairs = len(inputs.size) == 1 and processor.has("AVX512_CORE")
     if not pairs and len(inputs.size) != 3:
@@ -274,7 +274,7 @@ def _has_fast_depthwise(inputs: Inputs, unknown_type: bool) -> bool:
     type."""
     if operands.amp_type() is not None:
         return False
-    if inputs.target.where == "gpu":
+    if inputs.target.device_or_current == "gpu":
         return True
     dtype = tensors.known_type(inputs.data)
     return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")

@@ -7,7 +7,7 @@ from typing import Any, Sequence, Tuple
 from mxsame.onednn_blocks import MAX_BLOCK
 
 SPATIAL = 2  # the first spatial axis, with channels first
-COPY = "__copy__"  # marks an identity operator that MXNet needs, so that no pass removes it
+REQUIRED_COPY = "__copy__"  # marks an identity operator that MXNet needs, so that no pass removes it
 
 
 def concatenate(F: Any, array: Any, axis: int, counts: Tuple[int, int], fill: str = "zero", like: Any = None) -> Any:
@@ -64,14 +64,14 @@ def copy_to_plain(F: Any, array: Any) -> Any:
     graphs for a GPU lose their copies (:func:`mxsame.rewriting.canonical.drop_copies`)."""
     if getattr(getattr(array, "ctx", None), "device_type", "cpu") == "gpu":
         return array
-    return F.slice_axis(array, axis=0, begin=0, end=None, **{COPY: True})
+    return F.slice_axis(array, axis=0, begin=0, end=None, **{REQUIRED_COPY: True})
 
 
 def copy_weight(F: Any, weight: Any) -> Any:
     """Returns a copy of a weight, for use before or after `transpose`. In MXNet 1.9.1 `transpose` assumes four axes for
     the oneDNN layout of a grouped convolution's weight, and fails. Unlike a slice, this copy lets MXNet infer the
     weight's shape."""
-    return F._internal._mul_scalar(weight, scalar=1.0, **{COPY: True})
+    return F._internal._mul_scalar(weight, scalar=1.0, **{REQUIRED_COPY: True})
 
 
 def unpair_channels(F: Any, out: Any) -> Any:

@@ -169,7 +169,7 @@ def resize_bilinear(F: Any, x: Any, size: Sequence[int]) -> Any:
 def global_pool(F: Any, x: Any, kind: str, count: int) -> Any:
     """Returns the maximum or mean over the last axes. oneDNN's maximum stores nothing for a backward pass after
     inference."""
-    if kind == "max" and target_of(x).has_saliency:
+    if kind == "max" and target_of(x).infers_with_gradients:
         return F.max(x, axis=tuple(range(2, 2 + count)), keepdims=True)
     return F.Pooling(x, global_pool=True, pool_type=kind, kernel=(1,) * count)
 
@@ -187,7 +187,7 @@ def concatenate(F: Any, *arrays: Any, axis: int, copies: bool = False) -> Any:
 def take_slice(F: Any, x: Any, begin: Sequence, end: Sequence, step: Sequence) -> Any:
     """Slices all axes. Channels that divide one of oneDNN's blocks are sliced from a copy, which graphs get by
     `mxsame.rewriting.onednn.copy_before_slices`."""
-    is_divided = F is mx.nd and onednn_blocks.are_divided(begin[1], end[1])
+    is_divided = F is mx.nd and onednn_blocks.slice_divides_blocks(begin[1], end[1])
     return F.slice(copy_to_plain(F, x) if is_divided else x, begin=begin, end=end, step=step)
 
 

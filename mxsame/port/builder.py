@@ -15,7 +15,7 @@ from mxsame.port.cutting import Call, Path, sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
-from mxsame.validation import InvalidValue, Refusal, check, received
+from mxsame.validation import InvalidValue, RuleError, check, received
 
 MAX_REASONS_SHOWN = 50  # in the message; `reasons` has all
 
@@ -200,7 +200,7 @@ def _model_inputs(model: Model, given: List[Any]) -> List[Tensor]:
 def reason(layer: Layer, path: Sequence[str], error: Exception, inputs: Sequence[Tensor] = (), before: str = "",
            is_replaceable: bool = True) -> str:  # fmt: skip
     """Returns why a layer is refused, with its name, and advice to replace it if that would help."""
-    is_refusal = isinstance(error, Refusal)
+    is_refusal = isinstance(error, RuleError)
     if is_refusal:
         text = " ".join(str(error).split()) + before
     elif isinstance(error, KeyError):

@@ -1,7 +1,7 @@
-"""Graphs rewritten for inference and training: the same values from fewer and faster operators.
+"""Passes that rewrite graphs for inference and training: the same values from fewer and faster operators.
 
-`mxsame.rewriting.graph.Graph` is a Symbol as nodes that can be changed, with the arrays of its parameters. Each other
-file has one kind of rewriting, in functions that change a graph in place. They look at operators only, not at the
+`mxsame.rewriting.graph.Graph` is a mutable graph of nodes, with the arrays of its parameters. Each other
+file has one kind of pass: functions that change a graph in place. They look at operators only, not at the
 layers that these came from.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["legalize", "optimize_for_inference"]
 
-CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU", "Dropout"}  # some of them
+CHANGED_FOR_GPU = {"slice_axis", "_mul_scalar", "LeakyReLU", "Dropout"}  # operators that a pass may change
 
 
 def legalize(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
@@ -53,17 +53,17 @@ def _prepare_for_gpu(graph: Graph, has_gradients: bool, infers: bool) -> Symbol:
     canonical.drop_copies(graph, dropout=infers)
     if has_gradients:
         training.work_around_gradient_bugs(graph, has_blocks=False)
-    else:  # the gradient of a clip is another one at its bounds
+    else:  # at its bounds, the gradient of a clip differs from that of a ReLU
         canonical.write_relus_as_clips(graph)
     return graph.symbol()
 
 
 def optimize_for_inference(graph: Graph, fuses: bool) -> None:
     """Run all passes for inference, in order; `fuses` is whether oneDNN will run the graph, in float32."""
-    canonical.drop_identities(graph)  # between two operators, they would hide from the passes below that these meet
+    canonical.drop_identities(graph)  # an identity between two operators would hide patterns from the passes below
     canonical.canonicalize(graph)  # the passes below look for one form of each activation
     canonical.write_clips(graph)
-    constants.fold(graph)  # a weight that is computed is a parameter before anything is folded into it
+    constants.fold(graph)  # so that computed weights are parameters when batch norms are folded into them
     batch_norm.fold(graph)  # before transposes are pushed, which batch norms would stop
     transposes.push_transposes(graph)  # only batch norms that could not be folded become convolutions
     if fuses:

@@ -1,4 +1,4 @@
-"""The attributes of operators: MXNet's text as typed values, with MXNet's own defaults."""
+"""Parses the attributes of operators, strings in MXNet, to typed values, with MXNet's own defaults."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame._mxnet import mx
 
-UNREGISTERED = {("smooth_l1", "scalar"): "1.0"}  # a default that MXNet has and its registry lacks
+UNREGISTERED_DEFAULTS = {("smooth_l1", "scalar"): "1.0"}  # a default that MXNet has and its registry lacks
 FLAGS = {"true": True, "false": False, "True": True, "False": False, "1": True, "0": False}
 
 
 @functools.lru_cache(maxsize=4096)
 def value_of(op: str, name: str, text: Optional[str]) -> Any:
-    """Returns an attribute of an operator, in the type that MXNet's registry names; its default for no text.
+    """Returns an attribute of an operator, parsed by its registered type; the default if `text` is None.
 
     >>> value_of("clip", "a_max", "inf"), value_of("Pooling", "kernel", "3"), value_of("Pooling", "pool_type", None)
     (inf, (3,), 'max')
@@ -54,5 +54,5 @@ def _registered(op: str) -> Dict[str, Tuple[str, Optional[str]]]:
     found = {}
     for name, described in zip(arguments.names, arguments.types):
         kind, _, default = described.partition("default=")
-        found[name] = kind, default.strip("'") or UNREGISTERED.get((op, name))
+        found[name] = kind, default.strip("'") or UNREGISTERED_DEFAULTS.get((op, name))
     return found

@@ -14,10 +14,10 @@ import numpy as np
 from mxsame import onednn_blocks
 from mxsame.rewriting import transposes
 from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, operator
-from mxsame.rewriting.operators import depthwise
+from mxsame.rewriting.operators import depthwise_attributes
 from mxsame.rewriting.windows import is_channels_first
 
-MAX_MEAN = 30  # standard deviations
+MAX_MEAN = 30  # |mean| in standard deviations; beyond it, folding would lose digits
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
 AFFINE_OPERATORS: Dict[
     str, Callable[..., Any]
@@ -31,7 +31,7 @@ AFFINE_SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in AFFINE_OP
 
 
 class Affine(NamedTuple):
-    """scale * data + shift, by channels along an axis, which is None for two scalars."""
+    """scale * data + shift, per channel along `axis`; `axis` is None if both are scalars."""
 
     data: Output
     scale: Any  # a number for each channel, or a scalar
@@ -164,8 +164,8 @@ def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
 
 
 def write_as_convolutions(graph: Graph) -> None:
-    """Write the remaining batch norms of images as depthwise 1x1 convolutions, and so each other scale and shift of
-    what a convolution passes on, and operators for which oneDNN would leave its blocks.
+    """Write the remaining batch norms of images as depthwise 1x1 convolutions; likewise any other scale and shift of
+    data in the blocked layout, and operators that would leave that layout.
 
     oneDNN runs such a convolution in its blocks, as one step with the activation or addition after it: DenseNet-121
     takes 0.93 of the time. This is for float32 only, since MXNet's own depthwise convolution is slow.
@@ -179,7 +179,7 @@ def write_as_convolutions(graph: Graph) -> None:
         if node.op == "Deconvolution":
             replaced.update(_split_bias(graph, node, shapes, users))
         elif affine is None:
-            _convolve_data(graph, node, shapes, users)
+            _keep_in_blocks(graph, node, shapes, users)
         elif affine.axis in (1, None) and (node.kind == "batch_norm" or _is_in_blocks(affine.data, shapes)):
             scale, shift = (np.broadcast_to(each, shapes[node][1]).astype(np.float32) for each in affine[1:3])
             if not np.isfinite([scale, shift]).all() or _has_far_mean(graph, node, affine.scale):
@@ -207,18 +207,18 @@ def _split_bias(graph: Graph, node: Node, shapes: Shapes, users: Users) -> Dict[
     return {Output(after): _convolution(graph, f"{node.name}_with_bias", Output(after), np.ones_like(bias), bias)}
 
 
-def _convolve_data(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
-    """Let an operator on what a convolution passes on stay in oneDNN's blocks, by convolutions of its data: a ReLU of a
+def _keep_in_blocks(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
+    """Keep an operator on blocked data in the blocked layout, by convolving its data: a ReLU of a
     convolution that others use, a difference from a convolution, and PReLU."""
     data = node.inputs[0] if node.inputs else None
     if data is None or not _is_in_blocks(data, shapes):
         return
     ones = np.ones(shapes[node][1], np.float32)
-    if node.op == "clip" or node.activates_by("relu"):
-        # In place, the ReLU would need a copy of the output that the others use.
+    if node.op == "clip" or node.is_activation("relu"):
+        # The ReLU runs in place, so MXNet would copy the convolution's output for its other users.
         if data.node.op == "Convolution" and len(users[data.node]) > 1:
             node.inputs[0] = _convolution(graph, f"{node.name}_data", data, ones, 0 * ones)
-    elif node.kind == "subtract" and graph.have_one_shape(node.inputs):
+    elif node.kind == "subtract" and graph.have_same_shape(node.inputs):
         if _fold_into_convolution(graph, Affine(node.inputs[1], np.float64(-1), np.float64(0)), users):
             node.op = "elemwise_add"
     elif node.op == "LeakyReLU" and node.attr("act_type") == "prelu":
@@ -276,4 +276,5 @@ def _become_convolution(graph: Graph, node: Node, data: Output, scale: np.ndarra
     parameters = [graph.constant(f"{node.name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
         parameters.append(graph.constant(f"{node.name}_bias", shift))
-    node.become("Convolution", data, *parameters, **depthwise(scale.size, (1, 1), no_bias=len(parameters) < 2))
+    attributes = depthwise_attributes(scale.size, (1, 1), no_bias=len(parameters) < 2)
+    node.become("Convolution", data, *parameters, **attributes)

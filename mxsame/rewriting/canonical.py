@@ -1,4 +1,4 @@
-"""Operators in one form: those that change nothing at inference are dropped, and others get the form that oneDNN
+"""Canonicalization: drops operators that change nothing at inference, and writes the others in the form that oneDNN
 fuses."""
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def drop_identities(graph: Graph, dropout: bool = True, copies: bool = False, fl
     """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size.
 
     Without `dropout`, dropout stays. With `copies`, copies that MXNet needs are dropped, too. Inputs of the names in
-    `floats` are floats: a division by 1, which makes floats of integers, changes nothing in them.
+    `floats` are floats: a division by 1, which casts integers to floats, does not change them.
     """
     replacements = {}
     for node in graph.nodes():
         makes_floats = node.op == tensors.FLOAT_DIVISION and node.attr("scalar") == 1
         changes_nothing = _is_identity(node) or (makes_floats and node.inputs[0].node.name in floats)
-        if changes_nothing and (dropout or node.op != "Dropout") and (copies or not node.is_needed):
+        if changes_nothing and (dropout or node.op != "Dropout") and (copies or not node.is_required_copy):
             replacements[Output(node)] = node.inputs[0]
         elif node.op == "Reshape" and tensors.FIXED_SIZE_PREFIX in node.inputs[0].node.name:
             replacements[Output(node)] = node.inputs[0].node.inputs[0]
@@ -48,15 +48,15 @@ def _is_dropout(node: Node) -> bool:
 
 
 def is_full_slice(node: Node) -> bool:
-    """Returns whether it is a slice of everything."""
+    """Returns whether it slices the whole axis: a copy."""
     return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
 
 def drop_copies(graph: Graph, dropout: bool) -> None:
-    """Drop copies that MXNet needs for oneDNN only, and at inference `dropout`. An output of the graph stays an
+    """Drop copies that are needed for oneDNN only, and with `dropout` also dropout. A graph output remains an
     operator's own."""
     inner = (node for node in graph.nodes() if Output(node) not in graph.outputs)
-    copies = (node for node in inner if is_full_slice(node) or node.is_needed or (dropout and _is_dropout(node)))
+    copies = (node for node in inner if is_full_slice(node) or node.is_required_copy or (dropout and _is_dropout(node)))
     graph.replace({Output(node): node.inputs[0] for node in copies})
 
 
@@ -74,7 +74,7 @@ def canonicalize(graph: Graph) -> None:
 
 
 def write_clips(graph: Graph) -> None:
-    """Write a ReLU of a minimum as `clip`, and a scaled clip as a clip of scaled data, whose scale can be folded."""
+    """Write relu(min(x, a)) as `clip`, and s * clip(x) as clip(s * x), whose scale can be folded."""
     write_relus_as_clips(graph)
     dtypes, users = graph.dtypes(), graph.users()
     for node in users:
@@ -83,11 +83,12 @@ def write_clips(graph: Graph) -> None:
             scale, types = node.attr("scalar"), {dtypes.get(Output(each)) for each in (node, clip)}
             if 0 < scale < np.inf and types == {np.float32}:
                 bounds = {name: repr(float(np.float32(scale * clip.attr(name)))) for name in ("a_min", "a_max")}
-                node.op, node.attrs, clip.op, clip.attrs = "clip", bounds, node.op, node.attrs
+                clip.op, clip.attrs = node.op, node.attrs
+                node.op, node.attrs = "clip", bounds
 
 
 def write_relus_as_clips(graph: Graph) -> None:
-    """Write a ReLU of a minimum, which trains faster, as `clip`: one operator, which runtimes fuse. Its bounds have
+    """Write relu(min(x, a)), the form used in training, as `clip`: one operator, which runtimes fuse. Its bounds have
     single precision."""
     nodes = [node for node in graph.nodes() if _bound_of(node) >= 0]
     is_exact = {node: float(np.float32(_bound_of(node))) == _bound_of(node) for node in nodes}

@@ -1,4 +1,4 @@
-"""Channels of zeros, so that the outputs of convolutions are whole blocks of oneDNN's."""
+"""Pads the channels of convolutions with zeros to a multiple of oneDNN's block size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply") 
 
 
 class Region(NamedTuple):
-    """All operators that the channels of a convolution concern: the outputs of `preserving` have the same channels,
+    """All operators affected by the channels of a convolution: the outputs of `preserving` have the same channels,
     `summing` are convolutions and dense layers that sum over them, and `others` need a slice of them."""
 
     preserving: List[Node]
@@ -28,8 +28,8 @@ def pad_channels(graph: Graph) -> None:
     numbers oneDNN has slower code.
 
     What sums over the channels gets weights of zero for the new ones, and any other operator after a global pooling
-    operator gets a slice. At most half as many channels are added. If the channels are not in blocks at all, as many
-    are added as it takes, and a slice after the convolution, or its activation, takes them away again. Xception, of 728
+    operator gets a slice. At most half as many channels are added. If there are no whole blocks at all, as many
+    are added as necessary, and a slice after the convolution (or its activation) removes them. Xception, with 728
     channels, takes two thirds of the time.
     """
     shapes, users, seen = graph.shapes(), graph.users(), set()
@@ -59,7 +59,7 @@ def _add_channels(graph: Graph, region: Region, channels: int, more: int) -> Non
     for node in region.summing:
         _append_zeros(graph, node, 1, 1, more)
     for number, user in enumerate(region.others):
-        data, name = graph.used_by(user.node)[user.position], f"{region.preserving[0].name}_own{number}"
+        data, name = graph.inputs_of(user.node)[user.position], f"{region.preserving[0].name}_own{number}"
         graph.connect(user, operator("slice_axis", name, data, axis=1, begin=0, end=channels))
 
 
@@ -85,7 +85,7 @@ def _convolution_only(start: Node, users: Users) -> Region:
 
 
 def _region_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optional[Region]:
-    """Returns all that the channels of a convolution concern. Returns None if one of its operators can have no more
+    """Returns the region of a convolution, or None if one of its operators cannot have additional
     channels.
 
     The region grows from the convolution, with the data and the users of each operator in it. A user that sums over the

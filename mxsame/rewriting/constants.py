@@ -1,4 +1,4 @@
-"""Constant operators, which depend only on parameters, computed once: their outputs become parameters."""
+"""Constant folding: operators that depend only on parameters are computed once, and their outputs become parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DISTRIBUTIONS = (
     *("bernoulli", "choice", "exponential", "gamma", "gumbel", "logistic", "multinomial", "normal"),
     *("normal_n", "pareto", "powerd", "rayleigh", "shuffle", "uniform", "uniform_n", "weibull"),
 )
-NOT_REPEATABLE = {
+NON_DETERMINISTIC = {
     *("Dropout", "Custom", "_npi_Custom", "_CustomFunction", "_shuffle"),
     *(f"_npi_{name}" for name in DISTRIBUTIONS),
 }
@@ -18,7 +18,7 @@ RANDOM = ("_random_", "_sample_", "_npi_random_", "_image_random_", "_npx__image
 
 
 def fold(graph: Graph) -> None:
-    """Replace every output of a constant operator that another operator uses, or the graph itself, by its value."""
+    """Replace every used output of a constant operator by its value."""
     constant: Set[Node] = set()
     for node in graph.nodes():
         sources = (source for source, _ in node.inputs)
@@ -33,9 +33,11 @@ def fold(graph: Graph) -> None:
 
 def is_pure(node: Node) -> bool:
     """Returns whether an operator has inputs, and the same outputs at every run."""
-    return bool(node.inputs) and node.spec is None and is_repeatable(node)
+    return bool(node.inputs) and node.spec is None and is_deterministic(node)
 
 
-def is_repeatable(node: Node) -> bool:
-    """Returns whether an operator has the same outputs whenever it has the same inputs; a loop may not have."""
-    return node.op not in NOT_REPEATABLE and not node.op.startswith(RANDOM) and not node.more.get("subgraphs")
+def is_deterministic(node: Node) -> bool:
+    """Returns whether an operator is deterministic; loops count as non-deterministic."""
+    return (
+        node.op not in NON_DETERMINISTIC and not node.op.startswith(RANDOM) and not node.other_fields.get("subgraphs")
+    )

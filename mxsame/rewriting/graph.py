@@ -1,4 +1,4 @@
-"""`Graph`: a Symbol as nodes that can be changed, and the arrays of its parameters."""
+"""`Graph`: a mutable form of a Symbol, with the arrays of its parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
-from mxsame.plan.arrays import COPY
+from mxsame.plan.arrays import REQUIRED_COPY
 from mxsame.rewriting import attributes
 from mxsame.scope import NO_BIAS, SPEC, RecurrentSpec
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
 
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-# What an operator computes -> MXNet's names: for arrays of one shape, with broadcasting, as in NumPy, with a number.
+# kind -> stems of MXNet's operator names, which `FORMS` extends: same shape, broadcasting, mx.np, scalar.
 ARITHMETIC = {
     "add": ("add", "plus"),
     "subtract": ("sub", "subtract", "minus"),
@@ -40,7 +40,7 @@ FORMS = {  # of the names in `ARITHMETIC`
     "{}_scalar": ("_{}_scalar", "_npi_{}_scalar"),
     "r{}_scalar": ("_r{}_scalar", "_npi_r{}_scalar"),
 }
-MORE_KINDS = {
+OTHER_KINDS = {
     "abs": ("_npi_absolute",),
     "batch_norm": ("BatchNorm", "_contrib_SyncBatchNorm"),
     "identity": ("_copy", "_np_copy", "_npi_copy", "BlockGrad", "make_loss", "MakeLoss"),
@@ -55,7 +55,7 @@ MORE_KINDS = {
     **{"Reshape": ("_np_reshape", "_npx_reshape"), "matmul": ("_npi_matmul",)},
     **{"broadcast_to": ("_npi_broadcast_to",), "reverse": ("_npi_flip",)},
 }
-KINDS = {op: kind for kind, ops in MORE_KINDS.items() for op in ops}
+KINDS = {op: kind for kind, ops in OTHER_KINDS.items() for op in ops}
 for _kind, _names in ARITHMETIC.items():
     for _form, _ops in FORMS.items():
         KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})
@@ -65,7 +65,7 @@ for _kind, _names in ARITHMETIC.items():
 class Node:
     """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files.
 
-    `spec` is what a writer writes, if the operator and its attributes do not show it: the windows of an operator with
+    `spec` is what an exporter needs and the attributes do not show: the windows of an operator with
     windows, `()` for a pad operator or a slice that these windows contain, a `RecurrentSpec`; of a variable, the call
     of a block that is written as a whole, whose inputs the variable has, and the number of the output."""
 
@@ -73,7 +73,7 @@ class Node:
     name: str
     inputs: List[Output] = field(default_factory=list)
     attrs: Dict[str, str] = field(default_factory=dict)
-    more: Dict[str, Any] = field(default_factory=dict)  # other fields in the file, such as the graphs inside a loop
+    other_fields: Dict[str, Any] = field(default_factory=dict)  # of the file, such as the graphs inside a loop
     spec: Any = None
 
     @property
@@ -83,30 +83,30 @@ class Node:
         return "RNN with other formulas" if has_formulas else KINDS.get(self.op, self.op)
 
     @property
-    def is_needed(self) -> bool:
-        """Whether it is a copy that MXNet needs, although it changes nothing."""
-        return COPY in self.attrs
+    def is_required_copy(self) -> bool:
+        """Whether it is an identity that works around a bug of MXNet, and must not be removed."""
+        return REQUIRED_COPY in self.attrs
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Returns an attribute's value, by default MXNet's, and this default if that is None."""
+        """Returns an attribute's value: the given one, else MXNet's default, else `default`."""
         value = attributes.value_of(self.op, name, self.attrs.get(name))
         return default if value is None else value
 
-    def activates_by(self, function: str) -> bool:
+    def is_activation(self, function: str) -> bool:
         """Returns whether it is an `Activation` by this function."""
         return self.op == "Activation" and self.attr("act_type") == function
 
     @property
     def bodies(self) -> List[Graph]:
         """The graphs inside a loop or a condition."""
-        return [Graph.of(mx.sym.load_json(json.dumps(body)), {}, {}) for body in self.more.get("subgraphs", ())]
+        return [Graph.of(mx.sym.load_json(json.dumps(body)), {}, {}) for body in self.other_fields.get("subgraphs", ())]
 
     @bodies.setter
     def bodies(self, bodies: Sequence[Graph]) -> None:
-        self.more["subgraphs"] = [json.loads(body.symbol().tojson()) for body in bodies]
+        self.other_fields["subgraphs"] = [json.loads(body.symbol().tojson()) for body in bodies]
 
     def become(self, op: str, /, *inputs: Output, **attrs: Any) -> None:
-        """Make it another operator, whose output all users of this one get."""
+        """Turn this node into another operator, in place, so that all its users read the new output."""
         self.op, self.inputs, self.attrs = op, list(inputs), {key: str(value) for key, value in attrs.items()}
 
 
@@ -118,7 +118,7 @@ class Output(NamedTuple):
 
 
 class User(NamedTuple):
-    """A node that uses an output, and the position of the output among its inputs. The node is None if the graph itself
+    """A use of an output: the node that reads it and the input position. The node is None for a graph output,
     has the output, at this position among its own."""
 
     node: Optional[Node]
@@ -139,8 +139,8 @@ def operator(op: str, name: str, /, *inputs: Output, **attrs: Any) -> Output:
     return Output(node)
 
 
-def factors(node: Node) -> Sequence[Sequence[Output]]:
-    """Returns the two inputs of a product of arrays, in both orders; nothing for any other operator."""
+def operand_orders(node: Node) -> Sequence[Sequence[Output]]:
+    """Returns both orders of the operands of a multiplication; an empty tuple for any other operator."""
     return (node.inputs, node.inputs[::-1]) if node.kind == "multiply" else ()
 
 
@@ -149,7 +149,7 @@ def entries(value: Any) -> List[Any]:
     return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
 
 
-def unused(name: str, taken: Collection[str]) -> str:
+def unique_name(name: str, taken: Collection[str]) -> str:
     """Returns the name, or if it is taken, the first of name_1, name_2, .. that is not."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
@@ -209,9 +209,9 @@ class Graph:
         nodes: List[Node] = []
         for entry in read["nodes"]:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
-            more = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
+            others = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
             attrs = dict(entry.get("attrs", {}))
-            nodes.append(Node(entry["op"], entry["name"], sources, attrs, more, _spec_of(entry["op"], attrs, specs)))
+            nodes.append(Node(entry["op"], entry["name"], sources, attrs, others, _spec_of(entry["op"], attrs, specs)))
         return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
 
     def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Symbol:
@@ -225,7 +225,7 @@ class Graph:
                 "name": node.name,
                 "attrs": self._variable(node) if node.op == "null" else node.attrs,
                 "inputs": [[number[source], index, 0] for source, index in node.inputs if node.op != "null"],
-                **node.more,
+                **node.other_fields,
             }
             for node in nodes
         ]
@@ -270,16 +270,16 @@ class Graph:
             users[source].append(User(None, position))
         return users
 
-    def used_by(self, node: Optional[Node]) -> List[Output]:
-        """Returns the inputs of a node, or the graph's outputs for None: what positions of a `User` count."""
+    def inputs_of(self, node: Optional[Node]) -> List[Output]:
+        """Returns the inputs of a node, or the graph's outputs for None: the list that `User.position` indexes."""
         return self.outputs if node is None else node.inputs
 
     def connect(self, user: User, output: Output) -> None:
         """Let a user use this output instead."""
-        self.used_by(user.node)[user.position] = output
+        self.inputs_of(user.node)[user.position] = output
 
     def replace(self, replacements: Mapping[Output, Output]) -> None:
-        """Let the users of some outputs use others, which may be replaced in turn.
+        """Replace outputs by others, which may be replaced in turn.
 
         Nodes that the graph does not have yet keep their inputs: a new operator on an output can replace that output.
         """
@@ -299,7 +299,7 @@ class Graph:
 
     def constant(self, name: str, value: np.ndarray) -> Output:
         """Returns a new parameter of this value; its name starts with `name`."""
-        unique = unused(name, ChainMap(self.values, self.inputs))  # type: ignore[misc]
+        unique = unique_name(name, ChainMap(self.values, self.inputs))  # type: ignore[misc]
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
@@ -310,7 +310,7 @@ class Graph:
         return list(dict.fromkeys([*map(Output, nodes), *self.outputs, *sources]))
 
     def shapes(self, inputs: Optional[InputShapes] = None) -> Shapes:
-        """Returns the shapes of the first outputs; otherwise as `output_shapes`."""
+        """Returns `output_shapes` of first outputs, by node."""
         return {output.node: shape for output, shape in self.output_shapes(inputs).items() if not output.index}
 
     def output_shapes(self, inputs: Optional[InputShapes] = None) -> Dict[Output, Shape]:
@@ -323,12 +323,12 @@ class Graph:
         return {output: shape for output, shape in zip(outputs, inferred) if is_complete(shape)}
 
     def shapes_of(self, outputs: Sequence[Output]) -> Dict[Output, Optional[Shape]]:
-        """Returns the shape of each of these outputs, which has lengths of 0, or is None, where MXNet cannot tell."""
+        """Returns the inferred shape of each output, with 0 for an unknown length; None for an unknown shape."""
         inferred = tensors.infer_shapes(self.symbol(outputs), self.inputs) if outputs else None
         return dict(zip(outputs, inferred or itertools.repeat(None)))
 
-    def have_one_shape(self, outputs: Sequence[Output]) -> bool:
-        """Returns whether some outputs have one shape, whatever the batches are: a batch of 1 does not show whether an
+    def have_same_shape(self, outputs: Sequence[Output]) -> bool:
+        """Returns whether the outputs have the same shape for any batch size: a batch of 1 does not show whether an
         array is broadcast to another one. Each input may have another batch, if MXNet accepts that."""
         symbol = self.symbol(outputs)
         for single in (None, *self.inputs):

@@ -13,22 +13,22 @@ import numpy as np
 from mxsame import onednn_blocks
 from mxsame._mxnet import mx
 from mxsame.rewriting import bfloat16, canonical
-from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, factors, operator
-from mxsame.rewriting.operators import copy_to_plain, depthwise, full, subgraph
+from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, operand_orders, operator
+from mxsame.rewriting.operators import copy_to_plain, depthwise_attributes, full, subgraph
 from mxsame.validation import check
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
 
-FUSIBLE = ("Convolution", "FullyConnected", "batch_norm", "add")  # kinds after which a fused chain may continue
-# Kinds with which no chain continues.
+FUSES_WITH_NEXT = ("Convolution", "FullyConnected", "batch_norm", "add")  # kinds after which a fused chain may continue
+# Kinds that never continue a fused chain.
 NOT_FUSED_AFTER = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
-SIGMOID_PRODUCT, MAX_AXES, SINGLE = "_backward_Activation", 5, np.float32
+SIGMOID_PRODUCT, MAX_AXES, FLOAT32 = "_backward_Activation", 5, np.float32
 MAX_KERNEL = 7  # kernel of a depthwise convolution for which oneDNN has code without loops
 SOFTMAX = ("softmax", "log_softmax")
 SLICE, LOOP = "slice", "_foreach"
 LOOPS, WITH_DYNAMIC_SHAPE = (LOOP, "_while_loop", "_cond"), {"_while_loop", "_cond", "_contrib_boolean_mask"}
-# Operators that write the plain layout. A convolution does not, or only in 3-D; all others may keep that of their data.
+# Operators that write the plain layout. Convolutions choose their own; all others may keep the layout of their data.
 PLAIN = {
     *("Deconvolution", "FullyConnected", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
     *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
@@ -42,7 +42,7 @@ def fuse(graph: Graph, dtype: str) -> Symbol:
     """Returns a Symbol in which oneDNN has fused operators, and which computes in this type. Its inputs must be floats.
     The graph stays as it is."""
     fused = Graph.of(graph.symbol(), graph.values, graph.inputs)
-    canonical.drop_identities(fused, floats=fused.inputs)  # and with them the barriers of the graph, if it has some
+    canonical.drop_identities(fused, floats=fused.inputs)  # and the barriers, if there are any
     canonical.separate_outputs(fused)
     fuse_gates(fused)
     if dtype == bfloat16.NAME:
@@ -52,7 +52,7 @@ def fuse(graph: Graph, dtype: str) -> Symbol:
 
 
 def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
-    """Put barriers where MXNet would fuse wrongly, in `optimize_for` or in an executor, which fuses by default.
+    """Insert barriers where MXNet would fuse wrongly, in `optimize_for` or in an executor, which fuses by default.
 
     MXNet continues a chain after an operator that has several users, the graph's own outputs among them. All of them
     then get the output of the whole chain. So such an operator gets a single user that ends the chain: `BlockGrad`, an
@@ -72,10 +72,10 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
         if one_dimensional.issuperset(sources):
             one_dimensional.add(node)
             continue
-        users = [user for user in users if not graph.used_by(user.node)[user.position].index]
+        users = [user for user in users if not graph.inputs_of(user.node)[user.position].index]
         is_shared = len(users) > 1 and not all(user.node and user.node.kind in NOT_FUSED_AFTER for user in users)
         norms = (user.node for user in users if user.node and user.node.op == "BatchNorm")
-        if node.kind in FUSIBLE and (is_shared or any(norm.attr("axis", 1) != 1 for norm in norms)):
+        if node.kind in FUSES_WITH_NEXT and (is_shared or any(norm.attr("axis", 1) != 1 for norm in norms)):
             ends = fuses and any(each.op == "Convolution" for each in (node, *sources))
             op, attrs = ("LeakyReLU", {"act_type": "leaky", "slope": 1}) if ends else ("BlockGrad", {})
             barriers[Output(node)] = operator(op, f"{node.name}_shared", Output(node), **attrs)
@@ -100,22 +100,22 @@ def fuse_gates(graph: Graph) -> None:
 
     Such products are swish, where a is b, and squeeze and excite, where b has a number for each channel of an image,
     which is computed from the means of the image. MXNet multiplies in the plain layout, so it would copy both factors
-    out of oneDNN's blocks and the product back.
+    out of the blocked layout and the product back into it.
 
     The operator is the backward pass of the softplus log(1 + exp(b)), whose derivative is the sigmoid: it multiplies a
     gradient by sigmoid(b), in any layout, and here the gradient is a. Its inputs are three arrays: the gradient, the
     output of the softplus, which oneDNN does not read, and b. The output is a, too, so that MXNet does not write the
     product over a: oneDNN would need a copy for that. It runs in single precision, for up to five axes.
 
-    This operator has no gradient, and MXNet asks for one unless what follows passes none on. Fused convolutions pass
+    This operator has no gradient, and MXNet requests one unless the next operator blocks gradients. Fused convolutions
     none on, and neither does `BlockGrad`, which costs a copy. Means of the product therefore start with a convolution.
     """
     users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()
     for node in graph.nodes():
         shape = shapes.get(node, ())
-        runs = len(shape) <= MAX_AXES and np.dtype(dtypes.get(Output(node), SINGLE)) == SINGLE
-        for data, gate in factors(node) if runs else ():
-            if not gate.node.activates_by("sigmoid") or len(users[gate.node]) > 1:
+        runs = len(shape) <= MAX_AXES and np.dtype(dtypes.get(Output(node), FLOAT32)) == FLOAT32
+        for data, gate in operand_orders(node) if runs else ():
+            if not gate.node.is_activation("sigmoid") or len(users[gate.node]) > 1:
                 continue
             logits = gate.node.inputs[0]
             source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # from the end of another product
@@ -137,7 +137,7 @@ def fuse_gates(graph: Graph) -> None:
 
 
 def _broadcast(numbers: Output, shape: Shape, broadcasts_data: bool) -> Output:
-    """Returns a number for each channel, broadcast to every pixel of images of this shape. With `broadcasts_data`, the
+    """Broadcasts per-channel values to images of this shape. With `broadcasts_data`, the
     data of the convolution that computes the numbers is broadcast instead: it has fewer channels, and the convolution
     writes in blocks."""
     node = numbers.node
@@ -176,13 +176,13 @@ def _is_from_means_of(data: Output, logits: Output) -> bool:
 
 
 def _partial_means(node: Node, shape: Shape) -> Output:
-    """Returns an array whose mean is that of the node's output: the sums over windows that cover it, scaled."""
+    """Returns a smaller array with the same mean per channel: scaled sums over tiles, computed by a convolution."""
     kernel = [min(length, MAX_KERNEL) for length in shape[2:]]
     pads = [-length % size for length, size in zip(shape[2:], kernel)]
     counts = [(length + 2 * pad) // size for length, size, pad in zip(shape[2:], kernel, pads)]
     scale = float(np.prod(counts) / np.prod(shape[2:]))
     weight = full(f"{node.name}_ones", (shape[1], 1, *kernel), scale)
-    attrs = depthwise(shape[1], kernel, stride=tuple(kernel), pad=tuple(pads), no_bias=True)
+    attrs = depthwise_attributes(shape[1], kernel, stride=tuple(kernel), pad=tuple(pads), no_bias=True)
     return operator("Convolution", f"{node.name}_parts", Output(node), weight, **attrs)
 
 
@@ -190,9 +190,9 @@ def _partial_means(node: Node, shape: Shape) -> Output:
 
 
 def copy_before_softmax(graph: Graph) -> None:
-    """Put a copy before each softmax that would end the process.
+    """Insert a copy before each softmax that would crash the process.
 
-    oneDNN's softmax over the last axis fails, where nothing catches it, for data in two layouts: in the blocks of a 1-D
+    oneDNN's softmax over the last axis throws an uncaught exception for data in two layouts: in the blocks of a 1-D
     or 2-D convolution; and in the order of axes that oneDNN gives a concatenation of arrays of 2 or 4 axes whose first
     array has a length of 1 along the axis, as it may have at some call. Operators that work in place, and pooling, keep
     both layouts. There is also a copy where the numbers of axes are unknown.
@@ -211,18 +211,18 @@ def copy_before_softmax(graph: Graph) -> None:
 
 def copy_before_slices(graph: Graph) -> None:
     """Put a copy before each slice of channels that may start or end within a block. oneDNN's slice fails there ("could
-    not construct a sub-memory"), or ends the process."""
+    not construct a sub-memory"), or crashes the process."""
     nodes = list(filter(divides_blocks, graph.nodes()))
     shapes = graph.shapes_of([node.inputs[0] for node in nodes])
     for node in nodes:
         shape = shapes[node.inputs[0]]
-        if onednn_blocks.are_divided(*_channels_of(node), shape[1] if shape else 0):
+        if onednn_blocks.slice_divides_blocks(*_channels_of(node), shape[1] if shape else 0):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
 
 
 def divides_blocks(node: Node) -> bool:
     """Returns whether the node is a slice of channels that may start or end within a block."""
-    return node.op == SLICE and onednn_blocks.are_divided(*_channels_of(node))
+    return node.op == SLICE and onednn_blocks.slice_divides_blocks(*_channels_of(node))
 
 
 def _channels_of(node: Node) -> Tuple[Optional[int], Optional[int]]:
@@ -240,7 +240,7 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
         is_onednn = not shape or len(shape) in (2, 4)
         if (each.op == "Concat" and is_onednn) or (each.op == "Convolution" and len(each.attr("kernel")) < 3):
             return True
-        if each.op not in PLAIN and not each.is_needed and is_onednn:
+        if each.op not in PLAIN and not each.is_required_copy and is_onednn:
             nodes += [source.node for source in each.inputs if source.node not in nodes]
     return False
 
@@ -250,7 +250,7 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
 
 def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
     """Put a copy after each batch norm that is an output of the body of a loop or of a branch: the output of one in
-    oneDNN's blocks ends the process.
+    oneDNN's blocked layout crashes the process.
 
     Raises `ValueError` for a batch norm in a body that gradients are computed for, which MXNet 1.9.1 refuses."""
     for node in graph.nodes():
@@ -258,7 +258,7 @@ def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
         for body in bodies:
             copy_norms_in_bodies(body, has_gradients)
             norms = [each for each in body.nodes() if each.kind == "batch_norm"]
-            rule = "gradients of batch norms in loops and branches must be computed without a graph"
+            rule = "a net with batch norms in loops or branches cannot be trained hybridized"
             rule = f"{rule}: call net.hybridize(False)"
             check(not (norms and has_gradients), rule, operators=[each.name for each in norms])
             for number, output in enumerate(body.outputs):
@@ -269,7 +269,7 @@ def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
 
 
 def synchronize_before_loops(graph: Graph) -> None:
-    """Let the thread that runs a graph wait, before each loop, for all operators before it.
+    """Make the calling thread wait, before each loop, for all earlier operators.
 
     MXNet 1.9.1 starts a loop in that thread at once, while operators before it may still run. It then removes oneDNN's
     layout from the memory of the loop's outputs, where such an operator may keep an array, and copies inputs that are

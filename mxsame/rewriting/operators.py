@@ -1,10 +1,10 @@
-"""New operators that several rewritings add to a graph."""
+"""Builders of operators that several passes add."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
-from mxsame.plan.arrays import COPY
+from mxsame.plan.arrays import REQUIRED_COPY
 from mxsame.rewriting.graph import Graph, Output, operator
 
 if TYPE_CHECKING:
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 def full(name: str, shape: Sequence[int], value: float) -> Output:
-    """Returns an array of this shape that has one value everywhere."""
+    """Returns a constant array of this shape."""
     return operator("_full", f"{name}_full", shape=shape, value=value, dtype="float32")
 
 
-def depthwise(channels: int, kernel: Sequence[int], **more: Any) -> Dict[str, Any]:
+def depthwise_attributes(channels: int, kernel: Sequence[int], **more: Any) -> Dict[str, Any]:
     """Returns the attributes of a depthwise convolution, `more` among them."""
     return {"kernel": tuple(kernel), "num_filter": channels, "num_group": channels, **more}
 
 
 def copy_to_plain(output: Output, name: str) -> Output:
     """Returns a copy in the plain layout, made as by :func:`mxsame.plan.arrays.copy_to_plain`."""
-    return operator("slice_axis", name, output, axis=0, begin=0, end=None, **{COPY: True})
+    return operator("slice_axis", name, output, axis=0, begin=0, end=None, **{REQUIRED_COPY: True})
 
 
 def subgraph(symbol: Symbol, **inputs: Output) -> Output:
-    """Returns the output of a Symbol whose variables are these outputs."""
+    """Splices a Symbol into a graph: returns its output with `inputs` in place of its variables."""
     graph = Graph.of(symbol, {}, {})
     graph.replace({Output(node): inputs[node.name] for node in graph.nodes() if node.op == "null"})
     return graph.outputs[0]

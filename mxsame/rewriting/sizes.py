@@ -1,8 +1,8 @@
-"""A graph for every size as one for the size of its inputs: what it computes from shapes is computed once.
+"""Specializes a graph of dynamic shape to the size of its inputs: everything computed from shapes becomes a constant.
 
-Layers of a dynamic size compute positions from the shape of their data, and gather the elements of their windows there;
-or they run on flipped data, so that the extra padding element is at the end. With the size static, the positions are
-constants, gathering that repeats the edges of an axis is what a pad operator does, and pads of flipped data are other
+Layers of dynamic shape compute indices from the shape of their data, and gather the elements of their windows;
+or they run on flipped data, so that the extra padding element is at the end. With a static size, the indices are
+constants, a gather that repeats the edges is an edge pad, and the pads of flipped data are the swapped
 pads of the data as it is. Other formats have these. Such a graph does not run: see
 :mod:`mxsame.rewriting.windows`.
 """
@@ -23,7 +23,7 @@ OF_SHAPES = ("shape_array", "size_array", "_contrib_arange_like")  # operators t
 
 
 def specialize(graph: Graph, types: Mapping[str, Any]) -> None:
-    """Make a graph one for the sizes of its inputs, which have these types, and for any batch."""
+    """Specialize a graph to the sizes of its inputs (with these dtypes), for any batch."""
     if any(node.op in OF_SHAPES for node in graph.nodes()):
         _fold_shapes(graph, types)
         shapes = graph.shapes()
@@ -59,7 +59,7 @@ def _fold_shapes(graph: Graph, types: Mapping[str, Any]) -> None:
 
 
 def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
-    """Write a `take` of an axis that repeats the edges by a pad operator before the transposes of its data, and what is
+    """Write a `take` that repeats the edges of an axis as a pad operator before the transposes of its data, and what is
     left out at the ends by a slice."""
     data, positions = node.inputs[0], graph.value(node.inputs[1])
     shape = shapes.get(data.node, ())
@@ -88,7 +88,7 @@ def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
 
 
 def _ends(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tuple[int, int], List[int]]]:
-    """Returns which elements of its axis a `take` selects, from one to before another, and how often it repeats the
+    """Returns the range of elements that a `take` selects, as (begin, end), and how often it repeats the
     first and the last of them after that; None if its positions are others."""
     if positions.ndim != 1 or node.attr("mode", "clip") != "clip":
         return None
@@ -103,7 +103,7 @@ def _ends(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tup
 
 
 def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
-    """Let an operator on flipped data, whose outputs are flipped back, take the data as it is.
+    """Remove the flips around an operator.
 
     In its windows along an axis of n elements and m outputs the pad p of the start is then at the end, and the start
     has what is left of (m - 1) stride + kernel_size - n."""
@@ -131,7 +131,7 @@ def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
 
 
 def _flipped(node: Node) -> Set[int]:
-    """Returns the axes along which a slice selects everything, from the last to the first; none if it does anything
+    """Returns the axes that a slice reverses; an empty set if it does anything
     else."""
     ends = [*entries(node.attr("begin")), *entries(node.attr("end"))]
     steps = entries(node.attr("step"))

@@ -1,4 +1,4 @@
-"""Graphs for training: the same values and gradients, from operators that MXNet runs faster on the CPU.
+"""Passes for training on the CPU: operators that MXNet runs faster, with the same values and gradients.
 
 oneDNN keeps the images of convolutions in blocks of 8 or 16 channels, forward and backward. Where an operator does not
 support the blocks, MXNet copies to the plain layout and back.
@@ -14,13 +14,13 @@ from mxsame import onednn_blocks, processor, tensors
 from mxsame._mxnet import mx
 from mxsame.onednn_blocks import size_for
 from mxsame.rewriting import canonical
-from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, entries, factors, operator
-from mxsame.rewriting.operators import copy_to_plain, depthwise, full, subgraph
+from mxsame.rewriting.graph import Graph, Node, Output, Shapes, Users, entries, operand_orders, operator
+from mxsame.rewriting.operators import copy_to_plain, depthwise_attributes, full, subgraph
 from mxsame.rewriting.windows import is_channels_first
 
 NORM_RELU = "_contrib_BatchNormWithReLU"
-MAX_BOUND = 8.0  # of a clip by two ReLUs, which round what is below it to 2.4e-7
-WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # some of them
+MAX_BOUND = 8.0  # of a clip written as two ReLUs; larger bounds round by more than 2.4e-7
+WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # their gradients can be wrong
 MANY_PRODUCTS = 100  # for each element of a 1x1 convolution's data and output: then it is worth transposing them
 
 
@@ -51,10 +51,10 @@ def work_around_gradient_bugs(graph: Graph, has_blocks: bool) -> None:
 
 
 def copy_blocked_gradients(graph: Graph) -> None:
-    """Put copies where MXNet 1.9.1 fails on gradients in oneDNN's blocks.
+    """Insert copies where MXNet 1.9.1 fails on gradients in oneDNN's blocked layout.
 
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
-    within a block, MXNet fails or ends the process. The gradient of a copy is in the plain layout.
+    within a block, MXNet raises or crashes. The gradient of a copy is in the plain layout.
 
     A batch norm after a 1-D or 3-D convolution, or over another axis than the channels, fails if its data or its
     gradient is in blocks."""
@@ -77,8 +77,8 @@ def copy_blocked_gradients(graph: Graph) -> None:
 
 
 def expand_prelu(graph: Graph) -> None:
-    """Write PReLU as relu(x) + alpha * min(x, 0). MXNet 1.9.1 computes the gradient of its slope, on all devices, from
-    the gradient of the output, after that of the data, which may be in the same memory."""
+    """Write PReLU as relu(x) + alpha * min(x, 0). On all devices, MXNet 1.9.1 computes the slope's gradient from
+    the output's gradient only after the data's gradient may have overwritten it."""
     nodes = (node for node in graph.nodes() if node.op == "LeakyReLU" and node.attr("act_type") == "prelu")
     graph.replace({Output(node): _prelu(*node.inputs) for node in nodes})
 
@@ -111,24 +111,24 @@ def clip_by_bounds(graph: Graph, single: Collection[Output]) -> None:
 
 
 def drop_copies_of_norms(graph: Graph) -> None:
-    """Drop slices of everything from batch norms. Layers add them for graphs that nothing rewrites, to bring gradients
+    """Drop copies after batch norms. Layers add them for graphs that are not rewritten, to bring gradients
     into the plain layout; where that is needed here, `separate_blocks` adds them again."""
-    copies = (node for node in graph.nodes() if canonical.is_full_slice(node) and not node.is_needed)
+    copies = (node for node in graph.nodes() if canonical.is_full_slice(node) and not node.is_required_copy)
     graph.replace({Output(node): node.inputs[0] for node in copies if node.inputs[0].node.op == "BatchNorm"})
 
 
 def multiply_gates(graph: Graph, shapes: Shapes) -> None:
     """Multiply images by a number for each channel, as squeeze and excite does, as arrays of one shape: the gradient of
     `broadcast_mul` takes three times as long. And copy a batch norm that swish multiplies by its own sigmoid out of the
-    blocks once, not at each use. A batch or length of 1 does not show which of both is the number for each channel."""
+    blocks once, not at each use. With a batch or length of 1, the shapes do not show which operand is the gate."""
     for node in graph.nodes():
-        for data, gate in factors(node):
+        for data, gate in operand_orders(node):
             shape = () if data.index or gate.index else shapes.get(data.node, ())
             is_shown = len(shape) == 4 and 1 not in (shape[0], *shape[2:])  # and so for all sizes of this graph
             if node.op == "broadcast_mul" and is_shown and shapes.get(gate.node) == (*shape[:2], 1, 1):
                 node.op, node.inputs = "elemwise_mul", [data, _broadcast_by_product(data, gate)]
                 break
-            if gate.node.activates_by("sigmoid") and gate.node.inputs == [data] and data.node.op == "BatchNorm":
+            if gate.node.is_activation("sigmoid") and gate.node.inputs == [data] and data.node.op == "BatchNorm":
                 plain = copy_to_plain(data, f"{node.name}_plain")
                 gate.node.inputs, node.inputs = [plain], [plain, gate]
                 break
@@ -197,7 +197,7 @@ def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
             shift = operator("_rminus_scalar", f"{node.name}_shift", norm.inputs[2], scalar=bound)
             norm.op, norm.inputs[1:3] = NORM_RELU, [scale, shift]
             weight, bias = full(f"{node.name}_minus", (channels, 1, 1, 1), -1), full(node.name, (channels,), bound)
-            attrs = depthwise(channels, (1, 1))
+            attrs = depthwise_attributes(channels, (1, 1))
             rest = operator("Convolution", f"{node.name}_rest", Output(norm), weight, bias, **attrs)
             node.inputs, shapes[rest.node] = [rest], shapes[norm]
 
@@ -218,7 +218,7 @@ def _has_same_blocks_at_any_size(convolution: Node, shapes: Shapes) -> bool:
 
 
 def pad_by_convolutions(graph: Graph, shapes: Shapes) -> None:
-    """Put a row and a column of zeros after images in blocks by a depthwise convolution whose kernel has a single 1,
+    """Pad blocked images at the end with a depthwise convolution with a one-hot kernel,
     instead of by two concatenations: it stays in the blocks, forward and backward."""
     for node in graph.nodes():
         rows = _data_before_zeros(node, 3)
@@ -232,7 +232,7 @@ def pad_by_convolutions(graph: Graph, shapes: Shapes) -> None:
             one = full(f"{node.name}_one", (channels, 1, 1, 1), 1)
             widths = (0, 0, 0, 0, 1, 0, 1, 0)
             kernel = operator("Pad", f"{node.name}_kernel", one, mode="constant", pad_width=widths)
-            node.become("Convolution", data, kernel, **depthwise(channels, (2, 2), pad=(1, 1), no_bias=True))
+            node.become("Convolution", data, kernel, **depthwise_attributes(channels, (2, 2), pad=(1, 1), no_bias=True))
 
 
 def _data_before_zeros(node: Node, axis: int) -> Optional[Output]:
@@ -248,11 +248,11 @@ def separate_blocks(graph: Graph, shapes: Shapes) -> None:
     that oneDNN's code is a hundred times slower: the model zoo's MobileNetV2 trains three times slower. A slice of
     everything does it, as its gradient is plain."""
     users = graph.users()
-    norms = (node for node in users if node.op == "BatchNorm" and _meets_other_blocks(node, users, shapes))
+    norms = (node for node in users if node.op == "BatchNorm" and _gradient_has_other_blocks(node, users, shapes))
     graph.replace({Output(node): copy_to_plain(Output(node), f"{node.name}_plain") for node in norms})
 
 
-def _meets_other_blocks(norm: Node, users: Users, shapes: Shapes) -> bool:
+def _gradient_has_other_blocks(norm: Node, users: Users, shapes: Shapes) -> bool:
     """Returns whether a batch norm's data is a convolution's output in blocks, and an operator with other blocks reads
     the batch norm."""
     before = norm.inputs[0].node
@@ -267,7 +267,7 @@ def _meets_other_blocks(norm: Node, users: Users, shapes: Shapes) -> bool:
 
 
 def _block(node: Node, shapes: Shapes, array: Node) -> int:
-    """Returns how many channels oneDNN has in a block of an array, with AVX-512. The array is the output of `node`, an
+    """Returns oneDNN's block size for an array with AVX-512. The array is the output of `node`, an
     operator on images, or its data. Returns 0 if there are no blocks, or any, and 1 for a grouped convolution without
     blocks."""
     shape, groups = shapes.get(node, ()), int(node.attr("num_group", 1))

@@ -1,6 +1,6 @@
-"""Transposes pushed past operators that treat every element by itself, towards the outputs.
+"""Pushes transposes past elementwise operators, towards the outputs.
 
-A transpose only moves elements, so this order gives the same values. Two transposes that meet cancel out: what is left
+A transpose only moves elements, so the values stay the same. Adjacent inverse transposes cancel out: what remains
 of those of a network with channels last is one at its start and one at its end.
 """
 
@@ -24,15 +24,15 @@ RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 
 
 class Rearrangement(NamedTuple):
-    """A transpose by `axes`, or a slice along the axes `sliced`, which moves none."""
+    """A transpose by `axes`, or a slice of the axes in `sliced` (then `axes` is the identity)."""
 
     axes: Tuple[int, ...]  # for each axis, its position in the data
     sliced: Tuple[int, ...] = ()
 
 
 def rearrangement(node: Node, shapes: Shapes) -> Optional[Rearrangement]:
-    """Returns an operator as a rearrangement, None if it is none."""
-    if not node.inputs or node.is_needed or node.inputs[0].node not in shapes:
+    """Returns a transpose or slice as a `Rearrangement`, None for any other operator."""
+    if not node.inputs or node.is_required_copy or node.inputs[0].node not in shapes:
         return None
     shape = shapes[node.inputs[0].node]
     axes, parts = tuple(range(len(shape))), slice_ranges(node, shape)
@@ -71,7 +71,7 @@ def merge(node: Node, shapes: Shapes) -> None:
 
 
 def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
-    """Returns whether an operator can go before the transposes of its inputs. These must be alike, and used only by
+    """Returns whether an operator commutes with the transposes of its inputs. These must be equal, and used only by
     operators that can do without them."""
     arrays = [source for source in node.inputs if graph.value(source) is None]
     moves = {rearrangement(source.node, shapes) if source.node.op == "transpose" else None for source in arrays}
@@ -85,14 +85,14 @@ def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    """Returns whether an operator treats every element by itself, or has one axis, which an attribute names."""
+    """Returns whether an operator is elementwise, or has a single axis attribute."""
     if node.op == "LeakyReLU":
         return node.attr("act_type", "leaky") in RECTIFIERS
     return node.kind in ELEMENTWISE or (node.op in AXIS_ATTRIBUTE and not node.attr("output_mean_var", False))
 
 
 def _put_before(graph: Graph, node: Node, shapes: Shapes) -> None:
-    """Let an operator use the data of the transposes before it, and change its axis, shape and constant operands."""
+    """Connect an operator to the data before its transposes, and adapt its axis, shape and constant operands."""
     moves = (rearrangement(source.node, shapes) for source in node.inputs if source.node.op == "transpose")
     move = next(filter(None, moves))
     shape, order = shapes[node], np.argsort(move.axes)

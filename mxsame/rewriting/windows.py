@@ -1,4 +1,4 @@
-"""The windows of convolutions and pooling operators, with the pads before them and the slices after them.
+"""Reads a convolution or pooling operator together with the pad before it and the slices after it as one operator.
 
 MXNet's operators pad both ends alike. A layer that pads the ends of an axis differently has an operator before it that
 adds elements, or one after it that drops outputs. :func:`merge_pads` reads them all as one operator with other windows.
@@ -24,7 +24,7 @@ def has_windows(node: Node) -> bool:
 
 
 def is_channels_first(node: Node) -> bool:
-    """Returns whether an operator has its channels on the second axis, as it has without a layout."""
+    """Returns whether an operator's layout has channels first, which is the default."""
     return str(node.attr("layout")) in ("None", "NCW", "NCHW", "NCDHW")
 
 
@@ -56,7 +56,7 @@ def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
 class MergedOperator(NamedTuple):
     """An operator with the pads before it and the slices after it, as one operator with other windows.
 
-    The pads of its windows are the sum of all of these. A negative one is a number of elements that no window reads.
+    A window's pads are the sum of all pads and crops. A negative pad counts elements that no window reads.
     """
 
     windows: Tuple[Any, ...]
@@ -97,7 +97,7 @@ def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[Merge
 
 
 def _without_outputs(window: AnyWindow, crop: Tuple[int, int]) -> AnyWindow:
-    """Returns a window without so many outputs at the start and at the end."""
+    """Returns a window with `crop` outputs fewer at the start and at the end."""
     start, end = crop
     if isinstance(window, TransposedWindow):
         return replace(window, crop=(window.crop[0] + start, window.crop[1] + end))
@@ -115,14 +115,14 @@ def _pads(window: Any) -> Tuple[int, int]:
 def _with_pad_before(
     node: Node, merged: MergedOperator, shapes: OutputShapes, users: Users
 ) -> Optional[MergedOperator]:
-    """Returns the operator with the pad operator before it, None if there is none whose elements are like padding."""
+    """Merges the pad operator before it; returns None if there is none, or if its elements do not act like padding."""
     pad = merged.data.node
     if pad.op != "Pad" or pad.spec is not None or pad.inputs[0] not in shapes or len(users[pad]) > 1:
         return None
     widths = pad.attr("pad_width")
     pairs = list(zip(widths[::2], widths[1::2]))
     along = spatial(node, pairs)
-    if sum(map(any, along)) != sum(map(any, pairs)) or not _is_like_padding(node, merged.windows, pad):
+    if sum(map(any, along)) != sum(map(any, pairs)) or not _acts_like_padding(node, merged.windows, pad):
         return None
     added = [(low + before, high + after) for (low, high), (before, after) in zip(map(_pads, merged.windows), along)]
     if node.op == "Pooling" and any(max(pair) >= window.kernel_size for pair, window in zip(added, merged.windows)):
@@ -132,8 +132,8 @@ def _with_pad_before(
     return MergedOperator(tuple(changed), pad.inputs[0], (pad, node))
 
 
-def _is_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
-    """Returns whether elements that a pad operator adds have the effect of padding. Zeros have it for convolutions, and
+def _acts_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
+    """Returns whether the added elements act like the operator's own padding. Zeros do for convolutions, and
     for averages that count them. For a maximum, copies of the edge have it, since the edge is in the same windows, and
     so have zeros next to data that are never negative."""
     if node.op == "Deconvolution" or any(window.ceil_mode or window.pads_depend_on_size for window in windows):
@@ -185,19 +185,19 @@ def merge_all_pads(graph: Graph, any_size: bool) -> None:
 def _without_negative_pads(merged: MergedOperator, outputs: Sequence[int], any_size: bool) -> Optional[MergedOperator]:
     """Returns the operator with windows whose pads are not negative, None if the data would have to be cropped."""
     slices = merged.nodes[[*map(has_windows, merged.nodes)].index(True) + 1 :]
-    if any_size and any(_counts_from_the_start(each) for each in slices):
+    if any_size and any(_has_absolute_end(each) for each in slices):
         return None
     changed = [_with_least_high(window, count, any_size) for window, count in zip(merged.windows, outputs)]
     return None if None in changed else merged._replace(windows=tuple(changed))
 
 
-def _counts_from_the_start(node: Node) -> bool:
+def _has_absolute_end(node: Node) -> bool:
     """Returns whether a slice ends at a position counted from the start, not from the end."""
     return any(entry is not None and entry >= 0 for entry in entries(node.attr("end")))
 
 
 def _with_least_high(window: Any, outputs: int, any_size: bool) -> Any:
-    """Returns a window of as many outputs whose pads are not negative, None if there is none."""
+    """Returns a window with this many outputs and without negative pads; None if there is none."""
     if isinstance(window, TransposedWindow) or window.pads_depend_on_size or window.ceil_mode:
         return window
     low, high = _pads(window)

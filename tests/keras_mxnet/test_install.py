@@ -205,7 +205,7 @@ def test_each_learning_phase_has_a_graph_planned_for_it(monkeypatch):
     seen, conv = [], mxsame.ops.conv
 
     def observed(data, *rest, **named):
-        seen.append((target_of(data).purpose, target_of(data).where))
+        seen.append((target_of(data).purpose, target_of(data).device_or_current))
         return conv(data, *rest, **named)
 
     monkeypatch.setattr(mxsame.ops, "conv", observed)
