@@ -33,6 +33,11 @@ def test_help(command):
     assert all(parameter.help for parameter in described.params if parameter.param_type_name == "option")
 
 
+def test_alone_the_program_prints_its_help():
+    result = run()
+    assert (result.exit_code, result.stdout) == (0, run("--help").output)
+
+
 def test_version():
     result = run("--version")
     assert (result.exit_code, result.output) == (0, f"mxsame {mxsame.__version__}\n")

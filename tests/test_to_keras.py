@@ -791,7 +791,7 @@ def test_files_for_every_size_become_models_of_one(size, tmp_path):
 def test_a_file_that_is_refused_says_how_to_write_it(tmp_path):
     mxsame.export(ready(chain(same.Conv2D(4, 2, strides=2)), IMAGE), tmp_path / "net")
     result = convert(tmp_path / "net-symbol.json", tmp_path / "net.h5", "--shape", "1,3,15,12")
-    assert result.exit_code == 1 and "mxsame.export(net, path, (1, 3, 15, 12))" in result.output
+    assert result.exit_code == 2 and "mxsame.export(net, path, (1, 3, 15, 12))" in result.output
 
 
 def test_a_static_shape_of_a_keras_model_need_not_be_given(tmp_path):

@@ -20,9 +20,10 @@ class Commands(click.Group):
             return super().main(*args, **options)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mxsame", message="%(prog)s %(version)s")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Keras's padding="same", exact on MXNet.
 
     Start with `mxsame demo`. `mxsame convert model.h5 -o model` converts a Keras model to an MXNet network,
@@ -31,6 +32,8 @@ def main() -> None:
 
     Exit codes: 0 if all is well, 1 if it is not, 2 for wrong options.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for module in (demo, pads, convert, audit, doctor):

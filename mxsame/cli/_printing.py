@@ -35,9 +35,13 @@ class Result:
     file: str
     net: Any = None
     rows: list = field(default_factory=list)
-    compared: tuple | None = None
-    differing: list = field(default_factory=list)
+    compared: Any = None
     written: list = field(default_factory=list)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a layer differs from Keras's."""
+        return bool(self.compared and self.compared.differing)
 
     def inputs(self) -> dict[str, str]:
         """The names of the inputs in the files, and Keras's."""
@@ -67,14 +71,11 @@ class Result:
         click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} between channels last and first")
         if len(self.net.inputs) > 1:
             click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in self.inputs().items())}")
-        if self.differing:
-            first = self.differing[0]
-            click.echo(f"first layer that differs: {first.layer} ({first.class_name}), by {first.difference:.2g}")
+        if self.compared:
+            click.echo(self.compared.verdict)
+        if self.differs:
             click.echo("nothing written")
-        elif self.compared:
-            largest = max(row.difference for row in self.compared)
-            click.echo(f"{len(self.compared)} layers equal Keras's: the largest difference is {largest:.1e}")
         for name in self.written:
             click.echo(f"written: {name}")
-        if not self.written and not self.differing:
+        if not self.written and not self.differs:
             click.echo("nothing written: -o NAME writes MXNet's files, -o NAME.onnx an ONNX file")

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,16 +45,29 @@ def flushed_output() -> Iterator[None]:
         sys.exit(f"Error: {error}")
 
 
+OPTIONS = {  # how messages of the library name arguments -> the options that these are on the command line
+    r"^(layout|weights|custom) must ": r"--\1 must ",
+    r"^input_shape must ": "--shape must ",
+    r"; received (layout|weights|custom)=": r"; received --\1=",
+    r"; received input_shape=": "; received --shape=",
+    r"from_keras\(\.\., layout=\"(\w+)\"\)": r"--layout \1",
+    r"custom=\{": "--custom MODULE:NAME, a dict {",
+}
+
+
 @contextlib.contextmanager
-def refusals(*options: str) -> Iterator[None]:
-    """What the library refuses ends the command with the library's message, and as a wrong option if the message says
-    what an argument of this name must be."""
+def refusals(option: str | None = None) -> Iterator[None]:
+    """What the library refuses ends the command with the library's message, with options instead of arguments. It is a
+    wrong option if it is about one, as all that happens in the `with` block may be."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:
-        if str(error).partition(" must ")[0] in options:
-            raise click.UsageError(f"--{error}.") from error
-        raise click.ClickException(str(error)) from error
+        message = str(error)
+        for argument, named in OPTIONS.items():
+            message = re.sub(argument, named, message)
+        if option is None and not re.search("^--|; received --", message):
+            raise click.ClickException(message) from error
+        raise click.UsageError(message if option is None else f"{option}: {message}") from error
 
 
 def need_mxnet() -> None:

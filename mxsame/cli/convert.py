@@ -16,7 +16,6 @@ from mxsame.cli._shared import Target, as_json, click, need, need_mxnet, print_j
 from mxsame.data import SAMPLES, sample
 
 OPSET, LAYOUT = click.IntRange(13), click.Choice([name for names in validation.LAYOUTS.values() for name in names])
-TOLERANCE = 1e-4  # rounding makes less of a difference, a shift a hundred times more
 DIFFERS = 3  # the exit code of a layer that differs from Keras's
 
 
@@ -136,7 +135,7 @@ def write_network(asked: SimpleNamespace) -> None:
     from mxsame.export_keras.export import imported
     from mxsame.graphs.tracing import flatten
 
-    with refusals("layout"), stages() as stage:
+    with refusals(), stages() as stage:
         net = imported(asked.file)
         sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
         try:
@@ -178,7 +177,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
     from mxsame.port import convert, report
 
     result = Result(asked.file)
-    with refusals("layout"), stages() as stage, warnings.catch_warnings():
+    with refusals(), stages() as stage, warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", "Do not pass an `input_shape`")  # Keras 3, of each Keras 2 file that it loads
         warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
@@ -192,15 +191,14 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
             raise click.ClickException(f"{asked.file} must be a whole model file: {reason}.") from error
         sizes = input_shapes(net, asked)
         stage("running the network", 0, 1)
-        with explain_errors(shapes=sizes):
+        with refusals("--shape" if asked.shapes else None), explain_errors(shapes=sizes):
             result.rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
             model = loaded(keras, asked.file, asked.weights, objects, custom)  # mxsame has refused files with code
             stage("comparing with Keras", 0, 1)
             result.compared = compare(net, model, report.random_inputs(net, sizes))
-            result.differing = [row for row in result.compared if row.difference > TOLERANCE]
-        if asked.output is not None and not result.differing:
+        if asked.output is not None and not result.differs:
             target = str(asked.output / Path(asked.file).stem if asked.output.is_dir() else asked.output)
             stage("writing", 0, 1)
             if asked.onnx is None:
@@ -208,7 +206,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
             else:
                 result.written = [export_onnx(net, target, sizes, **asked.onnx, progress=stage).path]
     (result.print_json if asked.as_json else result.print)()
-    return DIFFERS if result.differing else 0
+    return DIFFERS if result.differs else 0
 
 
 def input_shapes(net: Any, asked: SimpleNamespace) -> list:

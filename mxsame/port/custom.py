@@ -67,8 +67,8 @@ class CustomConverters:
             keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
             given = _several(f"{names_of(layer)[1]} ({layer.name!r})" for layer in missing)
             rule = f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> "
-            rule += "layers of Keras that compute the same, or of (config, weights) -> HybridBlock (on the command"
-            self.unsupported.append(f"{rule} line the dict of a module, --custom MODULE:NAME); received {given}")
+            rule += "layers of Keras that compute the same, or of (config, weights) -> HybridBlock"
+            self.unsupported.append(f"{rule}; received {given}")
         for layer in model.walk():
             converter, given = converter_of(layer), self._given(layer)
             try:

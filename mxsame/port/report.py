@@ -16,6 +16,8 @@ from mxsame.tensors.difference import difference
 from mxsame.types import Arrays, KerasModel
 from mxsame.validation import InvalidValue, check, check_arguments, check_type
 
+ROUNDING = 1e-4  # makes less of a difference, a shift a hundred times more
+
 
 class Line(NamedTuple):
     """A layer in the table of `mxsame convert`."""
@@ -54,11 +56,25 @@ class Difference(NamedTuple):
 class Comparison(Tuple[Difference, ...]):
     """The result of `compare`: a :class:`Difference` for each layer, which is printed as a table."""
 
+    @property
+    def differing(self) -> Tuple[Difference, ...]:
+        """The layers that differ by more than rounding, in the order in which they run."""
+        return tuple(each for each in self if each.difference > ROUNDING)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the layers are equal, or the first that is not: the last line of the table."""
+        for first in self.differing:
+            found = f"its difference is {first.difference:.2g}, and rounding makes at most {ROUNDING:g}"
+            return f"Wrong from {first.layer} ({first.class_name}) on: {found}."
+        largest = max(self, key=lambda each: each.difference)
+        count = f"All {len(self)} layers are" if self[1:] else "The layer is"
+        return f"{count} equal within rounding: the largest difference is {largest.difference:.1e}, of {largest.layer}."
+
     def __repr__(self) -> str:
         rows = [("layer", "class", "difference")]
         rows += [(each.layer, each.class_name, f"{each.difference:.1e}") for each in self]
-        largest = max(self, key=lambda each: each.difference)
-        return "\n".join((*aligned(rows), f"the largest difference is {largest.difference:.1e}, of {largest.layer}"))
+        return "\n".join((*aligned(rows), self.verdict))
 
 
 @check_arguments
@@ -80,9 +96,10 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     Returns
     -------
     Comparison
-        (layer, class_name, difference) of each layer; `print` shows a table. Rounding makes differences up to 1e-5,
-        shifted windows some above 0.01. Another shape, and NaN in only one of the two, counts as an infinite
-        difference. A layer is compared if it is in the reference; of a nested model only its output.
+        (layer, class_name, difference) of each layer; `print` shows a table, and the first layer that is wrong, which
+        is `differing[0]`. Rounding makes differences up to 1e-5, shifted windows some above 0.01. Another shape, and
+        NaN in only one of the two, counts as an infinite difference. A layer is compared if it is in the reference; of
+        a nested model only its output.
 
     Raises
     ------
@@ -96,7 +113,7 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     >>> print(mxsame.compare(net, {"flatten": np.zeros((1, 64))}, image))  # another shape
     layer    class    difference
     flatten  Flatten  inf
-    the largest difference is inf, of flatten
+    Wrong from flatten (Flatten) on: its difference is inf, and rounding makes at most 0.0001.
     """
     check_network(net)
     recorded: Any = reference if isinstance(reference, Mapping) else None

@@ -105,7 +105,9 @@ def test_layers_are_compared_with_recorded_outputs(recorded):
         last = net.description.outputs[0].layer
         ((layer, _, right),) = mxsame.compare(net, {last: want, "another": want}, given)
         next(iter(net.collect_params().values())).data()[:] += 1
-        ((_, _, wrong),) = mxsame.compare(net, {last: want}, given)
+        compared = mxsame.compare(net, {last: want}, given)
+        ((_, _, wrong),) = compared.differing
+        assert str(compared).splitlines()[-1].startswith(f"Wrong from {last} (")
         ((_, _, unlike),) = mxsame.compare(net, {last: want[..., :1]}, given[0])
         ((_, _, nan),) = mxsame.compare(net, {last: want * np.nan}, given)
         assert layer == last and right < TOLERANCE < 1e-3 < wrong and unlike == nan == np.inf
