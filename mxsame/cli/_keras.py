@@ -16,7 +16,10 @@ from mxsame.cli._shared import click
 
 # Newer ones need another protobuf and NumPy.
 WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1 'ml-dtypes<0.5'" * bool(find_spec("onnx"))
-FIX = f"Fix it with: {sys.executable} -m pip install " + (  # of --check
+FIX = (  # of --check
+    f"Keras may replace NumPy, so use another environment: {sys.executable} -m venv keras-env, install mxsame and "
+    "MXNet there as here, and then run: keras-env/bin/python -m pip install "
+) + (
     "--upgrade keras tensorflow-cpu"
     if sys.version_info >= (3, 12)
     else f"tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}, or, for a file of Keras 3, "
@@ -83,7 +86,7 @@ def loaded(keras: Any, file: str, weights: str | None, objects: Any, custom: Any
         if "safe_mode" in str(error):
             advice = "In Python, load it with safe_mode=False, which runs its code, and call mxsame.compare(net, model)"
         elif custom and not objects:
-            advice = f"Give Keras your own layers by --custom-objects MODULE:NAME; else f{FIX[1:]}"
+            advice = f"Give Keras your own layers by --custom-objects MODULE:NAME. {FIX}"
         words = textwrap.shorten(str(error), 300, placeholder="..").rstrip(".")  # some contain the whole configuration
         rule = f"--check needs a file that Keras {version} can load"
         raise click.ClickException(f"{rule}: {type(error).__name__}: {words}. {advice}") from error

@@ -152,7 +152,8 @@ def write_network(asked: SimpleNamespace) -> None:
     click.echo(
         f"{result.layers} {kind}{'s' * (result.layers != 1)}, {result.parameters:,} parameters, compared by {by}"
     )
-    click.echo(f"written: {result.path}")
+    loads = " (for Keras 3; for tf.keras 2, write an .h5 file)" * (asked.output.suffix == ".keras")
+    click.echo(f"written: {result.path}{loads}")
 
 
 def advice(file: str, sizes: list) -> str:
