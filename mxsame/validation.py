@@ -305,8 +305,9 @@ def rank_of_layout(value: Any) -> int:
     """Returns the number of spatial axes of a layout string."""
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     ranks = {name: num_spatial_dims for num_spatial_dims, allowed in LAYOUTS.items() for name in allowed}
-    rule = f'layout must be one of {", ".join(ranks)}; for images, "channels_first" is "NCHW"'
-    check(value in ranks, rule, layout=value)
+    capitals, words = f'"{value.upper()}", in capitals', '; for images, "channels_first" is "NCHW"'
+    allowed = capitals if value.upper() in ranks else f"one of {', '.join(ranks)}{words}"
+    check(value in ranks, f"layout must be {allowed}", layout=value)
     return ranks[value]
 
 

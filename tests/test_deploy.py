@@ -725,7 +725,7 @@ def test_a_network_of_few_products_stays_float32():
 @pytest.mark.parametrize(
     ("net", "dtype", "received"),
     [
-        (small_net, "float16", r"dtype='float16', net='float32', devices=\[cpu\(0\)\]$"),
+        (small_net, "float16", r"changes on a GPU; received dtype='float16'$"),
         (lambda: dense("float64"), "bfloat16", "net='float64'"),
         (small_net, "bfloat16", r"lacks=\['AVX512_BF16'\]"),
         (small_net, "bfloat16", r"lacks=\['oneDNN'\]"),
@@ -734,7 +734,7 @@ def test_a_network_of_few_products_stays_float32():
 def test_bfloat16_is_refused(net, dtype, received, monkeypatch):
     monkeypatch.setattr(processor, "has", lambda name: "AVX512" not in received)
     monkeypatch.setattr("mxsame.tensors.has_onednn", lambda: "oneDNN" not in received)
-    with pytest.raises(ValueError, match=f"dtype must be None, or 'bfloat16' for .* received .*{received}"):
+    with pytest.raises(ValueError, match=f"dtype must be .*'bfloat16'.*{received}"):
         mxsame.deploy(net(), (2, 3) if "64" in received else (2, 3, 11, 12), dtype=dtype)
 
 
@@ -761,7 +761,7 @@ def constant():
         (lambda: nn.Dense(3), (1, 3), ValueError, "net must have initialized parameters: call net.initialize()"),
         (lambda: initialized(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
-        (small_net, (1, 4, 8, 8), ValueError, "data must have in_channels=3 channels"),
+        (small_net, (1, 8, 8, 3), ValueError, "^input_shape must fit the net: data .* and looks channels-last;"),
         (lambda: dense("float16"), (1, 3), TypeError, "net must be float32 or float64 on the CPU"),
         (
             norm_in_float64,

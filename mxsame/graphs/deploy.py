@@ -362,10 +362,12 @@ def _check_contexts(ctx: Any) -> list:
 
 def _check_bfloat16(dtype: Any, net_dtype: Any, devices: Sequence[Any]) -> None:
     """Raises unless a net of this type can be deployed in `dtype`."""
+    rule = "dtype must be 'bfloat16', or None for the net's own type, which net.cast('float16') changes on a GPU"
+    validation.check(dtype == bfloat16.NAME, rule, dtype=dtype)
     lacks = [] if processor.has("AVX512_CORE_BF16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
     is_single = (net_dtype is None or net_dtype == FLOAT32) and all(map(_is_cpu, devices))  # float64 equals None
-    fits = dtype == bfloat16.NAME and is_single and not lacks
+    fits = is_single and not lacks
     shown = {"lacks": lacks} if lacks else {}
     rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"
     validation.check(fits, rule, dtype=dtype, net=str(net_dtype), devices=list(devices), **shown)

@@ -69,6 +69,10 @@ def explain_errors(**given: Any) -> Iterator[None]:
     except the error of a GPU without kernels, which is not caused by the data."""
     try:
         yield
+    except validation.InvalidValue as error:
+        if "input_shape" in given and str(error).startswith("data must "):
+            raise validation.InvalidValue(f"input_shape must fit the net: {error}") from None
+        raise
     except mx.base.MXNetError as error:
         if NO_KERNEL in str(error):
             raise

@@ -183,8 +183,8 @@ class Layer(CheckedBlock, HybridBlock):
         known, in_channels = self._known_in_channels(), self._channels_of(shape)
         if in_channels is None:
             return
-        length, axis = (shape[1], "axis 1") if self._channels_last else (shape[-1], "the last axis")
-        hint = f" (axis C of {layout}); {axis} has {known}: did you mean a different layout?" if length == known else ""
+        length, order = (shape[1], "first") if self._channels_last else (shape[-1], "last")
+        hint = f" (axis C of {layout}), and looks channels-{order}" if length == known else ""
         validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
 
 

@@ -58,7 +58,9 @@ def opened(path: Any, name: str) -> Contents:
         with open(path, "rb") as file:
             return _json(file.read(LARGEST_CONFIG + 1), path)
     empty = ", a folder" if os.path.isdir(path) else ", which is empty"
-    missing = "" if start else empty if os.path.exists(path) else ", which does not exist"
+    folder = os.path.dirname(path)
+    absent = ", which does not exist" if os.path.isdir(folder or os.curdir) else f": there is no folder {folder!r}"
+    missing = "" if start else empty if os.path.exists(path) else absent
     received = _other_format(path, start) or repr(path) + missing
     raise InvalidValue(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
 
@@ -102,8 +104,10 @@ def _archive(path: str) -> Contents:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            other = "; it is a file of PyTorch" if any(name.endswith("data.pkl") for name in names) else ""
-            check("config.json" in names, f"{path} must hold config.json, as a .keras file does{other}")
+            for end, library in (("data.pkl", "PyTorch"), (".npy", "NumPy")):
+                is_other = any(name.endswith(end) for name in names) and "config.json" not in names
+                check(not is_other, f"{path} must be a .keras archive; it is a file of {library}")
+            check("config.json" in names, f"{path} must hold config.json, as a .keras file does")
             entries = {name: _entry(archive, name, path) for name in ("config.json", "metadata.json") if name in names}
             objects = {name: parsed(content, f"{name} of {path}") for name, content in entries.items()}
             weights = _weights(archive, path) if WEIGHTS in names else None

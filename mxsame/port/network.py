@@ -369,7 +369,8 @@ def _declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
     if shape is not None:
         layout = layout_of(shape, wanted)
-        hint = f' (from_keras(.., layout="{layout}") takes {layout})' if layout else ""
+        order = "last" if layout and layout.endswith("C") else "first"
+        hint = f' (it looks channels-{order}, which from_keras(.., layout="{layout}") takes)' if layout else ""
         check_shape("data", shape, wanted, f"that the Keras model was built for{hint}")
         check_not_empty("data", shape)
         if all(want is None or have is not None for have, want in zip(shape[1:], wanted[1:])):

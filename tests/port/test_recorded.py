@@ -225,6 +225,14 @@ def test_files_of_other_formats_are_named(tmp_path, file, content, message):
         mxsame.from_keras(tmp_path / "net")
 
 
+def test_arrays_of_numpy_and_a_missing_folder_are_named(tmp_path):
+    np.savez(tmp_path / "net.npz", np.ones(3))
+    with pytest.raises(ValueError, match=r"net\.npz must be a \.keras archive; it is a file of NumPy$"):
+        mxsame.from_keras(tmp_path / "net.npz")
+    with pytest.raises(ValueError, match=r"none/net\.h5': there is no folder '.*none'$"):
+        mxsame.from_keras(tmp_path / "none" / "net.h5")
+
+
 def test_a_configuration_may_be_a_text_and_a_text_in_json(recorded, tmp_path):
     folder, arrays = recorded["keras2"]
     text, weights = (folder / "unet.json").read_text(), str(folder / "unet.weights.h5")
