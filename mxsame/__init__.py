@@ -36,6 +36,11 @@ _PUBLIC = {  # name -> the module that it is, or that defines it
     "sample": "mxsame.data:sample",
     "to_keras": "mxsame.export_keras.export:to_keras",
     "to_keras_weights": "mxsame.port.convert:to_keras_weights",
+    # what functions return
+    "Audit": "mxsame.auditing:Audit",
+    "Comparison": "mxsame.port.report:Comparison",
+    "Network": "mxsame.port.network:Network",
+    "Written": "mxsame.graphs.files:Written",
 }
 
 _MODULES = ("doctor", "onnx")  # which may be named without an import of their own
@@ -44,16 +49,17 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:  # the same names, for type checkers
     from mxsame import keras as keras, nn as nn, ops as ops, padding as padding, plan as plan, planner as planner
-    from mxsame.auditing import audit as audit
+    from mxsame.auditing import Audit as Audit, audit as audit
     from mxsame.data import sample as sample
     from mxsame.drawing import plot_padding as plot_padding
     from mxsame.export_keras.export import to_keras as to_keras
     from mxsame.graphs.deploy import deploy as deploy
-    from mxsame.graphs.files import export as export
+    from mxsame.graphs.files import Written as Written, export as export
     from mxsame.graphs.hybridize import hybridize as hybridize
     from mxsame.onnx.export import export_onnx as export_onnx
     from mxsame.port.convert import from_keras as from_keras, to_keras_weights as to_keras_weights
-    from mxsame.port.report import compare as compare
+    from mxsame.port.network import Network as Network
+    from mxsame.port.report import Comparison as Comparison, compare as compare
 
 
 def __getattr__(name: str) -> Any:

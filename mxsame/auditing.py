@@ -85,7 +85,13 @@ class Layer:
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """The result of `audit`, which is shown as a table."""
+    """The result of `audit`, which is shown as a table.
+
+    >>> from mxnet import gluon
+    >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
+    >>> audit(net, (1, 3, 32, 32)).wrong[0].status
+    'shifted'
+    """
 
     symbol: Symbol
     shapes: Dict[str, Tuple[int, ...]]

@@ -23,6 +23,8 @@ PUBLIC = [
     for name in room.__all__
     if callable(getattr(room, name))
 ]
+RETURNED = [mxsame.Audit, mxsame.Comparison, mxsame.Network, mxsame.Written]  # which only functions make
+CALLED = [(name, thing) for name, thing in PUBLIC if thing not in RETURNED]
 
 
 def test_every_public_docstring_has_an_example():
@@ -99,7 +101,7 @@ def test_a_name_that_is_elsewhere_is_named(module, name, use):
         getattr(module, name)
 
 
-@pytest.mark.parametrize(("name", "thing"), PUBLIC, ids=[name for name, _ in PUBLIC])
+@pytest.mark.parametrize(("name", "thing"), CALLED, ids=[name for name, _ in CALLED])
 def test_a_misspelled_argument_is_named(name, thing):
     *_, argument = inspect.signature(thing).parameters or [""]
     if len(argument) > 4 and "Hybrid" not in name and ".plan" not in name:
@@ -111,7 +113,7 @@ def test_public_arguments_have_types():
     """`tests/typed_calls.py` has calls that mypy accepts, and calls that it refuses."""
     parameters = [
         (name, parameter)
-        for name, thing in PUBLIC
+        for name, thing in CALLED
         if "Hybrid" not in name  # whose arguments are Gluon's
         for parameter in inspect.signature(thing).parameters.values()
     ]

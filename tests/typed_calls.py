@@ -12,7 +12,6 @@ import numpy as np
 
 import mxsame
 from mxsame import nn, ops, padding, plan, planner
-from mxsame.auditing import Audit
 from mxsame.keras import backend, layouts, ops as keras_ops
 from mxsame.types import ConvPadding, InputShape, Ints, Layout, Padding
 
@@ -49,9 +48,11 @@ def right(data: Any, weight: Any, kernel: np.ndarray[Any, Any], model: Any) -> N
     mxsame.export(net, Path("net"), (1, 3, 32, 32))
     mxsame.export_onnx(net, "net.onnx", shape, data=[kernel, kernel], input_names=["a", "b"])
     mxsame.deploy(net, kernel, dtype="bfloat16")
-    found: Audit = mxsame.audit(net, {"data": (1, 3, 8, 8)})
+    found: mxsame.Audit = mxsame.audit(net, {"data": (1, 3, 8, 8)})
     shifts: List[Tuple[float, ...]] = [layer.accumulated for layer in found.wrong]
-    read = mxsame.from_keras(model, layout="NCHW", custom={"Mine": lambda config, weights: net, "My": "LSTM"})
+    read: mxsame.Network = mxsame.from_keras(
+        model, layout="NCHW", custom={"Mine": lambda config, weights: net, "My": "LSTM"}
+    )
     mxsame.from_keras(Path("model.h5"), "model.weights.h5", outputs=["conv"], progress=print, padding="keras-mxnet")
     largest: float = max(layer.difference for layer in mxsame.compare(read, {"conv": kernel}, kernel))
     mxsame.export_onnx(

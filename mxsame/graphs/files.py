@@ -26,6 +26,9 @@ class Written(NamedTuple):
     `layers` counts the Keras layers of a model from `to_keras`, only those with weights for `to_keras_weights`, and the
     nodes of an ONNX file. `compared_by` names what computed the file's outputs to compare them with the net's; it is
     None if they were not compared.
+
+    >>> Written("net.onnx", layers=3, parameters=1296, compared_by="ONNX Runtime").parameters
+    1296
     """
 
     path: str

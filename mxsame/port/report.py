@@ -54,7 +54,13 @@ class Difference(NamedTuple):
 
 
 class Comparison(Tuple[Difference, ...]):
-    """The result of `compare`: a :class:`Difference` for each layer, which is printed as a table."""
+    """The result of `compare`: a :class:`~mxsame.port.report.Difference` of each layer, which is printed as a table.
+
+    >>> Comparison([Difference("conv", "Conv2D", 2e-7)])
+    layer  class   difference
+    conv   Conv2D  2.0e-07
+    the largest difference is 2.0e-07, of conv
+    """
 
     @property
     def differing(self) -> Tuple[Difference, ...]:
