@@ -10,8 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+try:
+    import nbformat
+    from nbclient import NotebookClient
+except ImportError as error:
+    sys.exit(f'notebooks/run.py needs the extra notebooks ({error}): {sys.executable} -m pip install ".[notebooks]"')
 
 FOLDER = Path(__file__).resolve().parent
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -62,7 +65,11 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="a notebook of this folder; all by default")
     parser.add_argument("--write", action="store_true", help="write the outputs into the notebooks")
     options = parser.parse_args()
-    for path in [FOLDER / name for name in options.names] or sorted(FOLDER.glob("*.ipynb")):
+    notebooks = {path.name: path for path in sorted(FOLDER.glob("*.ipynb"))}
+    for name in options.names:
+        if name not in notebooks:
+            parser.error(f"NAME must be one of {', '.join(notebooks)}; received {name}")
+    for path in [notebooks[name] for name in options.names or notebooks]:
         began = time.perf_counter()
         notebook = executed(path)
         others = words(notebook) ^ words(nbformat.read(path, as_version=4))
