@@ -144,12 +144,6 @@ def test_networks(name, dtype):
     assert_same(net, shape, dtype=dtype, batches=(3, 2, 5))
 
 
-def test_channels_last_costs_two_transposes_at_most():
-    make, shape = NETWORKS["residual-last"]
-    names = running.operators(mxsame.deploy(trained(make(), shape), shape).graph)
-    assert names.count("transpose") == 2  # of the input, and of what is flattened for the dense layer
-
-
 class Random(mx.gluon.HybridBlock):
     """A network drawn at random: every step takes earlier arrays of one shape, many are used twice."""
 

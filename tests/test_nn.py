@@ -196,19 +196,6 @@ def test_repr():
 # ---- types and devices -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", LAYER_MODES)
-@by_name(ONE_EACH)
-def test_cast_after_use(case, mode):
-    """What has run in float32 runs in float64 after a cast, to its rounding."""
-    block = built(case)
-    LAYER_MODES[mode](block)
-    check(block, case)
-    block.cast("float64")
-    check(block, case, "float64")
-    block.cast("float32")
-    check(block, case)
-
-
 # ---- mx.np -----------------------------------------------------------------------------------------------------------
 
 NUMPY_MODE = """

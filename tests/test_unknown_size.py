@@ -94,17 +94,6 @@ def test_the_shape_of_lengthened_data_is_inferred_at_once():
         assert_equal(net(picture), want, what=str(picture.shape))
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_a_grouped_transposed_convolution_of_unknown_channels(rank):
-    """Dilated, so that it runs as a convolution with a weight that is arranged anew."""
-    more = {"channels": 6, "kernel_size": (3, 2, 2)[:rank], "strides": 2, "dilation": 2, "groups": 2}
-    symbol = mxsame.ops.conv_transpose(mx.sym.var("data"), mx.sym.var("weight"), **more)
-    data = mx.nd.random.normal(shape=(2, 4, *(4, 5, 3)[:rank]))
-    weight = mx.nd.random.normal(shape=(4, 3, *more["kernel_size"]))
-    (got,) = symbol.eval(data=data, weight=weight)
-    assert_equal(got, mxsame.ops.conv_transpose(data, weight, **more).asnumpy())
-
-
 LOOPS = {
     "foreach": lambda F, x, *layers: F.contrib.foreach(lambda each, states: (chained(each, layers), states), x, [])[0],
     "cond": lambda F, x, *layers: branched(F, F.reshape(x, shape=(-3, -2)), layers),

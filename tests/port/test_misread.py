@@ -239,6 +239,7 @@ None 3 & 3 None: x[:, : tf.shape(y)[2]]
 None 3 int32: tf.where(x > tf.shape(x)[1], x, 0)
 None 3: x * tf.cast(tf.shape(x)[1], "float32")
 None None 3: tf.image.resize(x, tf.shape(x)[1:3] * 2)
+None None 3: tf.image.resize(x, tf.shape(x)[1:3], method="bicubic")
 None None 4: tf.reshape(x, [tf.shape(x)[0] * tf.shape(x)[1], tf.shape(x)[2], 4])
 """
 

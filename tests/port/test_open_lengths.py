@@ -1,10 +1,9 @@
 """Models whose inputs leave lengths open: one network, file and ONNX file for all of them, beside live tf.keras."""
 
-import numpy as np
 import pytest
 import running
 from live_keras import arrays_of, check, compare, expected, inputs_of, keras, layers, randomise, tf
-from mxnet import autograd, gluon, nd
+from mxnet import autograd, nd
 
 import mxsame
 
@@ -77,24 +76,9 @@ def gradient_of(model, net, data):
     compare([given.grad.asnumpy()], [tape.gradient(squares, variable).numpy()], 1e-5)
 
 
-def test_bicubic_to_an_open_size_is_refused():
-    x = keras().Input((None, None, 3))
-    with pytest.raises(ValueError, match="size must be an integer >= 1"):
-        mxsame.from_keras(keras().Model(x, like_the_input("bicubic")(x)))
-
-
 @pytest.mark.parametrize("shape", [(None, 3), (5, 3)])
 def test_a_length_of_1_is_broadcast(shape):
     x, y = keras().Input((None, 3)), keras().Input(shape)
     model = keras().Model([x, y], layers.Concatenate()([x + y, layers.Multiply()([x, y])]))
     data = inputs_of(keras().Model([x, y], [x, y]), (5, 5))
     check(model, inputs=[data[0][:, :1], data[1]])
-
-
-def test_several_inputs_before_a_call(tmp_path):
-    inputs = [keras().Input((length,)) for length in (3, 4)]
-    net = mxsame.from_keras(keras().Model(inputs, layers.Concatenate()(inputs)))
-    symbol, _ = mxsame.export(net, str(tmp_path / "net"))
-    arrays = [nd.ones((2, 3)), nd.zeros((2, 4))]
-    out = gluon.SymbolBlock.imports(symbol, ["data0", "data1"])(*arrays)
-    np.testing.assert_array_equal(out.asnumpy(), nd.concat(*arrays, dim=1).asnumpy())
