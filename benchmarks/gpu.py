@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import re
 import subprocess
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -15,14 +16,13 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.timing import measure as timed
-from benchmarks.variants import KINDS, PLANNER, Layer, call, explicit, inputs, plans, symmetric
+from benchmarks.variants import KINDS, PLANNER, SYMMETRIC, Layer, inputs, others, plans
 from mxsame._mxnet import mx
 from mxsame.plan import STRATEGIES, TransposedWindow, exact_plans, strategies_for
 from mxsame.plan.recipe import Plan
 from mxsame.plan.windows import Windows
 from mxsame.planner import Workload, fastest_plan
 
-SYMMETRIC, EXPLICIT = "symmetric", "explicit pad"
 TOLERANCE = {"float32": 2e-3, "float16": 2e-2}  # between plans, whose convolutions may run in TF32
 NO_GPU = "a GPU is needed that MXNet can use, and MXNet sees none; `mxsame doctor` reports what is missing"
 
@@ -50,47 +50,29 @@ class Mode:
 MODES = (Mode(), Mode(train=True), Mode(static=False), Mode(dtype="float16", channels_last=True))
 
 
-def _layer(kind: str, in_channels: int, size: Tuple[int, ...], channels: int, kernel_size: int, stride: int) -> Layer:
-    name = f"{kind} {in_channels}-{channels} k{kernel_size} s{stride}, {'x'.join(map(str, size))}"
-    return Layer(name, kind, in_channels, size, channels, kernel_size, stride, batch=8 if len(size) == 3 else 32)
+def _layer(name: str) -> Layer:
+    """The layer that a name describes: its kind and channels, the lengths of its kernel and steps, and its size.
+
+    >>> _layer("conv 3-64 k7 s2, 224x224").kernel_size
+    7
+    """
+    kind, *numbers, size = re.fullmatch(r"(\w+) (\d+)-(\d+) k(\d+) s(\d+), (.*)", name).groups()
+    lengths, (first, *rest) = tuple(map(int, size.split("x"))), map(int, numbers)
+    return Layer(name, kind, first, lengths, *rest, batch=8 if len(lengths) == 3 else 32)
 
 
-LAYERS = [
-    _layer("conv", 3, (224, 224), 64, 7, 2),
-    _layer("conv", 3, (224, 224), 32, 3, 2),
-    _layer("conv", 64, (112, 112), 128, 3, 2),
-    _layer("conv", 128, (56, 56), 256, 3, 2),
-    _layer("conv", 256, (28, 28), 512, 3, 2),
-    _layer("conv", 64, (56, 56), 64, 3, 1),
-    _layer("conv", 64, (56, 56), 64, 4, 1),
-    _layer("conv", 64, (56, 56), 64, 2, 1),
-    _layer("conv", 64, (56, 56), 128, 5, 2),
-    _layer("conv", 64, (56, 56), 128, 4, 2),
-    _layer("conv", 256, (56, 56), 512, 1, 2),
-    _layer("depthwise", 96, (112, 112), 96, 3, 2),
-    _layer("depthwise", 144, (56, 56), 144, 3, 2),
-    _layer("depthwise", 144, (56, 56), 144, 5, 2),
-    _layer("depthwise", 384, (28, 28), 384, 3, 1),
-    _layer("max", 64, (112, 112), 64, 3, 2),
-    _layer("max", 64, (113, 113), 64, 2, 2),
-    _layer("max", 192, (56, 56), 192, 3, 1),
-    _layer("max", 64, (56, 56), 64, 2, 1),
-    _layer("avg", 192, (56, 56), 192, 3, 1),
-    _layer("avg", 64, (56, 56), 64, 3, 2),
-    _layer("avg", 64, (57, 57), 64, 2, 2),
-    _layer("transposed", 64, (32, 32), 32, 3, 2),
-    _layer("transposed", 64, (32, 32), 32, 4, 2),
-    _layer("transposed", 64, (32, 32), 32, 5, 2),
-    _layer("transposed", 256, (16, 16), 128, 5, 2),
-    _layer("conv", 64, (4000,), 64, 8, 4),
-    _layer("conv", 1, (16000,), 64, 80, 4),
-    _layer("max", 64, (4000,), 64, 3, 2),
-    _layer("max", 64, (4001,), 64, 2, 2),
-    _layer("conv", 16, (16, 56, 56), 32, 3, 2),
-    _layer("conv", 32, (16, 28, 28), 32, 3, 1),
-    _layer("max", 32, (16, 56, 56), 32, 3, 2),
-    _layer("avg", 32, (16, 57, 57), 32, 2, 2),
-]
+NAMES = """
+conv 3-64 k7 s2, 224x224; conv 3-32 k3 s2, 224x224; conv 64-128 k3 s2, 112x112; conv 128-256 k3 s2, 56x56;
+conv 256-512 k3 s2, 28x28; conv 64-64 k3 s1, 56x56; conv 64-64 k4 s1, 56x56; conv 64-64 k2 s1, 56x56;
+conv 64-128 k5 s2, 56x56; conv 64-128 k4 s2, 56x56; conv 256-512 k1 s2, 56x56; depthwise 96-96 k3 s2, 112x112;
+depthwise 144-144 k3 s2, 56x56; depthwise 144-144 k5 s2, 56x56; depthwise 384-384 k3 s1, 28x28;
+max 64-64 k3 s2, 112x112; max 64-64 k2 s2, 113x113; max 192-192 k3 s1, 56x56; max 64-64 k2 s1, 56x56;
+avg 192-192 k3 s1, 56x56; avg 64-64 k3 s2, 56x56; avg 64-64 k2 s2, 57x57; transposed 64-32 k3 s2, 32x32;
+transposed 64-32 k4 s2, 32x32; transposed 64-32 k5 s2, 32x32; transposed 256-128 k5 s2, 16x16; conv 64-64 k8 s4, 4000;
+conv 1-64 k80 s4, 16000; max 64-64 k3 s2, 4000; max 64-64 k2 s2, 4001; conv 16-32 k3 s2, 16x56x56;
+conv 32-32 k3 s1, 16x28x28; max 32-32 k3 s2, 16x56x56; avg 32-32 k2 s2, 16x57x57
+"""
+LAYERS = [_layer(name) for name in re.findall(r"\w[^;\n]*", NAMES)]
 
 
 def tasks() -> Iterator[Tuple[Mode, Layer]]:
@@ -125,8 +107,7 @@ def measure(mode: Mode, layer: Layer, **timing: Any) -> dict:
         calls, alike = plans(layer, mode.static, mode.train, data)
         if not mode.train:
             _check_values(calls, TOLERANCE[mode.dtype])
-        others = {SYMMETRIC: symmetric(layer), EXPLICIT: explicit(layer)}
-        calls.update({name: call(net, data, mode.train) for name, net in others.items() if net is not None})
+        calls.update(others(layer, mode.train, data))
         facts_of_row = {"layer": dataclasses.asdict(layer), "run": dataclasses.asdict(mode), "planned": alike}
         row = results.row(layer.name, mode.title, timed(calls, **timing), SYMMETRIC, **facts_of_row)
     for name in alike:  # the same graph
@@ -156,18 +137,9 @@ def geometry(row: dict) -> Tuple[Windows, Workload]:
         windows = [TransposedWindow(x.size, x.kernel_size, x.stride, x.dilation, crop) for x, crop in axes]
     if not run["static"]:
         windows = [dataclasses.replace(window, size=None) for window in windows]
-    work = Workload(
-        KINDS[layer.kind][2],
-        layer.batch,
-        layer.in_channels,
-        layer.channels,
-        layer.in_channels if layer.kind == "depthwise" else 1,
-        plain=True,
-        purpose="training" if run["train"] else "inference",
-        device="gpu",
-        channels_last=run["channels_last"],
-    )
-    return tuple(windows), work
+    groups, purpose = layer.in_channels if layer.kind == "depthwise" else 1, "training" if run["train"] else "inference"
+    sizes = KINDS[layer.kind][2], layer.batch, layer.in_channels, layer.channels, groups
+    return tuple(windows), Workload(*sizes, True, purpose, "gpu", channels_last=run["channels_last"])
 
 
 def timed_plans(row: dict) -> Dict[str, Plan]:
@@ -189,11 +161,7 @@ def choice(row: dict) -> str:
     return next(name for name, each in timed_here.items() if each.axes == plan.axes)
 
 
-def fastest(row: dict) -> float:
-    """Returns the time of the fastest exact plan of a row."""
-    return min(row["figures"][name]["median"] for name in timed_plans(row) or [PLANNER])
-
-
 def loss(row: dict) -> float:
-    """Returns the time of the planner's plan compared with that of the fastest."""
-    return float(row["figures"][choice(row)]["median"] / fastest(row))
+    """Returns the time of the planner's plan compared with that of the fastest exact one."""
+    fastest = min(row["figures"][name]["median"] for name in timed_plans(row) or [PLANNER])
+    return float(row["figures"][choice(row)]["median"] / fastest)

@@ -11,7 +11,7 @@ from benchmarks import results
 from benchmarks.timing import measure as timed
 from benchmarks.variants import Layer, call, explicit, inputs, same, symmetric
 
-OURS = "mxsame, static shape"
+OURS, DYNAMIC = "mxsame, static shape", "mxsame, dynamic shape"
 LAYERS = [
     Layer("stem k3 s2, batch 1", "conv", 3, (224, 224), 32, 3, 2, batch=1),
     Layer("stem k3 s2", "conv", 3, (224, 224), 32, 3, 2),
@@ -53,14 +53,8 @@ LAYERS = [
 
 def variants(layer: Layer) -> Dict[str, Any]:
     """Nets by name, hybridized; "symmetric" is the baseline."""
-    nets = {
-        "symmetric": symmetric(layer),
-        OURS: same(layer, static=True),
-        "mxsame, dynamic shape": same(layer, static=False),
-    }
-    if layer.kind != "transposed":
-        nets["explicit pad"] = explicit(layer)
-    return {name: net for name, net in nets.items() if net is not None}
+    nets = {"symmetric": symmetric(layer), OURS: same(layer, static=True), DYNAMIC: same(layer, static=False)}
+    return nets if layer.kind == "transposed" else {**nets, "explicit pad": explicit(layer)}
 
 
 def measure(layer: Layer, train: bool = False, **timing: Any) -> dict:

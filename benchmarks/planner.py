@@ -11,17 +11,14 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.timing import measure as timed
-from benchmarks.variants import PLANNER, Layer, call, explicit, inputs, plans, symmetric
-
-SYMMETRIC, EXPLICIT = "symmetric", "explicit pad"
+from benchmarks.variants import EXPLICIT, PLANNER, SYMMETRIC, Layer, inputs, others, plans
 
 
 def measure(layer: Layer, static: bool, train: bool = False, **timing: Any) -> dict:
     """One row; `loss` is the planner's time over that of the best exact way, `best` the name of that."""
     data = inputs(layer, train)
     calls, alike = plans(layer, static, train, data)
-    others = {SYMMETRIC: symmetric(layer), EXPLICIT: explicit(layer)}
-    calls.update({name: call(net, data, train) for name, net in others.items() if net is not None})
+    calls.update(others(layer, train, data))
     mode = f"{'static' if static else 'dynamic'} shape, {'forward and backward' if train else 'forward'}"
     row = results.row(layer.name, mode, timed(calls, **timing), PLANNER, odd=layer.odd, planned=alike)
     exact = set(row["figures"]) - {SYMMETRIC} - ({EXPLICIT} if layer.kind == "avg" else set())

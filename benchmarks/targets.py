@@ -9,10 +9,9 @@ from typing import Callable, Collection, Dict, List, Optional, Tuple
 
 from benchmarks import onnx, results
 from benchmarks.networks import NARROW
-from benchmarks.planner import EXPLICIT, SYMMETRIC
 from benchmarks.results import geometric_mean, ratio
 from benchmarks.sizes import IN_TURN, ONE
-from benchmarks.variants import PLANNER
+from benchmarks.variants import EXPLICIT, PLANNER, SYMMETRIC
 
 Tables = Dict[str, List[dict]]  # the rows of every result file, by table
 

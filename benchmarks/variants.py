@@ -16,7 +16,7 @@ from mxsame.graphs.hybridize import hybridize
 from mxsame.plan import Window, strategies_for, use_strategy
 from mxsame.scope import Target, building
 
-PLANNER = "planner"
+PLANNER, SYMMETRIC, EXPLICIT = "planner", "symmetric", "explicit pad"
 KINDS = {  # the class in `mxsame.nn` and in `gluon.nn`, and the operator in `mxsame.plan`
     "conv": ("Conv{}D", "Conv{}D", "conv"),
     "depthwise": ("DepthwiseConv{}D", "Conv{}D", "conv"),
@@ -195,6 +195,12 @@ def call(net: Any, data: Any, train: bool) -> Callable[[], Any]:
         out.backward()
 
     return step
+
+
+def others(layer: Layer, train: bool, data: Any) -> Dict[str, Callable[[], Any]]:
+    """Calls of MXNet's own layer with symmetric and, if there is one, with explicit padding."""
+    nets = {SYMMETRIC: symmetric(layer), EXPLICIT: explicit(layer)}
+    return {name: call(net, data, train) for name, net in nets.items() if net is not None}
 
 
 def plans(layer: Layer, static: bool, train: bool, data: Any) -> Tuple[Dict[str, Callable[[], Any]], List[str]]:
