@@ -238,7 +238,7 @@ class Pad(Step[Pair]):
     pads_data = needs_plain_layout = True
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
-        pads = [axis.pad_operator for axis in recipe.plan.axes]
+        pads = [self.values.get(axis, (0, 0)) for axis in recipe.spatial_axes]
         return arrays.pad(F, data, pads, recipe.fill, recipe.spatial_axis)
 
 
@@ -307,7 +307,7 @@ class Crop(Step[Tuple[int, Optional[int]]]):
     def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
         """Returns the cropped output; along dynamic axes, slice_like crops to the ceil(n/s) elements of a strided slice
         of the data."""
-        crops = [(start, end or 0) for start, end in (axis.crop for axis in recipe.plan.axes)]
+        crops = [(start, end or 0) for start, end in (self.values.get(axis, (0, 0)) for axis in recipe.spatial_axes)]
         out = arrays.crop(F, out, crops, recipe.spatial_axis)
         if not self.dynamic_axes:
             return out
