@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Protocol, Tuple, TypeVar
 
 from mxsame import tensors, validation
@@ -14,16 +15,16 @@ from mxsame.plan.costs import Workload
 from mxsame.plan.windows import Windows, check_dynamic, padded_and_output_size
 from mxsame.scope import Target, target_of
 from mxsame.tensors import operands, probing
-from mxsame.validation import MAX_LENGTH, PartialShape
+from mxsame.validation import MAX_LENGTH, PartialShape, integer
 
 SIZES = ("kernel_size", "pool_size", "input_size")  # arguments whose length gives the number of spatial axes
-MINIMUM = {"kernel_size": 1, "pool_size": 1, "strides": 1, "dilation": 1, "output_padding": 0}  # along any axis
-MAXIMUM = {
-    "channels": MAX_LENGTH,
-    "groups": MAX_LENGTH,
-    "depth_multiplier": MAX_LENGTH,
-    "p_value": 3,
-}  # of arguments that are one integer >= 1
+CHECKS: Dict[str, Callable[[str, Any, int], Any]] = {  # called with an argument's name, its value and the rank
+    **dict.fromkeys(("kernel_size", "pool_size", "strides", "dilation"), partial(validation.per_axis, minimum=1)),
+    "output_padding": partial(validation.per_axis, minimum=0),
+    **dict.fromkeys(("channels", "groups", "depth_multiplier"), lambda name, value, rank: integer(name, value, 1)),
+    "p_value": lambda name, value, rank: integer(name, value, 1, 3),
+    "ceil_mode": lambda name, value, rank: validation.flag(name, value),
+}
 _IDENTITY, _TO_NP_ARRAY = (lambda out: out), operator.methodcaller("as_np_ndarray")
 
 
@@ -245,14 +246,9 @@ def canonical(spec: AnySpec, rank: int) -> AnySpec:
     default to None may be None; padding is left unchanged."""
     checked: Dict[str, Any] = {"layout": validation.layout(spec.layout, rank)}
     for name, value in spec._asdict().items():
-        if value is None and spec._field_defaults.get(name, ...) is None:
-            continue
-        if name in MINIMUM:
-            checked[name] = validation.per_axis(name, value, rank, MINIMUM[name])
-        elif name in MAXIMUM:
-            checked[name] = validation.integer(name, value, 1, MAXIMUM[name])
-        elif name == "ceil_mode":
-            checked[name] = validation.flag(name, value)
+        is_omitted = value is None and spec._field_defaults.get(name, ...) is None
+        if name in CHECKS and not is_omitted:
+            checked[name] = CHECKS[name](name, value, rank)
     replaced: AnySpec = spec._replace(**checked)
     return replaced
 
@@ -261,6 +257,6 @@ def channel_count(name: str, given: Any, source: str, actual: Optional[int], arr
     """Returns a number of channels, given as an argument, by an array's shape, or by both, which must then agree."""
     if given is None and actual is None:
         raise validation.InvalidValue(f"{name} must be given if the shape of {array} is unknown; received {name}=None")
-    number: int = actual if given is None else validation.integer(name, given, 1)  # type: ignore[assignment]
+    number: int = actual if given is None else integer(name, given, 1)  # type: ignore[assignment]
     validation.check_equal(name, number, source, actual)
     return number
