@@ -112,12 +112,8 @@ def depthwise_conv(
     depth_multiplier : int, optional if the weight's shape is known
         m.
     kernel_size : int or one int per axis, optional if the weight's shape is known
-    strides, dilation : int or one int per axis
-    padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
-        :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
-    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
-    input_size : int or one int per axis, optional
-        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
+    strides, padding, dilation, layout, input_size
+        As for :func:`conv`.
 
     Returns
     -------
@@ -177,12 +173,8 @@ def separable_conv(
     depth_multiplier : int, optional if the shape of the depthwise weight is known
         m.
     kernel_size : int or one int per axis, optional if the weight's shape is known
-    strides, dilation : int or one int per axis
-    padding : "same", "valid", "causal" (1-D), "keras-mxnet", an int, or one int or (low, high) pair per axis
-        :func:`conv` explains "keras-mxnet", the rule for networks trained in keras-mxnet 2.2.4.3.
-    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
-    input_size : int or one int per axis, optional
-        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
+    strides, padding, dilation, layout, input_size
+        As for :func:`conv`.
 
     Returns
     -------

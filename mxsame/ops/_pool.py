@@ -88,20 +88,11 @@ def avg_pool(
 
     Parameters
     ----------
-    data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last; a floating type.
-    pool_size : int or one int per axis
-    strides : int or one int per axis; the pool size by default
-    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
-    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
-    input_size : int or one int per axis, optional
-        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
+    data, pool_size, strides, padding, layout, input_size, ceil_mode
+        As for :func:`max_pool`.
     count_include_pad : bool, optional
         Whether padding counts as zeros: False by default; always True with "keras-mxnet". With `ceil_mode`, the part of
         a partial window after the padding does not count, as in `gluon.nn`.
-    ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts.
 
     Returns
     -------
@@ -145,19 +136,10 @@ def lp_pool(
 
     Parameters
     ----------
-    data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last; a floating type.
-    pool_size : int or one int per axis
-    strides : int or one int per axis; the pool size by default
-    padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
-        :func:`max_pool` explains "keras-mxnet". Explicit pads must be less than the pool size.
-    layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
-    input_size : int or one int per axis, optional
-        The spatial size of a Symbol of unknown shape. Without it, the graph supports every size.
+    data, pool_size, strides, padding, layout, input_size, ceil_mode
+        As for :func:`max_pool`.
     p_value : 1, 2 or 3
         The order p of the norm.
-    ceil_mode : bool
-        With "valid" and explicit pads, whether a partial window at the end counts.
 
     Returns
     -------
