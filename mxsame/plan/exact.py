@@ -208,7 +208,7 @@ def current_strategy() -> Optional[str]:
 def narrowed(allowed: Tuple[str, ...]) -> Tuple[str, ...]:
     """Returns the strategies that are allowed within the current :func:`use_strategy` block: all of them if the one in
     use is not."""
-    strategy = current_strategy()
+    strategy = _FORCED.get().strategy
     return tuple(name for name in allowed if name in ("native", strategy)) if strategy in allowed else allowed
 
 
