@@ -132,11 +132,11 @@ def write_network(asked: SimpleNamespace) -> None:
         raise click.UsageError("--layout must not be given for an ONNX file of an MXNet network: it keeps its own.")
     need_mxnet()
     from mxsame import _gluon, export_onnx, to_keras
-    from mxsame.export_keras.export import imported
+    from mxsame.export_keras.export import load_symbol_file
     from mxsame.graphs.tracing import flatten
 
     with refusals(), stages() as stage:
-        net = imported(asked.file)
+        net = load_symbol_file(asked.file)
         sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
         try:
             if asked.onnx is None:

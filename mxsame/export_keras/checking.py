@@ -42,26 +42,26 @@ print("Keras", keras.__version__)
 """
 
 
-def compare(file: str, made: KerasFile, exported: ExportedNet) -> str:
-    """What the file was compared by; a `ValueError` if an output is not the net's."""
+def compare(file: str, keras_file: KerasFile, exported: ExportedNet) -> str:
+    """Compares a file with its net, and returns what computed its outputs. Raises a `ValueError` if they differ."""
     by = "mxsame.from_keras"
 
     def run(samples: List[Arrays]) -> Iterable[Arrays]:
         nonlocal by
-        given = [[array.transpose(order) for array, order in zip(arrays, made.orders)] for arrays in samples]
+        given = [[array.transpose(order) for array, order in zip(arrays, keras_file.orders)] for arrays in samples]
         by, outputs = by_keras(file, given) or (by, read_back(file, given))
-        back = [np.argsort(order) for order in made.output_orders]
+        back = [np.argsort(order) for order in keras_file.output_orders]
         return [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
 
     comparing.compare(
-        exported, Sampled(made.shapes, [None] * len(made.shapes)), "Keras, or else mxsame.from_keras,", run
+        exported, Sampled(keras_file.shapes, [None] * len(keras_file.shapes)), "Keras, or else mxsame.from_keras,", run
     )
     return by
 
 
 def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:
-    """The version of an installed Keras and the outputs that it computes, in another process; None if there is none
-    that loads the file. An import of Keras takes seconds, so its version decides."""
+    """Returns the version of an installed Keras and the outputs that it computes, in another process; None if there is
+    none that loads the file. An import of Keras takes seconds, so its version decides."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         if file.endswith(".keras") and int(importlib.metadata.version("keras").split(".")[0]) < 3:
             return None
@@ -79,7 +79,7 @@ def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Array
 
 
 def read_back(file: str, samples: List[Arrays]) -> List[Arrays]:
-    """The outputs of the network that `from_keras` reads."""
+    """Returns the outputs of the network that `from_keras` reads."""
     try:
         read = from_keras(file)
     except ValueError as error:

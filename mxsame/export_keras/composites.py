@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from mxsame.export_keras.model_builder import KerasTensor, ModelBuilder, lengths_of
+from mxsame.export_keras.model_builder import KerasTensor, ModelBuilder, keras_shape
 from mxsame.export_keras.versions import call_of, entry_of, with_trainable
-from mxsame.export_keras.writer import Writer
+from mxsame.export_keras.writer import KerasWriter
 from mxsame.exporting.shapes import Shape
 from mxsame.exporting.writer import UnsupportedNet
 from mxsame.port import tensors, weights
@@ -27,14 +27,14 @@ WriteBlock = Callable[[ModelBuilder, Part, Sequence[KerasTensor]], List[KerasTen
 class NetworkWriter:
     """Copies the layers of a network to the builder of a writer; `write` writes a block by its operators."""
 
-    def __init__(self, w: Writer, network: Network, write: WriteBlock):
+    def __init__(self, w: KerasWriter, network: Network, write: WriteBlock):
         self._w, self._network, self._write = w, network, write
         self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}  # of a model at this path -> of the file
         self._written: List[Tuple[TensorId, tensors.Tensor]] = []  # tensors of the file, and the network's
         self._reasons: List[str] = []
 
     def outputs(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
-        """The tensors of the network's outputs, with these shapes."""
+        """Returns the tensors of the network's outputs, with these shapes."""
         network, model = self._network, self._network.description
         check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
@@ -46,21 +46,21 @@ class NetworkWriter:
         # MXNet's operators after the network have no masks
         self._w.builder.ignored_masks.update(self._masked() & set(written))
         ends = zip(written, network.outputs, shapes)
-        return [KerasTensor(tensor, lengths_of(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
+        return [KerasTensor(tensor, keras_shape(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
 
     def _record(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
-        """Record the tensor of the file that was written for a tensor of a model."""
+        """Records the tensor of the file that was written for a tensor of a model."""
         self._tensors[path, tensor] = written
         if isinstance(value, tensors.Tensor):
             self._written.append((written, value))
 
     def _masked(self) -> Set[TensorId]:
-        """The tensors of the file that have a mask."""
+        """Returns the tensors of the file that have a mask."""
         return {tensor for tensor, value in self._written if value.mask is not None}
 
     def _written_for(self, call: LayerCall) -> Dict[int, KerasTensor]:
-        """The tensor of the file for each of the network's, by its key: an input of the call, or what was written
-        first."""
+        """Returns the tensor of the file for each of the network's tensors, by its key: an input of the call, or what
+        was written first."""
         written: Dict[int, KerasTensor] = {}
         for tensor, value in (*self._inputs(call), *self._written):
             if value.pads is None:
@@ -72,23 +72,23 @@ class NetworkWriter:
         return [(tensor, value) for tensor, value in self._written if tensor in given]
 
     def _model(self, model: Model, path: Path) -> None:
-        """Write the calls of a model's layers."""
+        """Writes the calls of a model's layers."""
         for layer, number, call in sorted_calls(model):
             if layer.class_name == "InputLayer" or not layer.calls:
                 continue
-            full = (*path, layer.name)
+            layer_path = (*path, layer.name)
             call = LayerCall(*map_leaves([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
-            found = self._network.layer_state(full).calls[number]
+            found = self._network.layer_state(layer_path).calls[number]
             try:
-                written = self._call(layer, full, call, found)
+                written = self._call(layer, layer_path, call, found)
             except InvalidValue as error:
-                self._reasons.append(f"layer {'/'.join(full)!r} ({layer.operator or layer.class_name}): {error}")
+                self._reasons.append(f"layer {'/'.join(layer_path)!r} ({layer.operator or layer.class_name}): {error}")
                 written = [TensorId(layer.name, number, index) for index in range(len(found))]
             for index, (value, tensor) in enumerate(zip(found, written)):
                 self._record(path, TensorId(layer.name, number, index), value, tensor)
 
     def _call(self, layer: Layer, path: Path, call: LayerCall, found: Sequence[Any]) -> List[TensorId]:
-        """Write a call as the layer itself, else as its inner layers, else as its operators; returns the outputs."""
+        """Writes a call as the layer itself, else as its inner layers, else by its operators; returns the outputs."""
         try:
             copied = self._copied(layer, path)
         except InvalidValue as error:
@@ -101,7 +101,7 @@ class NetworkWriter:
         return [first._replace(output=index) for index in range(len(found))]
 
     def _copied(self, layer: Layer, path: Path) -> Layer:
-        """The copy of the layer in the builder, shared by all its calls."""
+        """Returns the copy of the layer in the builder, shared by all its calls."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
             copied = for_format(self._network, layer, self._w.builder.is_h5)
@@ -110,7 +110,7 @@ class NetworkWriter:
         return builder.layers[key]
 
     def _inline(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
-        """Inline a nested model: write its layers at the top level; returns the outputs."""
+        """Inlines a nested model: writes its layers at the top level, and returns the outputs."""
         call = _without_keys(Layer("Functional", model.name, {}, model=model), call)
         is_called_once = len(self._network.layer_state(path).calls) == 1
         check(is_called_once, "models in which layers are replaced must be called once")
@@ -120,7 +120,7 @@ class NetworkWriter:
         return [self._tensors[path, tensor] for tensor in model.outputs]
 
     def _by_operators(self, path: Path, call: LayerCall, found: Sequence[Any], reason: ValueError) -> List[TensorId]:
-        """The outputs of a layer that is written by its operators."""
+        """Writes a layer by its operators; returns the outputs."""
         can_be_written = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in found)
         if not can_be_written:
             raise reason
@@ -146,7 +146,7 @@ class NetworkWriter:
 
 
 def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
-    """A call of a nested model with its inputs in order, instead of a dict of them."""
+    """Returns a call of a nested model with its inputs in order, instead of a dict of them."""
     if layer.model is None or layer.wrapped is not None or not isinstance(call.args[0], dict):
         return call
     inputs = [call.args[0][key] for key in layer.model.keys]
@@ -159,7 +159,7 @@ def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
 def model_for_format(network: Network, model: Model, is_h5: bool) -> Model:
     """Returns a model converted for this file format.
 
-    Raises `ValueError` that lists all layers which the format lacks."""
+    Raises a `ValueError` that lists all layers which the format lacks."""
     layers, reasons = [], []
     for layer in model.layers:
         try:
@@ -177,7 +177,7 @@ def model_for_format(network: Network, model: Model, is_h5: bool) -> Model:
 def for_format(network: Network, layer: Layer, is_h5: bool) -> Layer:
     """Returns a layer converted for this file format, without its calls; trainable if its parameters are trained.
 
-    Raises `ValueError` if the format lacks the layer."""
+    Raises a `ValueError` if the format lacks the layer."""
     check(id(layer) not in network.custom, "the user replaced it by a block")
     if layer.model is not None and layer.wrapped is None:
         model = model_for_format(network, layer.model, is_h5)
@@ -195,7 +195,7 @@ def for_format(network: Network, layer: Layer, is_h5: bool) -> Layer:
 
 
 def _parameters(layer: Layer) -> List[Tuple[Any, bool]]:
-    """The trainable parameters of a layer, and whether the model declares each as trainable."""
+    """Returns the trainable parameters of a layer, and whether the model declares each as trainable."""
     return [
         (stored.parameter, layer.trainable and inner.trainable)
         for inner in layer.walk()
@@ -209,7 +209,7 @@ def _trained_names(layer: Layer) -> List[str]:
 
 
 def _is_trained(layer: Layer) -> Optional[bool]:
-    """Whether a layer is trained now; None if it agrees with its configuration."""
+    """Returns whether a layer is trained now; None if it agrees with its configuration."""
     parameters = _parameters(layer)
     trained = [parameter.grad_req != "null" for parameter, _ in parameters]
     if trained == [declared for _, declared in parameters]:

@@ -33,11 +33,11 @@ from mxsame.export_keras.model_builder import (
     Order,
     batch_first,
     channels_last,
-    lengths_of,
+    keras_shape,
 )
-from mxsame.export_keras.versions import is_thawed
-from mxsame.export_keras.writer import Writer, layer_name
-from mxsame.exporting.blocks import Composite, place
+from mxsame.export_keras.versions import loses_frozen_state
+from mxsame.export_keras.writer import KerasWriter, layer_name
+from mxsame.exporting.blocks import Composite, replace_composites
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.lowering import lower, without_losses
 from mxsame.exporting.prepare import ExportedNet, graph_of
@@ -120,8 +120,8 @@ def to_keras(
 
     Notes
     -----
-    A network of :func:`mxsame.from_keras`, in the net or the net itself, is written as the layers that it was; what was
-    put in their place or after them, by its operators, and under the name of the layer if that is one layer of Keras.
+    A network of :func:`mxsame.from_keras`, in the net or the net itself, is written as the layers that it was; what
+    replaces or follows them, by its operators; if that is one layer of Keras, it keeps the name of the layer.
     Other layers have the names of their parameters. Layers whose parameters have `grad_req="null"` are not `trainable`
     in Keras; a batch norm among them uses its moving statistics in training. Keras 3 trains the parameters of attention
     with several heads and of ConvLSTM after loading, whatever the file has; a warning names them. Gluon's LSTM and
@@ -152,7 +152,7 @@ def to_keras(
     5
     """
     if isinstance(net, (str, os.PathLike)):
-        net = imported(os.fspath(net))
+        net = load_symbol_file(os.fspath(net))
     exported = ExportedNet.of(net, input_shape)
     path = files.check_path(path)
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
@@ -165,40 +165,41 @@ def to_keras(
     for make in _ways(exported, options, is_model):
         try:
             with errors.explain_errors(input_shape=input_shape):
-                made = make()
+                keras_file = make()
             functions.check_used()
             with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
-                save(file, made)
-                compared_by = checking.compare(file, made, exported)
+                save(file, keras_file)
+                compared_by = checking.compare(file, keras_file, exported)
         except InvalidValue as error:
             reasons.append(error)
         else:
-            for layer in filter(is_thawed, made.model.walk() if path.endswith(".keras") else ()):
+            for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):
                 message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
                 warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
-            sizes = (array.size for layer in made.model.walk() for array in arrays_of(layer).values())
-            return Written(path, len(made.model.layers), sum(sizes), compared_by)
+            sizes = (array.size for layer in keras_file.model.walk() for array in arrays_of(layer).values())
+            return Written(path, len(keras_file.model.layers), sum(sizes), compared_by)
     raise reasons[is_model]  # the error of the layers also says why their operators do not help
 
 
 class Options(NamedTuple):
-    """Whether the file has layers only; whether arrays keep channels first at its ends; the user's functions; and the
+    """Whether the file has layers only; whether inputs and outputs keep channels first; the user's functions; and the
     networks of Keras that are not written as their layers."""
 
     is_h5: bool
-    is_first: bool
+    channels_first: bool
     functions: CustomEmitters
     by_operators: FrozenSet[Any] = frozenset()
 
     def is_whole(self, block: Any) -> bool:
-        """Whether a block is written as a whole."""
+        """Returns whether a block is written as a whole."""
         is_network = isinstance(block, Network) and block.has_layers and block not in self.by_operators
         return is_network or self.functions.has(block)
 
 
 def _ways(exported: ExportedNet, options: Options, is_model: bool) -> Iterator[Callable[[], KerasFile]]:
-    """What may become a file, the best first, each of which is tried if the one before is refused: a network of
-    `from_keras` as the model that it is; the layers of such networks, and others; and layers for operators."""
+    """Returns functions that make the file's model, best first; each is tried if the one before it is refused: a
+    network of `from_keras` as the model that it is; the layers of such networks, and others; and layers for
+    operators."""
     if is_model:
         yield partial(_whole, exported, options.is_h5)
     yield partial(_as_layers, exported, options)
@@ -209,7 +210,7 @@ def _ways(exported: ExportedNet, options: Options, is_model: bool) -> Iterator[C
 
 
 def _whole(exported: ExportedNet, is_h5: bool) -> KerasFile:
-    """A network of `from_keras`, with the inputs that its model declares."""
+    """Returns a network of `from_keras` as its model, with the inputs that the model declares."""
     mx.nd.waitall()
     net, inputs = exported.net, exported.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
@@ -221,7 +222,7 @@ def _whole(exported: ExportedNet, is_h5: bool) -> KerasFile:
 
 
 def _as_layers(exported: ExportedNet, options: Options) -> KerasFile:
-    """Only networks of Keras that cannot be written as layers, one of several, are written by operators."""
+    """Writes by operators only those networks of Keras that cannot be written as layers."""
     try:
         return _from_graph(exported, options)
     except UnsupportedNet as error:
@@ -235,7 +236,8 @@ def _as_layers(exported: ExportedNet, options: Options) -> KerasFile:
 
 
 def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
-    """Written once to see which inputs have channels that a layer needs last, and once more with these last."""
+    """Writes the net once to see which inputs a layer takes with channels last, and once more with these channels
+    last."""
     types = {str(dtype) for dtype in (exported.dtype, *exported.types.values())}
     check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
     graph, shapes, composites = _graph_of(exported, options)
@@ -248,18 +250,18 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
         for output, value in zip(composite.inputs, composite.block.inputs)
     }
 
-    def written() -> Tuple[List[KerasTensor], Writer]:
+    def written() -> Tuple[List[KerasTensor], KerasWriter]:
         name = exported.net.description.name if isinstance(exported.net, Network) else "network"
         builder = ModelBuilder(trained, options.is_h5, name)
         inputs = {}
         for (name, order), own in zip(orders.items(), getattr(exported.net, "input_names", orders)):
-            shape = lengths_of(shapes.inputs[name], order)
+            shape = keras_shape(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(layer_name(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
         return _write(exported, options, graph, shapes, builder, inputs)
 
     values, writer = written()
-    last = {} if options.is_first else writer.channels_last_inputs
+    last = {} if options.channels_first else writer.channels_last_inputs
     if last:
         orders.update(last)
         values, writer = written()
@@ -274,15 +276,15 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
 
 
 def _graph_of(exported: ExportedNet, options: Options) -> Tuple[Graph, Shapes, List[Composite]]:
-    """The graph, in which variables have the place of blocks that are written as a whole."""
+    """Returns the graph, with variables in place of the blocks that are written as a whole."""
     graph, batches, composites = graph_of(exported, trained=True, is_whole=options.is_whole)
     shapes = Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
-    place(graph, shapes, composites)
+    replace_composites(graph, shapes, composites)
     return graph, shapes, composites
 
 
 def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[KerasTensor]) -> List[KerasTensor]:
-    """The values of the outputs of a block that is called on values of the file."""
+    """Writes a block that is called on values of the file; returns the values of its outputs."""
     shapes: List[List[int]] = [[1] * x.rank for x in given]
     for shape, x in zip(shapes, given):
         for axis, length in zip(x.order, x.shape):
@@ -301,23 +303,26 @@ def _write(
     shapes: Shapes,
     builder: ModelBuilder,
     inputs: Mapping[str, KerasTensor],
-) -> Tuple[List[KerasTensor], Writer]:
-    """Write all nodes of a graph; returns the values of its outputs, and the writer."""
+) -> Tuple[List[KerasTensor], KerasWriter]:
+    """Writes all nodes of a graph; returns the values of its outputs, and the writer."""
 
-    def write_network(w: Writer, block: Network, values: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
+    def write_network(
+        w: KerasWriter, block: Network, values: Sequence[Any], shapes: Sequence[Shape]
+    ) -> List[KerasTensor]:
         return NetworkWriter(w, block, partial(_block, options)).outputs(values, shapes)
 
     advice = advice_for(exported.net)
-    writer = Writer(graph, shapes, builder, inputs, write_network, options.functions, advice)
+    writer = KerasWriter(graph, shapes, builder, inputs, write_network, options.functions, advice)
     lower(writer)
     values = writer.write_all()
-    rule = "net must have outputs that depend on its inputs; received one of constants"
+    rule = "net must have outputs that depend on its inputs; received a constant output"
     check(all(isinstance(x, KerasTensor) for x in values), rule)
     return values, writer
 
 
 def _order(x: KerasTensor, is_last: bool) -> Order:
-    """The axes of an output in the file: channels last, if inputs have them so and a sequence has them so already."""
+    """Returns the axis order of an output in the file: channels last if any input has it; for sequences only if they
+    have it already."""
     order, as_it_is = channels_last(x.rank), tuple(range(x.rank))
     order = order if is_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else as_it_is
     return order if x.order[0] == order[0] else x.order
@@ -326,9 +331,9 @@ def _order(x: KerasTensor, is_last: bool) -> Order:
 # -- files of MXNet
 
 
-def imported(file: str) -> Any:
-    """The block of a `-symbol.json` file with the newest `.params` file next to it. What only a loss needs is left
-    out."""
+def load_symbol_file(file: str) -> Any:
+    """Loads the block of a `-symbol.json` file with the newest `.params` file next to it, without the inputs that only
+    a loss needs."""
     exists = file.endswith("-symbol.json") and os.path.isfile(file)
     check(exists, "net must be a block or a -symbol.json file that exists", net=file)
     prefix = file[: -len("-symbol.json")]

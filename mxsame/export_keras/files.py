@@ -20,9 +20,9 @@ ELLIPSIS = {"class_name": "__ellipsis__", "config": {}}
 OPERATORS = "keras.src.ops."  # the modules of operators in Keras 3
 
 
-def save(path: str, made: KerasFile) -> None:
-    """Write a model. An .h5 file is what tf.keras 2 and Keras 3 load, a .keras archive what Keras 3 does."""
-    model = made.model
+def save(path: str, keras_file: KerasFile) -> None:
+    """Writes a model to an .h5 file, which tf.keras 2 and Keras 3 load, or to a .keras archive, which Keras 3 loads."""
+    model = keras_file.model
     h5py, is_older = files.h5py_module(), path.endswith(".h5")
     config = json.dumps(_configuration(model, model.name, is_older))
     if is_older:
@@ -42,8 +42,8 @@ def save(path: str, made: KerasFile) -> None:
 
 
 def _configuration(model: Model, name: str, is_older: bool, trainable: bool = True) -> Dict[str, Any]:
-    """The configuration of a model in Keras 2 or 3. Calls of nested models count from 1: in Keras 2 everywhere, in
-    Keras 3 in `output_layers`, and not of Sequential ones."""
+    """Returns the configuration of a model in Keras 2 or 3. Calls of nested models count from 1: in Keras 2 everywhere;
+    in Keras 3 in `output_layers`, except those of Sequential models."""
     nested = {layer.name: layer.model for layer in model.layers if layer.model is not None and layer.wrapped is None}
     later = {name for name, inner in nested.items() if is_older or not inner.sequential}
 
@@ -76,7 +76,7 @@ def _configuration(model: Model, name: str, is_older: bool, trainable: bool = Tr
     ends: Dict[str, Any] = {} if model.sequential else {"input_layers": model.inputs}
     if not model.sequential:
         ends["output_layers"] = [x._replace(call=x.call + (x.layer in later)) for x in model.outputs]
-    # a single input or output is no list of one, which Keras 3 would take it for
+    # a single input or output is not written in a list: Keras 3 would return a list of one
     ends = {name: [*map(list, tensors)] if len(tensors) > 1 else [*tensors[0]] for name, tensors in ends.items()}
     class_name = "Sequential" if model.sequential else "Functional"
     flags = {} if is_older and model.sequential else {"trainable": trainable}
@@ -89,7 +89,7 @@ def _configuration(model: Model, name: str, is_older: bool, trainable: bool = Tr
 
 
 def _entry(layer: Layer, is_older: bool) -> Dict[str, Any]:
-    """A layer that no file has had."""
+    """Returns the entry of a layer that was not read from a file."""
     config = dict(layer.config)
     if is_older:
         if layer.class_name == "InputLayer" and "batch_shape" in config:
@@ -101,7 +101,7 @@ def _entry(layer: Layer, is_older: bool) -> Dict[str, Any]:
 
 
 def _constants(nested: Any) -> Any:
-    """Arguments of a call, with what Python's own types do not say as Keras 3 writes it."""
+    """Returns the arguments of a call, with arrays, slices and ellipses as Keras 3 serializes them."""
     if isinstance(nested, np.ndarray):
         return {"class_name": "__numpy__", "config": {"value": nested.tolist(), "dtype": str(nested.dtype)}}
     if isinstance(nested, dict):
@@ -114,5 +114,5 @@ def _constants(nested: Any) -> Any:
 
 
 def _argument(value: Any, reference: Callable[[TensorId], List[Any]]) -> List[Any]:
-    """An argument of a call in Keras 2: a tensor or a constant."""
+    """Returns an argument of a call in Keras 2: a tensor or a constant."""
     return reference(value) if isinstance(value, TensorId) else ["_CONSTANT_VALUE", -1, value]

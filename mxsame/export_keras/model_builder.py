@@ -1,4 +1,4 @@
-"""A Keras model that grows by layers and their calls; its tensors know which axes of MXNet's arrays their axes are."""
+"""A Keras model that grows by layers and their calls; each tensor records which axes of MXNet's array its axes are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MERGING = (
     "Minimum",
     "Concatenate",
 )  # layers that pass masks on, and do not use them
-Lengths = Tuple[Optional[int], ...]
+KerasShape = Tuple[Optional[int], ...]
 Order = Tuple[int, ...]
 
 
@@ -35,7 +35,7 @@ class KerasTensor(NamedTuple):
     another order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
 
     tensor: TensorId
-    shape: Lengths
+    shape: KerasShape
     order: Order
     feature_order: Optional[np.ndarray] = None
     source: str = ""
@@ -45,41 +45,41 @@ class KerasTensor(NamedTuple):
         return len(self.order)
 
     def axis(self, axis: int) -> int:
-        """Where an axis of MXNet's is."""
+        """Returns the position of an axis of MXNet's array."""
         return self.order.index(axis % self.rank)
 
     def permuted(self, entries: Sequence[Any]) -> List[Any]:
-        """One entry for each axis of MXNet's, in the order here."""
+        """Returns entries for MXNet's axes in the order of this tensor."""
         return [entries[axis] for axis in self.order]
 
     def order_with_last(self, axis: int) -> Order:
-        """The order here, but with an axis of MXNet's as the last."""
+        """Returns the order of this tensor, with one of MXNet's axes moved to the end."""
         return (*(other for other in self.order if other != axis % self.rank), axis % self.rank)
 
 
 def batch_first(rank: int, batch: int) -> Order:
-    """The axes with the batch before the others."""
+    """Returns the axes with the batch before the others."""
     return (batch, *(axis for axis in range(rank) if axis != batch))
 
 
 def channels_last(rank: int) -> Order:
-    """(N, \\*size, C) of (N, C, \\*size)."""
+    r"""Returns the axes (N, \*size, C) of an array (N, C, \*size)."""
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
-def lengths_of(shape: Shape, order: Sequence[int]) -> Lengths:
-    """The lengths of a shape in this order of axes."""
+def keras_shape(shape: Shape, order: Sequence[int]) -> KerasShape:
+    """Returns a shape with its axes in this order, and None for dynamic lengths."""
     return tuple(shape[axis].traced if shape[axis].is_static else None for axis in order)
 
 
-def count_of(lengths: Lengths) -> int:
-    """The number of elements that each instance of the batch has."""
+def num_elements(lengths: KerasShape) -> int:
+    """Returns the number of elements of each instance of the batch."""
     return math.prod(length for length in lengths if length is not None)
 
 
 def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
-    """The smallest groups of neighbouring axes that have the same elements before and after a reshape: they end where
-    both have the same number of elements up to there. Axes of length 1 belong to the group before."""
+    """Returns the smallest groups of neighboring axes that have the same elements before and after a reshape: they end
+    where both have the same number of elements up to there. Axes of length 1 belong to the group before."""
     before, after = ([*map(tuple, np.cumprod(shape, axis=0).tolist())] for shape in (source, target))
     check(before[-1] == after[-1], f"a reshape must keep the number of elements; received {source} to {target}")
     ends = [count for count in dict.fromkeys(before) if count in after]
@@ -123,13 +123,13 @@ class ModelBuilder:
         self._names: Set[str] = set()
 
     def unique(self, name: str) -> str:
-        """A name that no other layer has."""
+        """Returns a name that no other layer has."""
         name = unique_name(name, self._names)
         self._names.add(name)
         return name
 
-    def input(self, name: str, shape: Lengths, dtype: str) -> TensorId:
-        """The tensor of a new input layer."""
+    def input(self, name: str, shape: KerasShape, dtype: str) -> TensorId:
+        """Adds an input layer; returns its tensor."""
         config = {"name": name, "dtype": dtype, "batch_shape": list(shape)}
         layer = self.add(Layer("InputLayer", name, config, weight_specs=[]))
         self.model.inputs.append(self.call(layer, (), {}))
@@ -140,7 +140,7 @@ class ModelBuilder:
         return layer
 
     def renamed(self, values: Sequence[KerasTensor], layer: Layer, name: str) -> List[KerasTensor]:
-        """Values of a layer that nothing takes yet, which gets this name, or one like it."""
+        """Renames a layer whose outputs are not used yet, to this name or one like it; returns its values."""
 
         def new(tensor: TensorId) -> TensorId:
             return tensor._replace(layer=layer.name) if tensor.layer == before else tensor
@@ -152,7 +152,7 @@ class ModelBuilder:
         return [x._replace(tensor=new(x.tensor)) for x in values]
 
     def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any]) -> TensorId:
-        """The output of one more call of a layer."""
+        """Calls a layer once more; returns the output."""
         layer.calls.append(LayerCall(args, dict(kwargs)))
         tensor = TensorId(layer.name, len(layer.calls) - 1)
         if self.ignored_masks.intersection(layer.calls[-1].tensors()):
@@ -160,7 +160,7 @@ class ModelBuilder:
         return tensor
 
     def _follow_mask(self, layer: Layer, output: TensorId) -> None:
-        """Note that Keras passes a mask on that the net ignores. Raises `ValueError` if the layer would take it."""
+        """Records that Keras passes on a mask that the net ignores. Raises a `ValueError` if the layer would use it."""
         converter = converter_of(layer)
         masks = HANDLES_MASK if converter is None else converter.masks
         versions = (2, 3) if self.is_h5 else (3,)  # versions of Keras that load the file
@@ -172,7 +172,7 @@ class ModelBuilder:
 
     @contextlib.contextmanager
     def ignoring_masks(self, tensors: Set[TensorId]) -> Iterator[None]:
-        """Within the `with` block, the masks of these tensors are ignored, too."""
+        """Ignores the masks of these tensors, too, within the `with` block."""
         added = tensors - self.ignored_masks
         self.ignored_masks |= added
         try:
@@ -181,7 +181,7 @@ class ModelBuilder:
             self.ignored_masks -= added
 
     def finish(self, outputs: List[TensorId]) -> None:
-        """Bring the layers into the order that Keras gives them. Layers that no output needs are left out."""
+        """Sorts the layers as Keras does. Layers that no output needs are left out."""
         self.model.outputs = outputs
         layers = {layer.name: layer for layer in self.model.layers}
         self.model.layers = keras_order(layers, outputs)

@@ -1,4 +1,4 @@
-"""Layers of a Keras model as the two formats have them: an archive has what Keras 3 writes, an .h5 file what tf.keras 2
+"""Layers of a Keras model in the two file formats: an archive has what Keras 3 writes, an .h5 file what tf.keras 2
 writes and Keras 3 reads, too."""
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ OF_KERAS_3 = (
     Key("Conv3DTranspose", "dilation_rate", [1, 1, 1]),
 )
 # classes that only one Keras has, or that each computes differently
-ONLY = "Random(Brightness|Contrast|Crop|Height|Width)|.*>.*"
+NOT_TRANSLATED = "Random(Brightness|Contrast|Crop|Height|Width)|.*>.*"
 MISSING = {  # classes that the Keras of a file does not have, by whether it is an .h5 file
-    True: f"RMSNormalization|Adaptive.*Pooling.D|Group(ed)?QueryAttention|{ONLY}",
-    False: f"LocallyConnected.D|ThresholdedReLU|StackedRNNCells|SyncBatchNormalization|{ONLY}",
+    True: f"RMSNormalization|Adaptive.*Pooling.D|Group(ed)?QueryAttention|{NOT_TRANSLATED}",
+    False: f"LocallyConnected.D|ThresholdedReLU|StackedRNNCells|SyncBatchNormalization|{NOT_TRANSLATED}",
 }
 SWISH = ("silu", "swish")  # two names of one function: the second in an .h5 file
 ACTIVATIONS = (  # activations that are one function in both: hard_sigmoid is not
@@ -55,16 +55,20 @@ ACTIVATIONS = (  # activations that are one function in both: hard_sigmoid is no
     *("tanh", *SWISH),
 )
 # classes that Keras 3 always loads with trained parameters
-THAWED = "MultiHeadAttention|Group(ed)?QueryAttention|ConvLSTM.D"
+ALWAYS_TRAINABLE = "MultiHeadAttention|Group(ed)?QueryAttention|ConvLSTM.D"
 PARTS = ("layer", "backward_layer", "cell", "cells")  # keys whose values are layers
 PACKAGES = {"initializer": "initializers", "regularizer": "regularizers", "constraint": "constraints"}
-FURTHER = ("query", "value", "key")  # arguments of a call; a file of tf.keras 2 has all but the first by name
+ATTENTION_ARGUMENTS = (
+    "query",
+    "value",
+    "key",
+)  # arguments of a call; a file of tf.keras 2 has all but the first by name
 
 
 def entry_of(layer: Layer, version: int, is_h5: bool) -> Dict[str, Any]:
-    """Returns the class and the configuration that a file has of a layer of this version of Keras.
+    """Returns the entry of a layer of this version of Keras in a file: its class and its configuration.
 
-    Raises `ValueError` if the format has no such layer."""
+    Raises a `ValueError` if the format has no such layer."""
     plain = {"class_name": layer.class_name, "config": layer.config}
     is_named = layer.stored_as not in ("", "RNN")  # the user has named one of Keras's
     entry = dict(plain if is_named or not layer.entry else layer.entry)
@@ -78,7 +82,8 @@ def entry_of(layer: Layer, version: int, is_h5: bool) -> Dict[str, Any]:
 
 
 def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> Dict[str, Any]:
-    """Returns an object of a configuration, and those in it, without the keys that a reader of the format lacks."""
+    """Returns an object of a configuration, and those in it, without the keys that the Keras of the format does not
+    have."""
     class_name, config = str(entry["class_name"]), dict(entry["config"])
     if class_name == "InputLayer":
         shape = config.get("batch_shape", config.get("batch_input_shape"))
@@ -122,13 +127,13 @@ def _module(package: str) -> Dict[str, Any]:
 
 
 def _value(key: str, value: Any, version: int, is_h5: bool) -> Any:
-    """Returns a value of a configuration."""
+    """Returns a value of a configuration for the format."""
     is_own = version == (2 if is_h5 else 3)
     if key == "dtype" and not is_own:
         return dtype_name(value)
     if key in ("activation", "recurrent_activation") and not is_own and not is_layer(value):
         name = function_name(value)
-        check(name in (None, *ACTIVATIONS), f"{key} must be one of both Kerases", **{key: name})
+        check(name in (None, *ACTIVATIONS), f"{key} must be one that Keras 2 and Keras 3 share", **{key: name})
         return SWISH[is_h5] if name in SWISH else name
     if isinstance(value, list) and key == "cells":
         return [_translated(each, version, is_h5, key) for each in value]
@@ -137,15 +142,15 @@ def _value(key: str, value: Any, version: int, is_h5: bool) -> Any:
 
 
 def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCall:
-    """Returns a call as the other format has it: an .h5 file has one argument, and others by their names; states of a
-    recurrent layer have a name in Keras 3."""
+    """Returns a call for the format: in an .h5 file only the first argument has no name; the states of a recurrent
+    layer have a name in Keras 3."""
     if version == (2 if is_h5 else 3):
         return call
     args, kwargs = list(call.args), {name: value for name, value in call.kwargs.items() if value is not None}
     if layer.class_name.startswith("Random"):  # Keras 3 writes True, and does as the model is called
         kwargs.pop("training", None)
     if is_h5 and len(args) > 1:
-        names = FURTHER if layer.class_name.endswith("Attention") else ("", "initial_state")
+        names = ATTENTION_ARGUMENTS if layer.class_name.endswith("Attention") else ("", "initial_state")
         check(len(args) <= len(names), "arguments of a call must have names", args=len(args))
         kwargs.update(zip(names[1 : len(args)], args[1:]))
         args = args[:1]
@@ -155,16 +160,16 @@ def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCa
     return LayerCall(tuple(args), kwargs)
 
 
-def is_thawed(layer: Layer) -> bool:
-    """Whether a layer that is not trained, or one that it wraps, has parameters that Keras 3 trains once it is loaded:
-    those of layers that are made without the flag."""
+def loses_frozen_state(layer: Layer) -> bool:
+    """Returns whether a frozen layer, or one that it wraps, is trainable once Keras 3 has loaded it: such a class does
+    not pass `trainable` on to the layers that it makes."""
     wrapped = layer.config.get("layer")
     names = (layer.class_name, str(wrapped.get("class_name")) if isinstance(wrapped, dict) else "")
-    return not layer.trainable and any(re.fullmatch(THAWED, name) for name in names)
+    return not layer.trainable and any(re.fullmatch(ALWAYS_TRAINABLE, name) for name in names)
 
 
 def with_trainable(entry: Dict[str, Any], value: bool) -> Dict[str, Any]:
-    """Returns an entry that is trained or not, with all layers in it."""
+    """Returns an entry with this value of `trainable`, in all layers in it, too."""
     config = {**entry["config"], "trainable": value}
     for name in (*PARTS, "layers"):
         parts: List[Any] = config[name] if isinstance(config.get(name), list) else [config.get(name)]

@@ -16,14 +16,14 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, O
 import numpy as np
 
 from mxsame.export_keras.model_builder import (
+    KerasShape,
     KerasTensor,
-    Lengths,
     ModelBuilder,
     Order,
     channels_last,
-    count_of,
     groups_of,
-    lengths_of,
+    keras_shape,
+    num_elements,
 )
 from mxsame.exporting.blocks import Composite
 from mxsame.exporting.custom import CustomEmitters
@@ -37,7 +37,7 @@ from mxsame.rewriting import constants
 from mxsame.rewriting.graph import Graph, Node, Output
 from mxsame.validation import check, check_type
 
-NONE: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 EMITTERS = Emitters()
 writes = EMITTERS.writes
 
@@ -51,14 +51,14 @@ PARAMETER_SUFFIX = re.compile(
 )
 
 
-class Weighted(NamedTuple):
+class Weight(NamedTuple):
     """A weight of a layer: its array, and the output of the graph that it comes from."""
 
     array: np.ndarray
     source: Output
 
 
-class Writer(GraphWriter):
+class KerasWriter(GraphWriter):
     """Writes the layers of a graph to a `ModelBuilder`.
 
     Parameters
@@ -95,33 +95,33 @@ class Writer(GraphWriter):
     # -- overrides of GraphWriter
 
     def variable(self, node: Node) -> Any:
-        """The tensor of an input; for a parameter its graph output, whose array emitters look up."""
+        """Returns the tensor of an input; for a parameter its graph output, whose array emitters look up."""
         return self._inputs.get(node.name, Output(node))
 
     def placeholder(self, output: Output) -> KerasTensor:
-        """A tensor of the right shape that no layer computes."""
+        """Returns a tensor of the right shape that no layer computes."""
         order = tuple(range(len(self.shape(output))))
         return KerasTensor(TensorId(output.node.name), self.lengths(output, order), order)
 
     def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
-        """The outputs of a network of Keras, or of a block that the user's function writes."""
+        """Returns the outputs of a network of Keras, or of a block that is written by the user's function."""
         if self.custom.has(composite.block):
             return super().composite(composite, inputs)
         return self._write_network(self, composite.block, inputs, composite.shapes)
 
     def input_for_user(self, output: Output) -> Any:
-        """A tensor with its axes in MXNet's order, or an array."""
+        """Returns a tensor with its axes in MXNet's order, or an array."""
         x = self.written(output)
         return self.permute(x, range(x.rank)) if isinstance(x, KerasTensor) else self.computed(x)
 
     def output_of_user(self, value: Any, shape: Shape) -> KerasTensor:
         check_type(isinstance(value, KerasTensor), "custom must return what write returns", custom=value)
         order = tuple(range(len(shape)))
-        return KerasTensor(value.tensor, lengths_of(shape, order), order)
+        return KerasTensor(value.tensor, keras_shape(shape, order), order)
 
     def write_function(self, source: Any) -> Callable[..., Any]:
-        """A function of (class_name, inputs, weights, outputs, configuration). Layers that a block has written are
-        called again in the next call of the block."""
+        """Returns a function of (class_name, inputs, weights, outputs, configuration). Layers that a block has written
+        are called again in the next call of the block."""
         numbers = itertools.count()
 
         def write(class_name: str, /, *inputs: Any, weights: Any = (), outputs: int = 1, **config: Any) -> Any:
@@ -141,7 +141,8 @@ class Writer(GraphWriter):
         return write
 
     def _custom_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
-        """A layer, trainable if the operator or block has a trained parameter, or no parameters."""
+        """Adds a layer of a user's function; it is trainable if the operator or block has a trained parameter, or no
+        parameters."""
         own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
         parameters = set().union(*own)
         config = {"trainable": bool(parameters & self.builder.trained) or not parameters, **config}
@@ -153,7 +154,7 @@ class Writer(GraphWriter):
         return self.builder.add(layer)
 
     def _write(self, node: Node) -> None:
-        """Write a node, unless it depends on parameters only: its array is computed when an emitter asks for it."""
+        """Writes a node, unless it depends on parameters only: its array is computed when an emitter asks for it."""
         types = [self._dtypes.get(output) for output in self.outputs_of(node)]
         allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # written as 0 and 1
         others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
@@ -171,17 +172,17 @@ class Writer(GraphWriter):
 
     # -- for emitters, to read
 
-    def lengths(self, output: Output, order: Sequence[int]) -> Lengths:
-        """The lengths of an output of the graph, with its axes in this order."""
-        return lengths_of(self.shape(output), order)
+    def lengths(self, output: Output, order: Sequence[int]) -> KerasShape:
+        """Returns the lengths of an output of the graph, with its axes in this order."""
+        return keras_shape(self.shape(output), order)
 
-    def weight(self, output: Any) -> Weighted:
-        """A weight of a layer: a parameter, or an array computed from parameters."""
+    def weight(self, output: Any) -> Weight:
+        """Returns a weight for a layer: a parameter, or an array that is computed from parameters."""
         check(not isinstance(output, KerasTensor), "weights must depend on parameters only")
-        return Weighted(self.computed(output), output)
+        return Weight(self.computed(output), output)
 
     def constant(self, output: Output, x: KerasTensor) -> Any:
-        """A number, or an array to which x broadcasts, with the axes of x."""
+        """Returns a number, or an array to which x broadcasts, with the axes of x."""
         trained = sorted(self._parameters(output) & self.builder.trained)
         check(not trained, f"a trained parameter must be a weight of a Keras layer; received {', '.join(trained)}")
         array = self.computed(output)
@@ -192,13 +193,13 @@ class Writer(GraphWriter):
         check(fits, "a constant must have the data's axes, and a batch of 1", shape=array.shape)
         return array.transpose(x.order)[0].astype("float32")
 
-    def name_of(self, weight: Weighted) -> str:
-        """The name of the layer that has a weight."""
+    def name_of(self, weight: Weight) -> str:
+        """Returns the name of the layer that has a weight."""
         variables = (node.name for node in self.graph.nodes([weight.source]) if node.op == "null")
         return layer_name(next(variables))
 
     def is_frozen(self, output: Output) -> bool:
-        """Whether it depends on no trained parameter."""
+        """Returns whether an output depends on no trained parameter."""
         return not self._parameters(output) & self.builder.trained
 
     def _parameters(self, output: Output) -> Set[str]:
@@ -211,13 +212,13 @@ class Writer(GraphWriter):
         class_name: str,
         config: Dict[str, Any],
         *inputs: KerasTensor,
-        shape: Optional[Lengths] = None,
+        shape: Optional[KerasShape] = None,
         order: Optional[Order] = None,
-        weights: Mapping[str, Weighted] = NONE,
+        weights: Mapping[str, Weight] = EMPTY,
         suffix: str = "",
-        call: Mapping[str, Any] = NONE,
+        call: Mapping[str, Any] = EMPTY,
     ) -> KerasTensor:
-        """Call a layer on tensors. Its output has the shape and axis order of the first unless they are given.
+        """Calls a layer on tensors. Its output has the shape and axis order of the first unless they are given.
 
         `weights` has Keras's names as keys; `suffix` is added to the name of a layer that is only a part of the node;
         `call` has more arguments."""
@@ -236,12 +237,12 @@ class Writer(GraphWriter):
         self,
         class_name: str,
         *args: Any,
-        shape: Optional[Lengths] = None,
-        call: Mapping[str, Any] = NONE,
+        shape: Optional[KerasShape] = None,
+        call: Mapping[str, Any] = EMPTY,
         **config: Any,
     ) -> KerasTensor:
-        """Call a function of `keras.ops` with values and numbers. Its output is like the first value, or of this shape;
-        `class_name` has its module as a prefix, unless that is `numpy`."""
+        """Calls a function of `keras.ops` on values and numbers. Its output is like the first value, or of this shape;
+        `class_name` has the function's module as a prefix, unless that is `numpy`."""
         check(not self.builder.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
         name = self.builder.unique(layer_name(self.node.name))
         module, _, class_name = class_name.rpartition(".")
@@ -251,19 +252,17 @@ class Writer(GraphWriter):
         return self._call(layer, tensors, call, next(x for x in args if isinstance(x, KerasTensor)), shape)
 
     def _call(
-        self, layer: Layer, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[Lengths]
+        self, layer: Layer, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[KerasShape]
     ) -> KerasTensor:
-        """The output of a call, like another tensor, but of this shape if given."""
+        """Calls a layer; its output is like another tensor, but of this shape if one is given."""
         shape = like.shape if shape is None else shape
         return like._replace(tensor=self.builder.call(layer, args, call), shape=shape)
 
-    def output(self, x: KerasTensor, number: int, shape: Lengths, order: Order) -> KerasTensor:
-        """Output `number` of the call that returned x."""
+    def output(self, x: KerasTensor, number: int, shape: KerasShape, order: Order) -> KerasTensor:
+        """Returns output `number` of the call that returned x."""
         return KerasTensor(x.tensor._replace(output=number), shape, order)
 
-    def _new_layer(
-        self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weighted], suffix: str
-    ) -> Layer:
+    def _new_layer(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weight], suffix: str) -> Layer:
         named = next(map(self.name_of, weights.values()), layer_name(self.node.name))
         name = self.builder.unique(f"{named}_{suffix}" if suffix else named)
         layer = self._make_layer(class_name, name, config)
@@ -280,8 +279,8 @@ class Writer(GraphWriter):
         layer.weight_specs = weight_specs_of(layer) or []
         return layer
 
-    def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weighted]) -> bool:
-        """Whether the layer's parameters are trained: all of them, or none."""
+    def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weight]) -> bool:
+        """Returns whether the layer's parameters are trained: all of them, or none."""
         sources = {spec.name: weights[spec.name].source for spec in weight_specs}
         names = {name for spec in weight_specs if spec.trainable for name in self._parameters(sources[spec.name])}
         trained = names & self.builder.trained
@@ -295,7 +294,7 @@ class Writer(GraphWriter):
         return bool(trained) or not names
 
     def claim(self, trained: Collection[str], owner: Any) -> None:
-        """Record the owner of trained parameters. Raises `ValueError` if one has another owner already."""
+        """Records the owner of trained parameters. Raises a `ValueError` if one has another owner already."""
         for name in trained:
             other = self.builder.owners.setdefault(name, owner)
             check(other is owner, f"a trained parameter must belong to one layer; {name} also belongs to {other.name}")
@@ -303,7 +302,7 @@ class Writer(GraphWriter):
     # -- orders of axes, and shapes
 
     def permute(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
-        """Bring the axes of a value into this order."""
+        """Permutes the axes of a value into this order."""
         order = tuple(order)
         if order == x.order:
             return x
@@ -318,11 +317,11 @@ class Writer(GraphWriter):
         return self._permuted[x.tensor, order]
 
     def to_channels_last(self, x: KerasTensor) -> KerasTensor:
-        """Bring the channels to the end."""
+        """Moves the channels to the end."""
         return self.permute(x, channels_last(x.rank))
 
     def to_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
-        """Bring all tensors into the axis order of the first."""
+        """Permutes the axes of all tensors into the order of the first."""
         fits = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
         check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.permute(x, inputs[0].order) for x in inputs]
@@ -330,21 +329,20 @@ class Writer(GraphWriter):
     def reshape(
         self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], suffix: str = "reshape"
     ) -> KerasTensor:
-        """Reshape to a shape with as many elements, in the order that they have in the file."""
+        """Reshapes to a shape with as many elements; they keep their order in the file."""
         shape, order = tuple(shape), tuple(order)
         if x.shape == shape:
             return x._replace(order=order)
         fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
         check(fits, "only the batch may be dynamic, and must be the first axis", data=x.shape, shape=shape)
-        if count_of(x.shape) != count_of(shape):  # attention heads or time steps are merged into the batch
+        if num_elements(x.shape) != num_elements(shape):  # attention heads or time steps are merged into the batch
             return self.add_operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         suffix = "" if self.node.kind in ("Flatten", "Reshape") else suffix
         return self.add_layer(name, config, x, shape=shape, order=order, suffix=suffix)
 
     def reshape_as_mxnet(self, x: KerasTensor, source: Shape, target: Shape, for_dense: bool = False) -> KerasTensor:
-        """Reshape as MXNet does, from one shape to another. With `for_dense`, features may stay
-        in another order.
+        """Reshapes as MXNet does, from one shape to another. With `for_dense`, features may stay in another order.
 
         Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
         nontrivial = [axis for axis in x.order if source[axis] != (1, 1)]
@@ -356,14 +354,14 @@ class Writer(GraphWriter):
             ones = all(n in ((1, 1),) for n in map(target.__getitem__, after) if n.is_static)
             to += sorted(after, key=lambda axis: target[axis].is_static) if ones else after  # the batch comes first
         if nontrivial == [axis for axis in wanted if axis in nontrivial]:
-            return self.reshape(x, lengths_of(target, to), to)
+            return self.reshape(x, keras_shape(target, to), to)
         if not for_dense or len(target) != 2 or x.shape[0] is not None:
-            return self.reshape(self.permute(x, wanted), lengths_of(target, to), to)
+            return self.reshape(self.permute(x, wanted), keras_shape(target, to), to)
         lengths = [n.traced for n in source[1:]]
         positions = np.arange(math.prod(lengths)).reshape(lengths).transpose([axis - 1 for axis in x.order[1:]])
-        return self.reshape(x, lengths_of(target, (0, 1)), (0, 1))._replace(feature_order=positions.ravel())
+        return self.reshape(x, keras_shape(target, (0, 1)), (0, 1))._replace(feature_order=positions.ravel())
 
 
 def layer_name(name: str) -> str:
-    """A valid layer name from the name of a parameter, without its suffix, or of an operator."""
+    """Returns a valid layer name from the name of a parameter, without its suffix, or of an operator."""
     return re.sub(r"[^\w.-]", "_", PARAMETER_SUFFIX.sub("", name)).lstrip("_") or "layer"

@@ -1,1 +1,1 @@
-"""What all writers of networks in other formats share; nothing here knows a format."""
+"""What the writers of all formats share."""

@@ -14,9 +14,9 @@ from mxsame.rewriting.graph import Node, entries
 # regex of attributes that change no output
 IGNORED = "|".join(
     (
-        "num_filter|num_hidden|input_dim|output_dim|no_bias|num_args|is_int",  # implied by shapes and types
-        "workspace|cudnn_.*|sparse_grad|forward_stype|ctx|ndev",  # for speed, or where an array is
-        "grad_scale|ignore_label|use_ignore|normalization|out_grad|smooth_alpha|valid_thresh",  # for training
+        "num_filter|num_hidden|input_dim|output_dim|no_bias|num_args|is_int",  # implied by shapes and dtypes
+        "workspace|cudnn_.*|sparse_grad|forward_stype|ctx|ndev",  # speed and placement
+        "grad_scale|ignore_label|use_ignore|normalization|out_grad|smooth_alpha|valid_thresh",  # training
         "name|key|__.*__",  # names and notes
     )
 )
@@ -34,7 +34,8 @@ class Attributes(Dict[str, str]):
         return super().get(name, default)
 
     def check_all_read(self, node: Node, ignored: str) -> None:
-        """Raise `ValueError` if an attribute was not read, unless its name matches `ignored` or it has its default."""
+        """Raises a `ValueError` if an attribute was not read, unless its name matches `ignored` or it has its
+        default."""
         for name in self:
             if name in self._read or re.fullmatch(f"{IGNORED}|{ignored}", name):
                 continue
@@ -43,5 +44,5 @@ class Attributes(Dict[str, str]):
 
 
 def _plain(value: Any) -> List[Any]:
-    """An attribute's value, so that equal ones compare so: numbers as MXNet keeps them."""
+    """Returns an attribute's value in a comparable form: numbers as float32, as MXNet stores them."""
     return [np.float32(each) if isinstance(each, (int, float)) else each for each in entries(value)]

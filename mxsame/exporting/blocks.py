@@ -1,4 +1,4 @@
-"""Blocks that a writer writes as a whole, in place of their operators."""
+"""Blocks, each of which a writer writes as a whole, instead of by its operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxsame.rewriting.graph import Graph, Node, Output, unique_name
 from mxsame.scope import record_call
 from mxsame.tensors import dtype_attribute
 
-Chooses = Callable[[Any], bool]  # whether a block is written as a whole
+IsWhole = Callable[[Any], bool]  # whether a block is written as a whole
 
 
 class Composite(NamedTuple):
@@ -25,13 +25,13 @@ class Composite(NamedTuple):
 
 
 @contextlib.contextmanager
-def recorded_calls(net: Any, is_whole: Chooses) -> Iterator[Any]:
-    """Within the `with` block, calls of some blocks in a net are recorded while it is traced; yields the net to trace,
+def recorded_calls(net: Any, is_whole: IsWhole) -> Iterator[Any]:
+    """Records the calls of some blocks of a net while it is traced within the `with` block. Yields the net to trace,
     which is a block around it if the net is such a block itself."""
     blocks: Dict[Any, None] = {}
     net.apply(lambda block: blocks.update({block: None} if is_whole(block) else {}))
     if net in blocks:  # a trace does not call the net itself
-        net = _Around(net)
+        net = _Wrapper(net)
     handles = [block.register_forward_hook(_record) for block in blocks]
     try:
         yield net
@@ -40,7 +40,7 @@ def recorded_calls(net: Any, is_whole: Chooses) -> Iterator[Any]:
             handle.detach()
 
 
-class _Around(mx.gluon.HybridBlock):
+class _Wrapper(mx.gluon.HybridBlock):
     def __init__(self, inner: Any):
         super().__init__(prefix="")
         self.inner = inner
@@ -56,9 +56,9 @@ def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
         record_call(block, flatten(inputs), singles)
 
 
-def place(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None:
-    """Replace the outputs of composites by variables. The `spec` of such a variable is the composite, by which a writer
-    writes it, and the number of the output."""
+def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None:
+    """Replaces the outputs of composites by variables. The `spec` of such a variable is the composite, by which a
+    writer writes it, and the index of the output."""
     dtypes = graph.dtypes()
     new: Dict[Output, Output] = {}
     for composite in composites:

@@ -11,7 +11,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.exporting.prepare import MOVES, ExportedNet
-from mxsame.exporting.shapes import Shape, reshape_that_loses
+from mxsame.exporting.shapes import Shape, invalid_reshape
 from mxsame.graphs.deploy import freeze
 from mxsame.progress import report
 from mxsame.rewriting.graph import Graph, Node
@@ -24,12 +24,24 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
 ROUNDING = 10  # how many times the difference of MXNet's float32 from its float64 is allowed
 LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a comparison shows nothing
 
-OF_SIGMOIDS = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
+SIGMOID_ERROR = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
 
-KEEPS = ("identity", "Cast", "clip", "floor", "round", "broadcast_axis", "repeat", "tile")  # kinds that pass indices on
+PASS_INDICES = (
+    "identity",
+    "Cast",
+    "clip",
+    "floor",
+    "round",
+    "broadcast_axis",
+    "repeat",
+    "tile",
+)  # kinds that pass indices on
 INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -> the input that has them, their range
     "Embedding": (0, lambda node, data: (0, node.attr("input_dim"))),
-    "one_hot": (0, lambda node, data: (-1, node.attr("depth") + 1)),  # others have no 1
+    "one_hot": (
+        0,
+        lambda node, data: (-1, node.attr("depth") + 1),
+    ),  # one index out of range at each end, which gives a row of zeros
     "take": (1, lambda node, data: (0, data[node.attr("axis")])),
     "pick": (1, lambda node, data: (0, data[node.attr("axis", -1)])),
     "gather_nd": (1, lambda node, data: (0, min(data))),
@@ -58,7 +70,7 @@ class Expected(NamedTuple):
 
 
 def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, advice: str = "") -> None:
-    """Raise `ValueError`, with this advice, if an output of the file differs from the net's.
+    """Raises a `ValueError`, with this advice, if an output of the file differs from the net's.
 
     `run` returns the file's outputs for each list of inputs, as the runtime computes them."""
     shapes, data, tolerance = sampled
@@ -69,7 +81,7 @@ def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, adv
     for number, sizes in enumerate(sample_shapes):
         report("running the net with MXNet", number, len(sample_shapes))
         sample = exported._replace(inputs=exported.inputs._replace(shapes=sizes))
-        with _unless_refused(may=number > 0):
+        with _skipping_refused_shapes(is_allowed=number > 0):
             graph = _graph_of(sample)
             ranges, random = index_ranges(graph), np.random.default_rng(0)
             arrays = {
@@ -85,30 +97,34 @@ def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, adv
         reason = _first_difference(got, expected, itertools.repeat(least))
         if reason is not None and follows_type:
             sample = sample._replace(dtype=np.dtype("float64"))
-            with _unless_refused(may=True):
+            with _skipping_refused_shapes(is_allowed=True):
                 exact = _outputs(_graph_of(sample), sample, arrays, follows_type)
                 reason = _first_difference(got, exact, map(_rounding, expected, exact))
-        rule = f"the outputs of the file must equal those of the net, and {runtime} computes another {reason}"
+        rule = f"the outputs of the file must equal those of the net, but {runtime} computes a different {reason}"
         given = {} if tolerance is None else {"tolerance": tolerance}
         received = validation.received(input_shapes=sample.inputs.shapes, **given)
         validation.check(reason is None, f"{rule}; {received}{advice}")
 
 
 def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
-    """The shapes that the net was traced for, these plus 1 in dynamic lengths, and the probes of `Length`."""
-    ways = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.probe)
-    distinct = dict.fromkeys(tuple(tuple(map(way, shape)) for shape in shapes.values()) for way in ways)
+    """Returns the shapes that the net was traced for, these plus 1 in dynamic lengths, and the probe shapes."""
+    variants = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.probe)
+    distinct = dict.fromkeys(tuple(tuple(map(variant, shape)) for shape in shapes.values()) for variant in variants)
     return [dict(zip(shapes, each)) for each in distinct]
 
 
 def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
-    """Of each input that has indices, or lengths of sequences, the first and the one after the last of them."""
+    """Returns the range (first, last + 1) of each input that holds indices or sequence lengths."""
     shapes = graph.output_shapes()
     ranges: Dict[str, Tuple[int, int]] = {}
     for node in graph.nodes():
         position, range_of = INDICES.get(node.op, (0, None))
         source = node.inputs[position] if range_of and position < len(node.inputs) else None
-        while source is not None and source.node.inputs and (source.node.kind in MOVES or source.node.kind in KEEPS):
+        while (
+            source is not None
+            and source.node.inputs
+            and (source.node.kind in MOVES or source.node.kind in PASS_INDICES)
+        ):
             source = source.node.inputs[0]
         data = shapes.get(node.inputs[0]) if source is not None else None
         if range_of and source is not None and source.node.name in graph.inputs and data is not None:
@@ -121,8 +137,8 @@ def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
 def _data(
     random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any, indices: Optional[Tuple[int, int]]
 ) -> np.ndarray:
-    """What was given, repeated for a larger shape; or these indices; or numbers between -1 and 1, integers from 1 to 9,
-    others for each input. A division of integers by 0 ends the process."""
+    """Returns the given array, repeated to fill the shape; else random indices of the range; else random numbers
+    between -1 and 1, integers from 1 to 9, since a division of integers by 0 ends the process."""
     if given is not None:
         return np.resize(given, shape).astype(dtype)
     if indices is None and np.dtype(dtype).kind == "f":
@@ -132,21 +148,21 @@ def _data(
 
 
 @contextlib.contextmanager
-def _unless_refused(may: bool) -> Iterator[None]:
-    """Within the `with` block, a shape that the net refuses ends the block only, if it `may` refuse it."""
+def _skipping_refused_shapes(is_allowed: bool) -> Iterator[None]:
+    """Leaves the `with` block without an error if the net refuses the shape, and that `is_allowed`."""
     try:
         yield
     except (mx.base.MXNetError, validation.InvalidValue):
-        if not may:
+        if not is_allowed:
             raise
 
 
 def _graph_of(exported: ExportedNet) -> Graph:
-    """The net's graph, in float32 instead of float16, for which MXNet has no convolution on the CPU."""
+    """Returns the net's graph, in float32 instead of float16, since MXNet has no float16 convolution on the CPU."""
     dtype = np.promote_types(exported.dtype, np.float32)
     types = {name: dtype if np.dtype(each).kind == "f" else each for name, each in exported.types.items()}
     graph, _ = freeze(exported.net, exported.inputs, types, Target("inference", "cpu"))
-    if reshape_that_loses(graph.shapes()) is not None:
+    if invalid_reshape(graph.shapes()) is not None:
         raise mx.base.MXNetError("a reshape must keep the number of elements")
     graph.context = mx.cpu()
     graph.values = {name: value.astype(dtype) for name, value in graph.values.items()}
@@ -154,16 +170,16 @@ def _graph_of(exported: ExportedNet) -> Graph:
 
 
 def _outputs(graph: Graph, exported: ExportedNet, arrays: Mapping[str, np.ndarray], has_floors: bool) -> List[Expected]:
-    """The outputs of the net's graph."""
+    """Returns the outputs of the net's graph."""
     dtype = np.promote_types(exported.dtype, np.float32)
     given = {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in arrays.items()}
     outputs = graph.run(graph.outputs, given)
-    floors = (OF_SIGMOIDS * (has_floors and _is_sigmoid(output.node)) for output in graph.outputs)
+    floors = (SIGMOID_ERROR * (has_floors and _is_sigmoid(output.node)) for output in graph.outputs)
     return list(map(Expected, outputs, floors))
 
 
 def _is_sigmoid(node: Node) -> bool:
-    """Whether an output is that of a sigmoid, whose elements may have moved since."""
+    """Returns whether an output is a sigmoid's, possibly rearranged."""
     while node.kind == "identity" or node.kind in MOVES:
         node = node.inputs[0].node
     return "sigmoid" in (node.kind, node.attr("act_type"))
@@ -172,7 +188,8 @@ def _is_sigmoid(node: Node) -> bool:
 def _first_difference(
     got: Sequence[np.ndarray], expected: Sequence[Expected], tolerances: Iterable[float]
 ) -> Optional[str]:
-    """The first output that differs from the expected one by more than its tolerance and floor, and by how much."""
+    """Returns the first output that differs from the expected one by more than its tolerance and floor, and by how
+    much."""
     for number, (array, (reference, floor), tolerance) in enumerate(zip(got, expected, tolerances)):
         if array.shape != reference.shape:
             return f"output {number} (MXNet: {reference.shape}, file: {array.shape})"
@@ -183,7 +200,7 @@ def _first_difference(
 
 
 def _rounding(rounded: Expected, exact: Expected) -> float:
-    """The tolerance that follows from MXNet's own float32 rounding in the net."""
+    """Returns the tolerance that follows from MXNet's own float32 rounding in the net."""
     with np.errstate(invalid="ignore"):
         lost = largest(rounded.array - exact.array, default=0.0)
     return min(max(ROUNDING * lost / largest(exact.array), TOLERANCE["float32"]), LARGEST_ROUNDING)

@@ -24,11 +24,11 @@ class CustomEmitters:
         self._used: Set[Optional[Key]] = set()
 
     def has(self, source: Any) -> bool:
-        """Whether there is a function for an operator name, or for a block, by its class or a base class."""
+        """Returns whether there is a function for an operator name, or for a block, by its class or a base class."""
         return self._key_of(source) is not None
 
     def function_of(self, source: Any) -> Callable[..., Any]:
-        """The function for an operator name or a block; its key counts as used from now on."""
+        """Returns the function for an operator name or a block; its key counts as used from now on."""
         key = self._key_of(source)
         self._used.add(key)
         return self.functions[key]  # type: ignore[index]
@@ -38,7 +38,7 @@ class CustomEmitters:
         return next((name for name in names if name in self.functions), None)
 
     def check_used(self) -> None:
-        """Raise `ValueError` if a key of `custom` was not used."""
+        """Raises a `ValueError` if a key of `custom` was not used."""
         unused = [getattr(key, "__name__", key) for key in self.functions if key not in self._used]
         check(not unused, "each key of custom must be an operator or a block class of the net", custom=unused)
 

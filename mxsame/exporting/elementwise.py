@@ -12,12 +12,12 @@ ACTIVATIONS: Dict[str, Tuple[str, ...]] = {  # functions that are an `activation
     **{name: (name.capitalize(), name) for name in ("relu", "sigmoid", "tanh", "softsign")},
     "exp": ("Exp", "exponential"),
 }
-OF_TYPE = {
+ACT_TYPES = {
     **ACTIVATIONS,
     "softrelu": ("Softplus", "softplus"),
     "selu": ("Selu", "selu"),
 }  # values of an attribute `act_type`
-OF_ONE: Dict[str, Tuple[str, ...]] = {
+UNARY: Dict[str, Tuple[str, ...]] = {
     **{name: (name.capitalize(),) * 2 for name in ("sqrt", "reciprocal", "log", "floor", "ceil", "sin", "cos", "tan")},
     **{name: (name.capitalize(),) * 2 for name in ("sinh", "cosh")},
     **{f"arc{name}": (f"A{name}", f"Arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
@@ -39,22 +39,24 @@ COMPARISONS = {
     "greater_equal": ("GreaterOrEqual", "GreaterEqual"),
     "lesser_equal": ("LessOrEqual", "LessEqual"),
 }
-OF_TWO = {**ARITHMETIC, **COMPARISONS}
+BINARY = {**ARITHMETIC, **COMPARISONS}
 
 
 def act_type(node: Node, *allowed: str) -> str:
-    """The function of an activation, which must be one of these; by default one of those without a parameter."""
+    """Returns the `act_type` of a node, which must be one of these; by default one of those without a parameter."""
     return one_of("act_type", node.attr("act_type"), allowed or ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
 
 
-def forms(*kinds: str) -> List[str]:
-    """The kinds of nodes that compute one of these of two arrays, or of one and a number, which may be the first."""
+def binary_kinds(*kinds: str) -> List[str]:
+    """Returns the kinds of nodes that compute one of these functions of two arrays, or of an array and a number, in
+    either order."""
     reversible = [kind for kind in kinds if kind in ("subtract", "divide", "power", "modulo")]
     return [*kinds, *(f"{kind}_scalar" for kind in kinds), *(f"r{kind}_scalar" for kind in reversible)]
 
 
-def of_two(node: Node) -> Tuple[str, Optional[float], bool]:
-    """What a node of such a kind computes; the number, if it has one; and whether the number is the first operand."""
+def parse_binary(node: Node) -> Tuple[str, Optional[float], bool]:
+    """Returns the function that a node of such a kind computes; the number, if it has one; and whether the number is
+    the first operand."""
     kind, is_scalar, _ = node.kind.partition("_scalar")
     reverses = bool(is_scalar) and kind.startswith("r")
     return kind[reverses:], node.attr("scalar") if is_scalar else None, reverses

@@ -1,7 +1,7 @@
 """Rules that rewrite an operator by simpler ones, for a format that has no emitter for it.
 
-A rule is a function of the walk, the node, and a Symbol for each of its inputs; it returns a Symbol for its output, or
-a list of such.
+A rule is a function of the writer, the node, and a Symbol for each of its inputs; it returns a Symbol for its output,
+or a list of such.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from typing import Any, Callable, Dict, List
 
 from mxsame._mxnet import mx
-from mxsame.exporting.elementwise import forms, of_two
+from mxsame.exporting.elementwise import binary_kinds, parse_binary
 from mxsame.exporting.reading import axes_of, axis_of, ndim_of
 from mxsame.exporting.writer import Emitters, GraphWriter
 from mxsame.rewriting.graph import Graph, Node, Output, entries
@@ -22,7 +22,7 @@ F = mx.sym
 
 
 def lower(w: GraphWriter) -> None:
-    """Rewrite the graph of a walk, as far as its format has no emitters."""
+    """Rewrites the operators of a writer's graph that its format has no emitters for."""
     w.users = users = w.graph.users()
     for node in users:
         if node.kind in RULES and node.kind not in w.emitters and not w.custom.has(node.op):
@@ -37,7 +37,7 @@ def lower(w: GraphWriter) -> None:
 
 
 def _splice(node: Node, formulas: Any) -> List[Output]:
-    """The outputs of Symbols of the inputs of a node, whose name all operators get."""
+    """Returns the outputs of formulas of a node's inputs, as nodes with the name of this node."""
     graph = Graph.of(formulas, {}, {})
     for new, users in graph.users().items():
         for user in users if new.op == "null" else ():
@@ -47,7 +47,7 @@ def _splice(node: Node, formulas: Any) -> List[Output]:
 
 
 def without_losses(symbol: Any) -> Any:
-    """A Symbol whose losses are what they are at inference, without labels."""
+    """Returns a Symbol in which losses are their outputs at inference, without labels."""
     graph = Graph.of(symbol, {}, {})
     for node, users in graph.users().items():
         for user in users if node.op in LOSSES else ():
@@ -56,7 +56,7 @@ def without_losses(symbol: Any) -> Any:
 
 
 def slice_axis(x: Any, axis: int, begin: Any, end: Any) -> Any:
-    """A slice along one axis."""
+    """Slices along one axis."""
     before = (None,) * axis
     return F.slice(x, begin=(*before, begin), end=(*before, end))
 
@@ -73,19 +73,19 @@ def _transpose(w: GraphWriter, node: Node, x: Any) -> Any:
 
 
 @rewrites("stack")
-def _concatenated(w: GraphWriter, node: Node, *xs: Any) -> Any:
+def _stack(w: GraphWriter, node: Node, *xs: Any) -> Any:
     axis = node.attr("axis") % (ndim_of(w, node) + 1)
     return F.concat(*(F.expand_dims(x, axis=axis) for x in xs), dim=axis)
 
 
 @rewrites("_npi_concatenate")
-def _joined(w: GraphWriter, node: Node, *xs: Any) -> Any:
+def _numpy_concatenate(w: GraphWriter, node: Node, *xs: Any) -> Any:
     axis = node.attr("axis")
     return F.concat(*xs, dim=axis) if axis is not None else F.concat(*(F.reshape(x, shape=(-1,)) for x in xs), dim=0)
 
 
 @rewrites("tile")
-def _tiled(w: GraphWriter, node: Node, x: Any) -> Any:
+def _tile(w: GraphWriter, node: Node, x: Any) -> Any:
     reps, ndim = entries(node.attr("reps")), ndim_of(w, node)
     for _ in range(len(reps) - ndim):
         x = F.expand_dims(x, axis=0)
@@ -95,8 +95,8 @@ def _tiled(w: GraphWriter, node: Node, x: Any) -> Any:
 
 
 @rewrites("depth_to_space", "space_to_depth")
-def _blocks(w: GraphWriter, node: Node, x: Any) -> Any:
-    """Channels are (block, block, others) in both."""
+def _depth_to_space(w: GraphWriter, node: Node, x: Any) -> Any:
+    """Moves blocks of channels, which are (block, block, others) in both operators."""
     size, to_space = node.attr("block_size"), node.op == "depth_to_space"
     _, channels, height, width = (n.traced for n in w.shape(node.inputs[0]))
     if to_space:
@@ -109,8 +109,8 @@ def _blocks(w: GraphWriter, node: Node, x: Any) -> Any:
 
 
 @rewrites("SliceChannel", "_split_v2")
-def _parts(w: GraphWriter, node: Node, x: Any) -> List[Any]:
-    """Split into equal parts, or at these positions, of which the first is 0."""
+def _split(w: GraphWriter, node: Node, x: Any) -> List[Any]:
+    """Splits into equal parts, or at these positions, of which the first is 0."""
     axis, count = axis_of(w, node), node.attr("num_outputs") or node.attr("sections")
     (length,) = w.static(node.inputs[0], "the axis that is split", [axis])
     starts = [number * length // count for number in range(count)] if count else list(node.attr("indices"))
@@ -140,8 +140,8 @@ def _reverse(w: GraphWriter, node: Node, x: Any) -> Any:
 
 
 @rewrites("SequenceMask")
-def _masked(w: GraphWriter, node: Node, x: Any, *lengths: Any) -> Any:
-    """Each sequence of the batch has its own length; what follows gets one value."""
+def _sequence_mask(w: GraphWriter, node: Node, x: Any, *lengths: Any) -> Any:
+    """Replaces the steps after the end of each sequence by one value."""
     axis, shape = axis_of(w, node), w.shape(node.inputs[0])
     if not node.attr("use_sequence_length"):
         return x
@@ -157,7 +157,7 @@ def _masked(w: GraphWriter, node: Node, x: Any, *lengths: Any) -> Any:
 
 @rewrites("dot", "matmul")
 def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
-    """A product with a matrix of parameters, or of matrices of a batch."""
+    """Multiplies by a matrix of parameters, or multiplies the matrices of a batch."""
     (first, second), weight = (w.shape(source) for source in node.inputs), w.graph.value(node.inputs[1])
     is_plain = not node.attr("transpose_a") and not node.attr("transpose_b")
     if weight is not None and weight.ndim == 2 and is_plain and (len(first) == 2 or node.op != "dot"):
@@ -173,13 +173,13 @@ def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
 
 @rewrites("norm")
 def _norm(w: GraphWriter, node: Node, x: Any) -> Any:
-    """MXNet divides by the largest element first, and its squares do not overflow."""
+    """Computes a norm whose squares may overflow: MXNet divides by the largest element first."""
     more = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
     return F.sum(F.abs(x), **more) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **more))
 
 
 @rewrites("L2Normalization")
-def _scaled_by_norm(w: GraphWriter, node: Node, x: Any) -> Any:
+def _l2_normalization(w: GraphWriter, node: Node, x: Any) -> Any:
     ndim = ndim_of(w, node)
     axes = {"instance": range(1, ndim), "channel": [1], "spatial": range(2, ndim)}[node.attr("mode")]
     return F.broadcast_div(x, F.sqrt(F.sum(x * x, axis=tuple(axes), keepdims=True) + node.attr("eps")))
@@ -187,7 +187,7 @@ def _scaled_by_norm(w: GraphWriter, node: Node, x: Any) -> Any:
 
 @rewrites("_contrib_AdaptiveAvgPooling2D")
 def _average(w: GraphWriter, node: Node, x: Any) -> Any:
-    """The average to one element, or over equal windows."""
+    """Averages to one element, or over equal windows."""
     size = (entries(node.attr("output_size")) or [1]) * 2
     lengths = w.shape(node.inputs[0])[2:]
     if size[:2] == [1, 1]:
@@ -201,15 +201,16 @@ def _average(w: GraphWriter, node: Node, x: Any) -> Any:
 # -- formulas of the inputs and the attributes, whatever the shapes
 
 
-def _over_channels(node: Node, x: Any) -> Any:
-    """x / (k + a m)^b with the mean m of the squares of neighboring channels, of which those outside are 0."""
+def _lrn(node: Node, x: Any) -> Any:
+    """Computes x / (k + a m)^b with the mean m of the squares of neighboring channels, which are 0 outside the
+    array."""
     size, alpha, beta, offset = (node.attr(name) for name in ("nsize", "alpha", "beta", "knorm"))
     means = F.Pooling(F.expand_dims(x * x, axis=1), kernel=(size, 1, 1), pad=(size // 2, 0, 0), pool_type="avg")
     return x * (F.squeeze(means, axis=1) * float(alpha) + float(offset)) ** -float(beta)
 
 
 def _softmax_of_loss(node: Node, x: Any, _: Any) -> Any:
-    """The softmax is by default over all elements of each instance of the batch."""
+    """Computes the softmax, by default over all elements of each instance of the batch."""
     channels = node.attr("multi_output")
     if channels or node.attr("preserve_shape"):
         return F.softmax(x, axis=1 if channels else -1)
@@ -217,36 +218,36 @@ def _softmax_of_loss(node: Node, x: Any, _: Any) -> Any:
 
 
 def _smooth_l1(node: Node, x: Any) -> Any:
-    """(s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
+    """Computes (s x)^2 / 2 where |x| < 1 / s^2, and |x| - 1 / (2 s^2) elsewhere."""
     square = node.attr("scalar") ** 2
     return F.where(F.abs(x) < 1 / square, x * x * (square / 2), F.abs(x) - 0.5 / square)
 
 
 def _log1p(node: Node, x: Any) -> Any:
-    """log(u) with u = 1 + x; near 0 times x / (u - 1), which cancels the rounding of u, or x if u is 1."""
+    """Computes log(u) with u = 1 + x; near 0 times x / (u - 1), which cancels the rounding of u, or x if u is 1."""
     u = x + 1
     return F.where(F.abs(x) < 0.5, F.where(u == 1, x, x * (F.log(u) / (u - 1))), F.log(u))
 
 
 def _expm1(node: Node, x: Any) -> Any:
-    """2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    """Computes 2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
     t = F.tanh(x * 0.5)
     return F.where(F.abs(x) < 0.5, t * 2 / (1 - t), F.exp(x) - 1)
 
 
 def _sign(node: Node, x: Any) -> Any:
-    """MXNet's sign of NaN is 0."""
+    """Computes the sign, which is 0 for NaN, as in MXNet."""
     return (x > 0) - (x < 0)
 
 
 def _round(node: Node, x: Any) -> Any:
-    """A tie goes away from 0."""
+    """Rounds to the nearest integer; a tie goes away from 0."""
     whole = F.floor(F.abs(x))
     return _sign(node, x) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
 
 
 def _rint(node: Node, x: Any) -> Any:
-    """A tie goes down."""
+    """Rounds to the nearest integer; a tie goes down."""
     return F.where(F.ceil(x) - x < x - F.floor(x), F.ceil(x), F.floor(x))
 
 
@@ -255,8 +256,8 @@ def _cube_root(node: Node, x: Any) -> Any:
 
 
 def _logical(node: Node, x: Any, y: Any = None) -> Any:
-    """Of 0 and other numbers."""
-    kind, number, _ = of_two(node)
+    """Computes a logical function, for which any number but 0 is true."""
+    kind, number, _ = parse_binary(node)
     x, y = x != 0, (y != 0 if number is None else F.zeros_like(x) + float(number != 0))
     if kind == "logical_and":
         return F.broadcast_mul(x, y)
@@ -284,8 +285,8 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
     "softmin": lambda node, x: F.softmax(-x, axis=node.attr("axis"), temperature=node.attr("temperature")),
     "square": lambda node, x: x * x,
     "rsqrt": lambda node, x: F.reciprocal(F.sqrt(x)),
-    **{"LRN": _over_channels, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1, "sign": _sign},
-    **dict.fromkeys(forms("logical_and", "logical_or", "logical_xor"), _logical),
+    **{"LRN": _lrn, "smooth_l1": _smooth_l1, "log1p": _log1p, "expm1": _expm1, "sign": _sign},
+    **dict.fromkeys(binary_kinds("logical_and", "logical_or", "logical_xor"), _logical),
     "log2": lambda node, x: F.log(x) * (1 / math.log(2)),
     "log10": lambda node, x: F.log(x) * (1 / math.log(10)),
     **{"cbrt": _cube_root, "rcbrt": lambda node, x: F.reciprocal(_cube_root(node, x))},

@@ -63,7 +63,7 @@ def graph_of(
     fold: bool = False,
     is_whole: Callable[[Any], bool] = lambda block: False,
 ) -> NetGraph:
-    """The graph of the net on the CPU, with pads and slices merged into windows. With `trained` it keeps its
+    """Returns the graph of the net on the CPU, with pads and slices merged into windows. With `trained` it keeps its
     dropout; with `fold` it is optimized for inference. `is_whole` chooses the blocks to write as a whole."""
     calls: List[BlockCall] = []
     with recorded_calls(exported.net, is_whole) as net:
@@ -94,14 +94,14 @@ def graph_of(
 
 
 def _copied(output: Output) -> Output:
-    """The output that was copied, if this is a `_copy`; copies keep the outputs of a graph distinct."""
+    """Returns the output that was copied, if this is a `_copy`; copies keep the outputs of a graph distinct."""
     while output.node.op == "_copy":
         output = output.node.inputs[0]
     return output
 
 
 def _detach_zero_states(graph: Graph, dtype: Any) -> None:
-    """Replace initial states of recurrent layers that are `zeros_like` of the data by `_zeros` nodes."""
+    """Replaces initial states of recurrent layers that are `zeros_like` of the data by `_zeros` nodes."""
     for node in graph.nodes():
         for position, source in enumerate(node.inputs[2:] if node.op == "RNN" else (), 2):
             while source.node.op in ("squeeze", "broadcast_axis", "expand_dims", "Reshape"):
@@ -112,12 +112,13 @@ def _detach_zero_states(graph: Graph, dtype: Any) -> None:
 
 
 def is_used_by_rnn_only(users: Sequence[User]) -> bool:
-    """Whether only recurrent layers use an array; as a state, zeros need not be written."""
+    """Returns whether only recurrent layers use an array: then zeros need not be written, since states are 0 by
+    default."""
     return all(user is not None and user.op == "RNN" for user, _ in users)
 
 
 def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
-    """Derive zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
+    """Derives zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
     users = graph.users()
     zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not is_used_by_rnn_only(users[node])}
     variables = [node for node in users if node.op == "null" and node.name in batches]

@@ -1,4 +1,4 @@
-"""What emitters read of a node: its axes, indices and bounds, its windows, and the packed parameters of an RNN."""
+"""What emitters read from a node: its axes, indices and bounds, its windows, and the packed parameters of an RNN."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from mxsame.validation import check
 
 
 def axes_of(w: GraphWriter, node: Node, name: str = "axis") -> List[int]:
-    """The axes of an attribute, counted from 0: all axes for None, and all others with `exclude`."""
+    """Returns the axes of an attribute, counted from 0: all axes for None, and all others with `exclude`."""
     given, every = entries(node.attr(name)), range(ndim_of(w, node))
     axes = [axis % len(every) for axis in given] or list(every)
     return [axis for axis in every if axis not in axes] if given and node.attr("exclude") else axes
 
 
 def ndim_of(w: GraphWriter, node: Node) -> int:
-    """The number of axes of the data."""
+    """Returns the number of axes of the data."""
     return len(w.shape(node.inputs[0]))
 
 
 def axis_of(w: GraphWriter, node: Node) -> int:
-    """The axis of a node as a number from 0."""
+    """Returns the axis of a node, counted from 0."""
     axis = node.attr("axis")
     check(axis is not None, f"axis must be given: {w.format} does not flatten the data", axis=None)
     return int(axis) % ndim_of(w, node)
 
 
 def bounds_of(node: Node) -> Tuple[float, float]:
-    """The bounds of a clip as float32. If a_min is above a_max, MXNet and the formats return different
+    """Returns the bounds of a clip as float32. If a_min is above a_max, MXNet and the formats return different
     values."""
     bounds = (node.attr("a_min", -math.inf), node.attr("a_max", math.inf))
     low, high = (float(np.float32(bound)) for bound in bounds)
@@ -55,7 +55,7 @@ class TopK(NamedTuple):
 
 
 def top_k_of(w: GraphWriter, node: Node) -> TopK:
-    """The arguments of a `topk`, or of a `sort` or an `argsort`, which return every element."""
+    """Returns the arguments of a `topk`, or of a `sort` or an `argsort`, which return every element."""
     axis = axis_of(w, node)
     (length,) = w.static(node.inputs[0], f"the axis of {node.op}", [axis])
     count = node.attr("k") if node.op == "topk" else 0
@@ -65,14 +65,14 @@ def top_k_of(w: GraphWriter, node: Node) -> TopK:
 
 
 def wraps(node: Node) -> bool:
-    """Whether indices wrap around; otherwise they are clipped."""
+    """Returns whether indices wrap around; otherwise they are clipped."""
     mode = node.attr("mode")
     check(mode in ("clip", "wrap"), "mode must be clip or wrap", mode=mode)
     return bool(mode == "wrap")
 
 
 def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
-    """Constant indices of an axis as integers; MXNet has them as floats."""
+    """Returns constant indices of an axis as integers; MXNet stores them as floats."""
     rows: np.ndarray = indices.astype(np.int64)
     return rows % length if wraps(node) else np.clip(rows, 0, length - 1)
 
@@ -81,11 +81,11 @@ def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
 
 IMPLIED_BY_SHAPES = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
 # those that `windows_at` reads
-IN_WINDOWS = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"
+WINDOW_ATTRIBUTES = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"
 
 
 def check_attribute(node: Node, name: str, required: Any) -> None:
-    """Raise `ValueError` unless an attribute has this value, or is not given."""
+    """Raises a `ValueError` unless an attribute has this value, or is not set."""
     given = node.attr(name, required)
     check(given == required, f"{name} must be {required}", **{name: given})
 
@@ -94,8 +94,8 @@ def check_attribute(node: Node, name: str, required: Any) -> None:
 
 
 def windows_at(w: GraphWriter, node: Node) -> List[AnyWindow]:
-    """The windows of an operator, with the pads and slices around it; a size that is dynamic is None. A global pooling
-    operator has none."""
+    """Returns the windows of an operator, with the pads and slices next to it; a dynamic size is None. A global pooling
+    operator has no windows."""
     check(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
     if not has_windows(node):
         return []
@@ -114,21 +114,21 @@ def windows_at(w: GraphWriter, node: Node) -> List[AnyWindow]:
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
 
 
-def kernels_of(windows: Sequence[AnyWindow]) -> List[List[int]]:
-    """The kernel sizes, the strides and the dilations of windows."""
+def kernels_strides_dilations(windows: Sequence[AnyWindow]) -> List[List[int]]:
+    """Returns the kernel sizes, the strides and the dilations of windows."""
     return [[getattr(each, name) for each in windows] for name in ("kernel_size", "stride", "dilation")]
 
 
 def nearest_scale(node: Node) -> int:
-    """The factor of an UpSampling, which must repeat elements."""
+    """Returns the factor of an UpSampling, which must repeat elements."""
     check_attribute(node, "sample_type", "nearest")
     check(len(node.inputs) == 1, "data must be one array", inputs=len(node.inputs))
     return node.attr("scale")
 
 
-def rescaled_averages(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
-    """The factors that turn averages over whole kernels into MXNet's; None if all are 1. MXNet counts the padding, or
-    only data, but never the elements beyond the padding that complete the last window."""
+def average_factors(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
+    """Returns the factors that turn averages over whole kernels into MXNet's; None if all are 1. MXNet counts only
+    data, or the padding, too, but never the elements beyond the padding that complete the last window."""
     scale = np.ones(())
     for window in windows:
         low, high = window.padding if counts_padding else (0, 0)

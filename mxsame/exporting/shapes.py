@@ -20,7 +20,7 @@ class Length(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether it is the same for both."""
+        """Whether both are the same."""
         return self.traced == self.probe
 
 
@@ -30,13 +30,13 @@ MAX_INPUTS = 6  # the most inputs whose batch may be on any axis
 
 class DynamicAxes(NamedTuple):
     """Whether a file takes any batch, and any size. `declared` are the shapes of the inputs that a net declares, with
-    None for dynamic lengths; `batches` has the batch axis of each input; `way_out` is what a message adds."""
+    None for dynamic lengths; `batches` has the batch axis of each input; `hint` is what a message adds."""
 
     batch: bool
     size: bool
     declared: Sequence[tuple] = ()
     batches: Mapping[str, int] = {}
-    way_out: str = ""
+    hint: str = ""
 
 
 class Shapes:
@@ -45,19 +45,19 @@ class Shapes:
     The graph's shapes are inferred for two sets of input shapes: lengths that differ are dynamic.
     """
 
-    def __init__(self, graph: Graph, serves: DynamicAxes):
-        self.probes = _probe_shapes(graph, serves)
-        self.batches = serves.batches
+    def __init__(self, graph: Graph, dynamic_axes: DynamicAxes):
+        self.probes = _probe_shapes(graph, dynamic_axes)
+        self.batches = dynamic_axes.batches
         self.inputs = {name: tuple(map(Length, shape, self.probes[name])) for name, shape in graph.inputs.items()}
         self.infer(graph)
 
     def infer(self, graph: Graph) -> None:
-        """Infer the shapes of a graph of the same inputs."""
+        """Infers the shapes of a graph of the same inputs."""
         traced, probe = graph.output_shapes(), graph.output_shapes(self.probes)
         self._all = {out: tuple(map(Length, shape, probe[out])) for out, shape in traced.items() if out in probe}
 
     def share(self, new: Output, old: Output) -> None:
-        """Let an output that takes the place of another one have its shape."""
+        """Gives an output the shape of the output that it replaces."""
         if old in self._all:
             self._all[new] = self._all[old]
 
@@ -68,8 +68,8 @@ class Shapes:
 
 
 def batch_axes(graph: Graph) -> Dict[str, int]:
-    """The axis of each input that is the batch: the first, or the second if only so all that recurrent layers and masks
-    of sequences take, and the zeros that cells start with, have more sequences, and not more steps."""
+    """Returns the batch axis of each input: the first, or the second if only then a larger batch adds sequences, not
+    steps, to the data of recurrent layers and sequence masks, and to initial states."""
     follows = {node.inputs[0]: 1 for node in graph.nodes() if node.op == "RNN"}
     masks = (node for node in graph.nodes() if node.op == "SequenceMask" and len(node.inputs) > 1)
     follows.update({node.inputs[0]: 1 - node.attr("axis") for node in masks})
@@ -88,56 +88,59 @@ def batch_axes(graph: Graph) -> Dict[str, int]:
 
 
 def zeros_of_batches(graph: Graph) -> Dict[Node, int]:
-    """The operators of zeros that have one unknown length, which follows from other arrays, and its axis."""
+    """Returns the operators of zeros that have one unknown length, which follows from other arrays, with its axis."""
     unknown = -1 if mx.util.is_np_shape() else 0
     zeros = {node: node.attr("shape") for node in graph.nodes() if node.op in ("_zeros", "_npi_zeros")}
     return {node: shape.index(unknown) for node, shape in zeros.items() if shape.count(unknown) == 1}
 
 
 def _longer(shape: tuple, axis: int) -> tuple:
-    """The shape with one more element along an axis."""
+    """Returns the shape with one more element along an axis."""
     return tuple(length + (number == axis) for number, length in enumerate(shape))
 
 
-def _probe_shapes(graph: Graph, serves: DynamicAxes) -> Dict[str, tuple]:
-    """The other shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the same, and
-    each axis by a different amount, since axes that have one length here may differ in another call; the axes of inputs
-    that must agree, as in a sum, change alike."""
-    added, reasons = _total_stride(graph) if serves.size else 0, {}
-    dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in serves.declared]
+def _probe_shapes(graph: Graph, dynamic_axes: DynamicAxes) -> Dict[str, tuple]:
+    """Returns the probe shapes of the inputs. A size changes by a multiple of all strides, so that its pads are the
+    same, and each axis by a different amount, since axes that have one length here may differ in another call; the axes
+    of inputs that must agree, as in a sum, change alike."""
+    added, reasons = _total_stride(graph) if dynamic_axes.size else 0, {}
+    dynamic = [
+        [axis for axis, length in enumerate(shape) if axis and length is None] for shape in dynamic_axes.declared
+    ]
     orders: Dict[str, Callable] = {
         "with channels first": lambda position, rank: range(2, rank),
         "with channels last": lambda position, rank: range(1, rank - 1),
     }
     if any(dynamic):
-        orders = {"with the lengths that the model leaves open": lambda position, rank: dynamic[position]}
+        orders = {"with the model's dynamic lengths": lambda position, rank: dynamic[position]}
     for (order, axes), alike in itertools.product(orders.items(), (False, True)):
         inputs, amounts = {}, itertools.count(1)
         for position, (name, shape) in enumerate(graph.inputs.items()):
             amounts = itertools.count(1) if alike else amounts
             growth = {axis: added * next(amounts) for axis in axes(position, len(shape))}
-            growth[serves.batches.get(name, 0)] = int(serves.batch)
+            growth[dynamic_axes.batches.get(name, 0)] = int(dynamic_axes.batch)
             inputs[name] = tuple(length + growth.get(axis, 0) for axis, length in enumerate(shape))
         try:
             _check_fits(graph, inputs)
         except ValueError as error:
-            if not serves.size:
-                raise ValueError(f"net must take any batch, but {error}{serves.way_out}") from None
+            if not dynamic_axes.size:
+                raise ValueError(f"net must take any batch, but {error}{dynamic_axes.hint}") from None
             reasons[order] = f"{order}, {error}"
         else:
             return inputs
-    rule = "net must take data of every size, and no layer may fix one"
-    raise ValueError(f"{rule}: {'; '.join(reasons.values())}{serves.way_out}")
+    rule = "net must accept every size, and no layer may require a fixed one"
+    raise ValueError(f"{rule}: {'; '.join(reasons.values())}{dynamic_axes.hint}")
 
 
 def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
-    """Raise `ValueError` if the net does not take these shapes, or if they change the number of an array's axes."""
+    """Raises a `ValueError` if the net does not accept these shapes, or if they change the number of an array's
+    axes."""
     traced = graph.shapes()
     try:
         shapes = graph.shapes(inputs)
     except mx.base.MXNetError as error:
         raise ValueError(errors.reason(error)) from None
-    misfit = reshape_that_loses(shapes)
+    misfit = invalid_reshape(shapes)
     if misfit is not None:
         raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
     for node, shape in shapes.items():
@@ -145,9 +148,9 @@ def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
             raise ValueError(f"{node.name} has the shape {traced[node]} for one size and {shape} for another")
 
 
-def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
-    """A Reshape whose output has fewer or more elements than its input: MXNet runs it, and reads or writes past the end
-    of its arrays."""
+def invalid_reshape(shapes: Mapping[Node, tuple]) -> Optional[Node]:
+    """Returns a Reshape whose output has fewer or more elements than its input: MXNet runs it, and reads or writes past
+    the end of its arrays."""
     for node, shape in shapes.items():
         before = shapes.get(node.inputs[0].node) if node.op == "Reshape" else None
         if before is not None and math.prod(shape) != math.prod(before):
@@ -156,7 +159,7 @@ def reshape_that_loses(shapes: Mapping[Node, tuple]) -> Optional[Node]:
 
 
 def _total_stride(graph: Graph) -> int:
-    """The largest product of strides along any path from an input."""
+    """Returns the largest product of strides along any path from an input."""
     reach: Dict[Node, int] = {}
     for node in graph.nodes():
         strides = node.attr("stride") or (1,)

@@ -30,7 +30,8 @@ KERAS_LOOP_ADVICE = "; a Keras model has no such loop if its input declares the 
 
 
 def advice_for(net: Any, **more: str) -> Dict[str, str]:
-    """Advice for messages, by operator. A network of `from_keras` is recognized by `declared_shapes`."""
+    """Returns the advice that messages give, by operator. A network of `from_keras` is recognized by
+    `declared_shapes`."""
     return {LOOP: KERAS_LOOP_ADVICE if hasattr(net, "declared_shapes") else LOOP_ADVICE, **more}
 
 
@@ -45,9 +46,9 @@ class Emitters(Dict[str, Emitter]):
     """An emitter for each kind of node."""
 
     def writes(self, *kinds: str, ignored: str = "") -> Callable[[Callable], Callable]:
-        """A decorator that registers the emitter of these kinds of nodes.
+        """Returns a decorator that registers the emitter of these kinds of nodes.
 
-        Raises `ValueError` if one of them has an emitter already."""
+        Raises a `ValueError` if one of them has an emitter already."""
 
         def register(write: Callable) -> Callable:
             for kind in kinds:
@@ -85,45 +86,46 @@ class GraphWriter:
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # the node that is being written
         self.refusals: List[str] = []
-        self._composites: Dict[int, List[Any]] = {}  # what was written for the outputs of each
+        self._composites: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
         self._refused: List[Any] = []  # blocks
         self._missing: Dict[str, None] = {}  # operators without an emitter
         self._cause: Optional[Exception] = None
 
     def variable(self, node: Node) -> Any:
-        """The value of an input of the graph, or of a parameter."""
+        """Returns the value of an input of the graph, or of a parameter."""
         raise NotImplementedError
 
     def placeholder(self, output: Output) -> Any:
-        """A stand-in for the output of a node that cannot be written, so that the nodes after it are checked as
-        well."""
+        """Returns a placeholder for the output of a node that cannot be written, so that the nodes after it are checked
+        as well."""
         raise NotImplementedError
 
     def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
-        """The values of the outputs of a block that is written as a whole, by default by the user's function."""
-        return self._by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
+        """Returns the values of the outputs of a block that is written as a whole, by default by the user's
+        function."""
+        return self._write_by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
 
     def input_for_user(self, output: Output) -> Any:
-        """An input of a user's function: an array, if it is a parameter."""
+        """Returns an input of a user's function: an array, if it is a parameter."""
         raise NotImplementedError
 
     def output_of_user(self, value: Any, shape: Shape) -> Any:
-        """The value of an output of this shape, from what a user's function returned."""
+        """Returns the value of an output of this shape, from what a user's function returned."""
         raise NotImplementedError
 
     def write_function(self, source: Any) -> Callable[..., Any]:
-        """The function `write` that is passed to a user's function."""
+        """Returns the function `write` that is passed to a user's function."""
         raise NotImplementedError
 
     def refuse(self, node: Node, reason: str) -> None:
-        """Collect why a node cannot be written, so that one error lists all reasons."""
+        """Collects why a node cannot be written, so that one error lists all reasons."""
         self.refusals.append(reason)
         self._written.update({output: self.placeholder(output) for output in self.outputs_of(node)})
 
     def write_all(self) -> List[Any]:
-        """Write every node; returns what represents the graph's outputs.
+        """Writes every node; returns the values of the graph's outputs.
 
-        Raises `ValueError` with the reasons of all nodes that cannot be written."""
+        Raises a `ValueError` with the reasons of all nodes that cannot be written."""
         self._dtypes, self.users = self.graph.dtypes(), self.graph.users()
         for number, node in enumerate(self.users):
             report("writing operators", number, len(self.users))
@@ -145,7 +147,7 @@ class GraphWriter:
         return outputs
 
     def _message(self) -> str:
-        """The message: operators without an emitter, then the reasons."""
+        """Returns the message of the error: operators without an emitter, then the reasons."""
         shown, more = self.refusals[:MAX_REASONS_SHOWN], len(self.refusals) - MAX_REASONS_SHOWN
         count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
         rule = f"every operator of net must have an exact equivalent in {self.format}: "
@@ -155,7 +157,7 @@ class GraphWriter:
         return rule + "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
 
     def _write_composite(self, node: Node, composite: Composite, number: int) -> None:
-        """Write a block when its first output is needed."""
+        """Writes a block when its first output is needed."""
         key, inputs = id(composite), list(map(self.written, node.inputs))
         self.node = node
         try:
@@ -167,9 +169,9 @@ class GraphWriter:
             self._refused.append(composite.block)
         self._written[Output(node)] = self._composites[key][number]
 
-    def _by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
-        """The values of the outputs of a node or a block, written by the user's function; its errors are not
-        wrapped."""
+    def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
+        """Writes a node or a block by the user's function, whose errors are not wrapped; returns the values of its
+        outputs."""
         key = given = source
         if isinstance(source, Node):
             key, given = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}
@@ -185,7 +187,7 @@ class GraphWriter:
             outputs = self.outputs_of(node)
             try:
                 shapes = {output.index: self.shape(output) for output in outputs}
-                self._written.update(zip(outputs, self._by_user(node, node.inputs, shapes)))
+                self._written.update(zip(outputs, self._write_by_user(node, node.inputs, shapes)))
             except validation.RuleError as error:
                 self.refuse(node, f"{error}; in {self.path_to(node)}")
             return
@@ -197,8 +199,8 @@ class GraphWriter:
             self._written[Output(node, index)] = each
 
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
-        """The values that an emitter returns for a node; none if it refuses the node, or fails: the message names the
-        error, which is the cause of the one that is raised."""
+        """Returns the values that an emitter returns for a node; none if it refuses the node, or fails: then the
+        message names the error, which is the cause of the one that is raised."""
         node.attrs = attrs = Attributes(node)
         try:
             result = emitter.write(self, node, *inputs)
@@ -212,7 +214,7 @@ class GraphWriter:
         return []
 
     def path_to(self, node: Node) -> str:
-        """An operator, its name, and the path to it from an input."""
+        """Describes an operator, with its name and the path to it from an input."""
         path, last = [node.name], node
         while last.inputs:
             sources = [source for source, _ in last.inputs]
@@ -224,41 +226,42 @@ class GraphWriter:
     # -- reading, for emitters
 
     def written(self, output: Output) -> Any:
-        """What represents an output of the graph."""
+        """Returns the value that was written for an output of the graph."""
         if output not in self._written:
             self.refusals.append(f"received output {output.index} of {self.path_to(output.node)}")
             self._written[output] = self.placeholder(output)
         return self._written[output]
 
     def outputs_of(self, node: Node) -> List[Output]:
-        """The first output of a node, and its other outputs that are used."""
+        """Returns the first output of a node, and its other outputs that are used."""
         used = (self.graph.inputs_of(user.node)[user.position] for user in self.users[node])
         return sorted({Output(node), *used}, key=lambda output: output.index)
 
     def shape(self, output: Output) -> Shape:
-        """The shape of an output."""
+        """Returns the shape of an output."""
         return self.shapes[output]
 
     def static(self, output: Output, what: str, axes: Optional[Sequence[int]] = None) -> Tuple[int, ...]:
-        """The lengths of these axes of an output, or of all, which must be static; the message calls them `what`."""
+        """Returns the lengths of these axes of an output, or of all, which must be static; the message calls them
+        `what`."""
         shape = self.shape(output)
         lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
         self.check_static(lengths, f"{what} must be static")
         return tuple(length.traced for length in lengths)
 
     def check_static(self, lengths: Sequence[Length], rule: str, **values: Any) -> None:
-        """Raise `ValueError` with the rule and advice if a length is dynamic."""
+        """Raises a `ValueError` with the rule and advice if a length is dynamic."""
         is_static = all(length.is_static for length in lengths)
         check(is_static, rule + self.advice.get("dynamic", ""), **values)
 
     def dtype(self, output: Output) -> np.dtype:
-        """The type of an output."""
+        """Returns the dtype of an output."""
         rule = f"the type of {output.node.name} ({output.node.op}) must follow from that of the data"
         check(self._dtypes.get(output) is not None, rule)
         return np.dtype(self._dtypes[output])
 
     def computed(self, output: Output) -> np.ndarray:
-        """The array of a parameter, or of an output that depends on parameters only."""
+        """Returns the array of a parameter, or of an output that depends on parameters only."""
         value = self.graph.value(output)
         if value is not None:
             return value

@@ -21,9 +21,9 @@ class NotCompared(UserWarning):
 
 
 def save(model: Any, file: str) -> None:
-    """Write a model, and have onnx check it with full shape inference.
+    """Writes a model, and lets onnx check it with full shape inference.
 
-    Raises `ValueError` for what it finds."""
+    Raises a `ValueError` for what it finds."""
     import onnx
 
     is_large = sum(len(array.raw_data) for array in model.graph.initializer) >= LARGEST
@@ -35,8 +35,8 @@ def save(model: Any, file: str) -> None:
 
 
 def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]:
-    """Run the file with onnxruntime and the net with MXNet: a `ValueError` if they differ or the file does not run, and
-    a warning if onnxruntime is not installed."""
+    """Compares the file, run with ONNX Runtime, with the net, and returns the name of the runtime. Raises a
+    `ValueError` if they differ or the file does not run; warns if onnxruntime is not installed."""
     try:
         import onnxruntime
     except ImportError:
@@ -49,7 +49,7 @@ def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]
     names = [entry.name for entry in session.get_inputs()]
 
     def run(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
-        """Each twice: the second run is in the memory that the first one has planned."""
+        """Runs each sample twice: the second run uses the memory that the first one planned."""
         for arrays in samples:
             _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
             yield _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
@@ -59,7 +59,7 @@ def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]
 
 
 def _by_onnxruntime(call: Callable, *args: Any) -> Any:
-    """The result of a call; a `ValueError` for its errors, which have no class in common."""
+    """Returns the result of a call of ONNX Runtime, whose errors have no class in common: all become a `ValueError`."""
     try:
         return call(*args)
     except Exception as error:

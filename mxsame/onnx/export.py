@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.exporting.blocks import place
+from mxsame.exporting.blocks import replace_composites
 from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.prepare import ExportedNet, graph_of
@@ -19,7 +19,7 @@ from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
-from mxsame.onnx.writer import Writer
+from mxsame.onnx.writer import OnnxWriter
 from mxsame.progress import Progress, report
 from mxsame.rewriting.graph import unique_name
 from mxsame.scope import Target
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["export_onnx"]
 
 DYNAMIC = ("dynamic_batch", "dynamic_size")
-EXAMPLE = 64  # in place of a dynamic size: what the net is traced and compared at
-OLDEST = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
+EXAMPLE_LENGTH = 64  # of a dynamic axis, at which the net is traced and compared
+MIN_OPSET = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
 
 
 @progress.reported
@@ -63,8 +63,8 @@ def export_onnx(
     ----------
     net : gluon.HybridBlock
         Initialized, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
-        SymbolBlock of files. Its type is float32, float64 or float16. A deployed net can be exported, too, but some
-        transposed convolutions keep a slice in its file: prefer the net that was deployed.
+        SymbolBlock of files. Its type is float32, float64 or float16. A deployed net can be exported, too, but its
+        file may keep a Slice after transposed convolutions: prefer the original net.
     path : str or path
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
@@ -84,7 +84,7 @@ def export_onnx(
         `mxsame.deploy` does.
     input_names, output_names : sequence of str, optional
         By default, the names of the Keras model's input layers, and of the layers whose outputs it returns: a name that
-        is there already gets a number, "dense_1". Of another net "data", or "data0", .. of several inputs, and
+        is already taken gets a number, "dense_1". For any other net, "data", or "data0", .. for several inputs, and
         "output", or "output0", ..
     data : array, or list of arrays, optional
         The data of the comparison, of `input_shape`. By default, valid indices and numbers between -1 and 1; these are
@@ -154,27 +154,27 @@ def export_onnx(
         fix = f"fix it with: {install(*ONNX)}"
         raise ImportError(f"mxsame.export_onnx needs the package onnx ({error}); {fix}") from error
     functions = CustomEmitters(custom)
-    exported = ExportedNet.of(net, input_shape, EXAMPLE)
+    exported = ExportedNet.of(net, input_shape, EXAMPLE_LENGTH)
     path, inputs = files.check_path(path), exported.inputs
     validation.check(path.endswith(".onnx"), "path must end in .onnx", path=path)
-    opset = validation.integer("opset", opset, OLDEST, onnx.defs.onnx_opset_version())
-    serves = _serves(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
-    way_out = ": use " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, serves))
+    opset = validation.integer("opset", opset, MIN_OPSET, onnx.defs.onnx_opset_version())
+    dynamic_axes = _dynamic_axes(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
+    hint = ": use " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, dynamic_axes))
     fold = validation.flag("fold", fold)
     own = getattr(net, "input_names", ()), getattr(net, "output_names", ())
     names = _checked_names("input_names", input_names, _names("data", own[0], len(inputs.shapes)))
     sampled = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
     with errors.explain_errors(input_shape=input_shape):
-        graph, batches, composites = graph_of(exported, serves.size, fold=fold, is_whole=functions.has)
-        inferred = Shapes(graph, serves._replace(batches=batches, way_out=way_out))
-        if serves.size:
-            _check_takes(net, inputs._replace(shapes=inferred.probes), exported.types)
-        place(graph, inferred, composites)
+        graph, batches, composites = graph_of(exported, dynamic_axes.size, fold=fold, is_whole=functions.has)
+        inferred = Shapes(graph, dynamic_axes._replace(batches=batches, hint=hint))
+        if dynamic_axes.size:
+            _check_any_size(net, inputs._replace(shapes=inferred.probes), exported.types)
+        replace_composites(graph, inferred, composites)
     outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
-    advice = advice_for(net, dynamic=way_out)
+    advice = advice_for(net, dynamic=hint)
     names_of_inputs = dict(zip(inputs.shapes, names))
-    model = Writer(graph, inferred, opset, names_of_inputs, outputs, exported.types, functions, advice).model()
+    model = OnnxWriter(graph, inferred, opset, names_of_inputs, outputs, exported.types, functions, advice).model()
     functions.check_used()
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
@@ -184,8 +184,9 @@ def export_onnx(
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
 
-def _serves(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> DynamicAxes:
-    """What the file serves: every size if that is asked for, or of the axes that have None in the shapes."""
+def _dynamic_axes(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> DynamicAxes:
+    """Returns the dynamic axes of the file: all spatial axes if `dynamic_size`, else those with None in
+    `input_shape`."""
     declared, given = getattr(net, "declared_shapes", ()), list(inputs.given.values())
     asked = any(None in shape[1:] for shape in given)
     size = validation.flag("dynamic_size", dynamic_size) or asked
@@ -195,21 +196,22 @@ def _serves(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool
 
 
 def has_fixed_size(declared: Sequence[tuple]) -> bool:
-    """Whether a net is of a Keras model that declares a length for each axis; of another net nothing is declared."""
+    """Returns whether a net is of a Keras model that declares a length for each axis; any other net declares
+    nothing."""
     return any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
 
 
-def _check_takes(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if the net takes no data of another size: its graph for one size may be wrong for others."""
+def _check_any_size(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` if the net does not accept other sizes: its graph for one size may be wrong for others."""
     try:
         freeze(net, inputs, types, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
-        rule = "net must take data of every size, and not be a deployed one, nor a model or a file for one size"
+        rule = "net must accept every size, and not be a deployed one, nor a model or a file for one size"
         raise ValueError(f"{rule}; received dynamic_size=True: {errors.reason(error)}") from None
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:
-    """An array for each input, or None."""
+    """Returns an array for each input, or None."""
     if data is None:
         return [None] * len(shapes)
     several = data if isinstance(data, (list, tuple)) else [data]
@@ -227,7 +229,8 @@ def _checked_tolerance(tolerance: Any) -> Optional[float]:
 
 
 def _names(word: str, of_layers: Sequence[str], count: int, taken: Sequence[str] = ()) -> List[str]:
-    """The names of the layers of a Keras model, each once; of another net the word, or that with a number."""
+    """Returns the names of the layers of a Keras model, each once; for any other net the word, or the word with a
+    number."""
     if len(of_layers) != count:
         return [word] if count == 1 else [f"{word}{position}" for position in range(count)]
     names: List[str] = []
@@ -237,7 +240,7 @@ def _names(word: str, of_layers: Sequence[str], count: int, taken: Sequence[str]
 
 
 def _checked_names(what: str, names: Any, default: List[str], taken: Sequence[str] = ()) -> List[str]:
-    """A name for each input or output, all different; by default these."""
+    """Returns a name for each input or output, all different; by default these."""
     names, count = default if names is None else names, len(default)
     is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
     validation.check_type(is_of_names, f"{what} must be a sequence of strings", **{what: names})

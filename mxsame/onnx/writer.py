@@ -17,7 +17,7 @@ EMITTERS = Emitters()
 writes = EMITTERS.writes
 
 
-class Writer(GraphWriter):
+class OnnxWriter(GraphWriter):
     """The ONNX nodes and initializers of a graph.
 
     Parameters
@@ -63,7 +63,7 @@ class Writer(GraphWriter):
     # -- the model
 
     def model(self) -> Any:
-        """The graph as an `onnx.ModelProto`."""
+        """Returns the graph as an `onnx.ModelProto`."""
         lower(self)
         self._rename(self.write_all(), self._outputs)
         inputs = [
@@ -85,7 +85,8 @@ class Writer(GraphWriter):
         return helper.make_model(graph, opset_imports=opsets, **metadata)
 
     def _value_info(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
-        """The `ValueInfoProto` of an input or an output. Dynamic lengths have names; equal ones share a name."""
+        """Returns the `ValueInfoProto` of an input or an output. Dynamic lengths have names; equal ones share a
+        name."""
         lengths, names = [], self._lengths
         for axis, length in enumerate(shape):
             default = "N" if axis == batch and "N" not in names.values() else f"{name}_{axis}"
@@ -93,7 +94,7 @@ class Writer(GraphWriter):
         return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
 
     def _rename(self, current: List[str], names: Sequence[str]) -> None:
-        """Give the graph's outputs their names; an output that no node computes, or that occurs twice, gets an
+        """Gives the graph's outputs their names; an output that no node computes, or that occurs twice, gets an
         Identity."""
         produced = {name for node in self.nodes for name in node.output}
         renamed: Dict[str, str] = {}
@@ -107,7 +108,7 @@ class Writer(GraphWriter):
                 field[:] = [renamed.get(name, name) for name in field]
 
     def _drop_unused(self) -> Set[str]:
-        """Drop nodes whose outputs are not used, such as those replaced by computed weights; returns the names that
+        """Drops nodes whose outputs are not used, such as those replaced by computed weights; returns the names that
         are used."""
         needed, kept = set(self._outputs), []
         for node in reversed(self.nodes):
@@ -118,11 +119,11 @@ class Writer(GraphWriter):
         return needed
 
     def variable(self, node: Node) -> str:
-        """The name of an input or a parameter."""
+        """Returns the name of an input or a parameter."""
         return self._inputs.get(node.name) or self._parameters[node.name]
 
     def placeholder(self, output: Output) -> str:
-        """A name that no node computes."""
+        """Returns a name that no node computes."""
         return self._unique(output.node.name)
 
     # -- for the user's functions
@@ -136,8 +137,8 @@ class Writer(GraphWriter):
         return str(value)
 
     def write_function(self, source: Any) -> Callable[..., Any]:
-        """A function of (op_type, inputs, outputs, attributes). Inputs may be arrays and numbers; floats get the type
-        of the output."""
+        """Returns a function of (op_type, inputs, outputs, attributes). Inputs may be arrays and numbers; floats get
+        the dtype of the output."""
         dtype = self.dtype(Output(self.node))
 
         def of_array(value: Any) -> str:
@@ -153,7 +154,7 @@ class Writer(GraphWriter):
     # -- for emitters, to write
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
-        """Add a node, named after the graph node being written; returns the name of its output, or a list of names."""
+        """Adds a node, named after the graph node being written; returns the name of its output, or a list of names."""
         names = [self._unique(self.node.name) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
@@ -162,7 +163,7 @@ class Writer(GraphWriter):
         return names[0] if outputs == 1 else names
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """An initializer; equal arrays share one."""
+        """Returns an initializer; equal arrays share one."""
         array = np.asarray(value, dtype=dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
@@ -171,35 +172,35 @@ class Writer(GraphWriter):
         return self._constants[key]
 
     def integers(self, values: Sequence[int]) -> str:
-        """An initializer of int64."""
+        """Returns an initializer of int64."""
         return self.constant(list(values), np.int64)
 
     def scalar(self, value: float, like: Output) -> str:
-        """An initializer of one number, of the type of another output."""
+        """Returns an initializer of one number, of the dtype of another output."""
         return self.constant(value, self.dtype(like))
 
     def cast(self, name: str, dtype: Any) -> str:
-        """Cast to a NumPy dtype."""
+        """Casts to a NumPy dtype."""
         return self.add("Cast", name, to=self.tensor_type(dtype))
 
     def tensor_type(self, dtype: Any) -> int:
-        """The `TensorProto.DataType` of a NumPy dtype."""
+        """Returns the `TensorProto.DataType` of a NumPy dtype."""
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def fill(self, lengths: str, value: int, dtype: Any) -> str:
-        """An array of these lengths with one value."""
+        """Returns an array of these lengths with one value."""
         return self.add("ConstantOfShape", lengths, value=self._onnx.numpy_helper.from_array(np.full(1, value, dtype)))
 
     def to_mxnet_scalar(self, node: Node, name: str) -> str:
-        """Reshape a scalar to one axis, as MXNet returns it unless NumPy shapes are enabled."""
+        """Reshapes a scalar to one axis, as MXNet returns it unless NumPy shapes are enabled."""
         return self.add("Reshape", name, self.integers([1])) if len(self.shape(Output(node))) == 1 else name
 
     def unsqueeze(self, name: str, axes: Sequence[int]) -> str:
-        """Insert axes of length 1 at these positions."""
+        """Inserts axes of length 1 at these positions."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
     def expand_weight_to_2d(self, weight: Output, name: str) -> str:
-        """Give the weight of a 1-D convolution the axis of a 2-D one. A parameter that only convolutions use is
+        """Gives the weight of a 1-D convolution the axis of a 2-D one. A parameter that only convolutions use is
         expanded itself, so that it keeps its name."""
         value, users = self.graph.value(weight), self.users[weight.node]
         if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
@@ -208,17 +209,18 @@ class Writer(GraphWriter):
         return name
 
     def squeeze(self, name: str, axes: Sequence[int]) -> str:
-        """Drop these axes of length 1."""
+        """Drops these axes of length 1."""
         return self.add("Squeeze", name, self.integers(axes))
 
     def reduce(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """Add a reduction. Axes are an input from opset 18 on, for ReduceSum from 13 on, the oldest that is written."""
+        """Adds a reduction. From opset 18 on, axes are an input; for ReduceSum from 13 on, the oldest that is
+        written."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
 
     def slice(self, name: str, *ranges: Tuple[int, Any, Any, int]) -> str:
-        """Slice by one (axis, begin, end, step) per axis; None is the start or the end of the axis, as in Python."""
+        """Slices by one (axis, begin, end, step) per axis; None is the start or the end of the axis, as in Python."""
         largest = np.iinfo(np.int64).max
         starts = [(0 if step > 0 else largest) if begin is None else begin for _, begin, _, step in ranges]
         ends = [(largest if step > 0 else -largest) if end is None else end for _, _, end, step in ranges]
@@ -227,7 +229,7 @@ class Writer(GraphWriter):
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshape(self, name: str, source: Shape, target: Shape) -> str:
-        """Add a Reshape: a dynamic length is 0 if it keeps its axis; one other may be -1."""
+        """Adds a Reshape: a dynamic length is 0 if it keeps its axis; one other may be -1."""
         lengths = []
         for axis, length in enumerate(target):
             same = axis < len(source) and source[axis] == length
@@ -239,18 +241,18 @@ class Writer(GraphWriter):
     def resize(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
-        """Resize by `scales` or to `sizes`; by default elements are repeated."""
+        """Resizes by `scales` or to `sizes`; by default elements are repeated."""
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         factors = None if scales is None else self.constant(scales, np.float32)
         return self.add("Resize", name, None, factors, sizes, **attrs)
 
     def permute(self, name: str, axes: Sequence[int]) -> str:
-        """Bring the axes into this order."""
+        """Permutes the axes into this order."""
         return name if list(axes) == sorted(axes) else self.add("Transpose", name, perm=list(axes))
 
     def lengths(self, shape: Shape, name: str) -> str:
-        """The lengths of an array of this shape, as an array."""
+        """Returns the lengths of an array of this shape, as an array."""
         if all(length.is_static for length in shape):
             return self.integers([length.traced for length in shape])
         return self.add("Shape", name)

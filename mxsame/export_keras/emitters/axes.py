@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from mxsame.export_keras.emitters.elementwise import affine, clip
-from mxsame.export_keras.model_builder import KerasTensor, count_of
-from mxsame.export_keras.writer import Writer, writes
+from mxsame.export_keras.model_builder import KerasTensor, num_elements
+from mxsame.export_keras.writer import KerasWriter, writes
 from mxsame.exporting.reading import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, top_k_of
 from mxsame.rewriting.graph import Node, Output, entries, keeps_batch, slice_ranges
 from mxsame.validation import check, one_of
@@ -15,26 +15,26 @@ Pairs = Sequence[Tuple[int, int]]
 
 
 @writes("Reshape", "Flatten", "reshape_like", "expand_dims", "squeeze", ignored=IMPLIED_BY_SHAPES)
-def _reshape(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
-    """Reshape to the shape that MXNet infers, whatever its special codes are."""
+def _reshape(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
+    """Reshapes to the shape that MXNet infers, whatever the codes in `shape`."""
     return w.reshape_as_mxnet(x, w.shape(node.inputs[0]), w.shape(Output(node)), for_dense=_goes_to_dense(w, node))
 
 
-def _goes_to_dense(w: Writer, node: Node) -> bool:
-    """Whether all that uses a flattened array is a dense layer, which can have its rows in another order."""
+def _goes_to_dense(w: KerasWriter, node: Node) -> bool:
+    """Returns whether only dense layers use a flattened array; their rows can be in another order."""
     between = ("Activation", "Dropout", "clip", "relu", "sigmoid", "tanh")
     users = [user for user, _ in w.users[node] if user is None or user.op != "FullyConnected"]
     return all(user is not None and user.kind in between and _goes_to_dense(w, user) for user in users)
 
 
 @writes("transpose")
-def _transpose(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    """Another order of axes, and no layer."""
+def _transpose(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
+    """Records another order of axes; adds no layer."""
     axes = [axis % x.rank for axis in entries(node.attr("axes")) or range(x.rank - 1, -1, -1)]
     return x._replace(order=tuple(axes.index(axis) for axis in x.order), source="")
 
 
-# ---- the axes between the batch and the last -------------------------------------------------------------------------
+# -- the axes between the batch and the last
 
 # layer -> its argument, the entry that leaves an axis as it is, and a length after another one
 ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
@@ -45,14 +45,14 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
 }
 
 
-def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], suffix: str = "") -> KerasTensor:
-    """Call a layer of `ALONG_AXES` with an entry for each axis of MXNet's. Keras's leave the last axis as it is, and
-    have at most three before it; so axes that stay as they are are merged, and one of them or of length 1 is the last,
-    if need be."""
+def along_axes(w: KerasWriter, x: KerasTensor, name: str, given: Sequence[Any], suffix: str = "") -> KerasTensor:
+    """Calls a layer of `ALONG_AXES` with an entry for each axis of MXNet's. Keras's layers do not change the last axis,
+    and accept at most three axes before it; so unchanged axes are merged, and one of them, or a new one of length 1,
+    becomes the last, if need be."""
     (argument, neutral, length), here = ALONG_AXES[name], x.permuted(given)
     if all(amount == neutral for amount in here):
         return x
-    check(here[0] == neutral and x.shape[0] is None, "the batch must stay as it is")
+    check(here[0] == neutral and x.shape[0] is None, "the batch must not change")
     shape = tuple(n if n is None else length(n, amount) for n, amount in zip(x.shape, here))
     if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
         flat = w.reshape(x, (*x.shape[:2], 1, x.shape[2]), range(4), suffix="wide")
@@ -82,8 +82,8 @@ def along_axes(w: Writer, x: KerasTensor, name: str, given: Sequence[Any], suffi
 
 
 @writes("slice")
-def _slice(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    check(keeps_batch(node) or x.order[0] != 0, "the batch must stay as it is")
+def _slice(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
+    check(keeps_batch(node) or x.order[0] != 0, "the batch must not change")
     lengths = [n.traced for n in w.shape(node.inputs[0])]
     parts = slice_ranges(node, lengths) or []
     x = along_axes(w, x, "Cropping", [(min(part), n - 1 - max(part)) for part, n in zip(parts, lengths)])
@@ -93,7 +93,7 @@ def _slice(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 
 @writes("Pad")
-def _pad(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _pad(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     widths, value = entries(node.attr("pad_width")), node.attr("constant_value")
     word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect", "edge")), [*zip(widths[::2], widths[1::2])]
     if word == "edge":
@@ -103,8 +103,8 @@ def _pad(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return pad_by_operator(w, x, word, pairs, value)
 
 
-def _repeat_edges(w: Writer, x: KerasTensor, lengths: Sequence[int], pairs: Pairs) -> KerasTensor:
-    """Pad with copies of the first and the last elements, axis by axis."""
+def _repeat_edges(w: KerasWriter, x: KerasTensor, lengths: Sequence[int], pairs: Pairs) -> KerasTensor:
+    """Pads with copies of the first and the last elements, axis by axis."""
     for axis, (pair, length) in enumerate(zip(pairs, lengths)):
         parts = [x]
         for end, count in enumerate(pair):
@@ -120,8 +120,8 @@ def _repeat_edges(w: Writer, x: KerasTensor, lengths: Sequence[int], pairs: Pair
     return x
 
 
-def pad_by_operator(w: Writer, x: KerasTensor, word: str, pairs: Pairs, value: float) -> KerasTensor:
-    """Pad by the operator of Keras, which pads any axis."""
+def pad_by_operator(w: KerasWriter, x: KerasTensor, word: str, pairs: Pairs, value: float) -> KerasTensor:
+    """Pads by the operator of `keras.ops`, which pads any axis."""
     here = x.permuted(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
     call = {} if word == "reflect" else {"constant_values": value}
@@ -129,7 +129,7 @@ def pad_by_operator(w: Writer, x: KerasTensor, word: str, pairs: Pairs, value: f
 
 
 @writes("Concat")
-def _concatenate(w: Writer, node: Node, *xs: Any) -> KerasTensor:
+def _concatenate(w: KerasWriter, node: Node, *xs: Any) -> KerasTensor:
     if len(xs) == 1:
         return xs[0]
     first, *rest = w.to_one_order(*xs)
@@ -138,20 +138,20 @@ def _concatenate(w: Writer, node: Node, *xs: Any) -> KerasTensor:
 
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like", "repeat", ignored=f"{IMPLIED_BY_SHAPES}|repeats")
-def _repeat(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
-    """Repeat elements up to the shape that MXNet infers."""
+def _repeat(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
+    """Repeats elements up to the shape that MXNet infers."""
     before, after = w.shape(node.inputs[0]), w.shape(Output(node))
     check(len(before) == len(after), "axis must be given: Keras does not flatten the data", axis=None)
     factors = [1 if n == m else m.traced // n.traced for n, m in zip(before, after)]
     return along_axes(w, x, "UpSampling", factors)
 
 
-# ---- elements and rows by their indices, and their order -------------------------------------------------------------
+# -- elements and rows by their indices, and their order
 
 
 @writes("take")
-def _take(w: Writer, node: Node, table: Any, index: Any) -> KerasTensor:
-    """Rows of a parameter by their numbers, which MXNet clips; or elements along an axis by constant numbers."""
+def _take(w: KerasWriter, node: Node, table: Any, index: Any) -> KerasTensor:
+    """Takes rows of a parameter by their numbers, which MXNet clips, or elements along an axis by constant numbers."""
     axis = axis_of(w, node)
     if isinstance(table, KerasTensor):
         rule = "indices must be constants, along another axis than the batch"
@@ -175,7 +175,7 @@ def _take(w: Writer, node: Node, table: Any, index: Any) -> KerasTensor:
 
 
 @writes("one_hot", ignored="dtype")
-def _one_hot(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _one_hot(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     depth = node.attr("depth")
     hot = w.add_operator("nn.OneHot", x, shape=(*x.shape, depth), num_classes=depth)
     values = (node.attr(name) for name in ("on_value", "off_value"))
@@ -183,8 +183,8 @@ def _one_hot(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 
 @writes("topk", "sort", "argsort", ignored="dtype")
-def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
-    """Of equal elements Keras returns the first, MXNet any."""
+def _topk(w: KerasWriter, node: Node, x: KerasTensor) -> Any:
+    """Writes a TopK of Keras. Among equal elements, Keras returns the first, MXNet any."""
     axis, count, largest, returns = top_k_of(w, node)
     x = affine(w, w.permute(x, x.order_with_last(axis)), 1.0 if largest else -1.0)
     values = w.add_operator("math.TopK", x, shape=(*x.shape[:-1], count), k=count)
@@ -198,18 +198,19 @@ def _topk(w: Writer, node: Node, x: KerasTensor) -> Any:
     return {"value": values, "both": [values, positions], "indices": positions}[returns]
 
 
-# ---- reductions ------------------------------------------------------------------------------------------------------
+# -- reductions
 
 
 @writes("mean", "sum", "max", "min")
-def _reduction(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _reduction(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     axes = axes_of(w, node)
     return reduce(w, x, node.kind, axes, node.attr("keepdims")) if axes else x
 
 
 @writes("prod", "argmax", "argmin")
-def _by_operator(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    """Of equal elements both return the first, but for Keras 0 is more than -0."""
+def _by_operator(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
+    """Writes a reduction that only `keras.ops` has. Among equal elements, both return the first position, but in Keras
+    0 is more than -0."""
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept = [axis for axis in x.order if keepdims or axis not in axes]
@@ -223,23 +224,23 @@ def _by_operator(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 
 @writes("_np_cumsum", ignored="dtype")
-def _cumulative_sum(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _cumulative_sum(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     axis = x.axis(axis_of(w, node))
     check(axis > 0, "the batch must not be summed")
     return w.add_operator("Cumsum", x, axis=axis)
 
 
-def reduce(w: Writer, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: bool) -> KerasTensor:
-    """Reduce these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
-    last: the others are moved and merged so that they are those."""
+def reduce(w: KerasWriter, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: bool) -> KerasTensor:
+    """Reduces these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
+    last, so the others are moved and merged."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))
     x = x if x.rank > 3 else x._replace(source="")  # the input stays as it is: elements of steps are no channels
     x = affine(w, w.permute(x, [kept[0], *over, *kept[1:]]), -1.0 if kind == "min" else 1.0, suffix="negative")
-    count, lengths = count_of(x.shape[1 : len(over) + 1]), tuple(x.shape[x.axis(axis)] for axis in kept)
+    count, lengths = num_elements(x.shape[1 : len(over) + 1]), tuple(x.shape[x.axis(axis)] for axis in kept)
     is_merged = len(over) > 3 or len(kept) != 2
     if is_merged:
-        x = w.reshape(x, (None, count, count_of(lengths)), (0, 1, 2), suffix="merged")
+        x = w.reshape(x, (None, count, num_elements(lengths)), (0, 1, 2), suffix="merged")
     wide = keepdims and not is_merged
     shape, order = (None, *(1,) * (x.rank - 2) * wide, x.shape[-1]), x.order if wide else (0, 1)
     name = "GlobalMaxPooling" if kind in ("max", "min") else "GlobalAveragePooling"

@@ -8,33 +8,33 @@ from typing import Any, Dict, Optional
 import numpy as np
 
 from mxsame.export_keras.model_builder import KerasTensor
-from mxsame.export_keras.writer import Writer, writes
+from mxsame.export_keras.writer import KerasWriter, writes
 from mxsame.exporting import elementwise as tables
 from mxsame.exporting.reading import axis_of, bounds_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
-# ---- functions of one array: kind of node, or type of an activation -> its layer, or its operator --------------------
+# -- functions of one array: kind of node, or type of an activation -> its layer, or its operator
 
-LAYERS = {kind: names[tables.KERAS] for kind, names in tables.OF_TYPE.items()}
+LAYERS = {kind: names[tables.KERAS] for kind, names in tables.ACT_TYPES.items()}
 OPERATORS = {
-    **{kind: names[tables.KERAS] for kind, names in tables.OF_ONE.items()},
+    **{kind: names[tables.KERAS] for kind, names in tables.UNARY.items()},
     **{"log1p": "Log1p", "expm1": "Expm1", "fix": "Trunc", "trunc": "Trunc"},
     **{"zeros_like": "ZerosLike", "ones_like": "OnesLike"},
 }
 
 
-def apply_function(w: Writer, name: str, x: KerasTensor) -> KerasTensor:
+def apply_function(w: KerasWriter, name: str, x: KerasTensor) -> KerasTensor:
     return w.add_operator(OPERATORS[name], x) if name in OPERATORS else activate(w, LAYERS[name], x)
 
 
-def activate(w: Writer, name: str, x: KerasTensor, suffix: str = "") -> KerasTensor:
-    """Apply an `activation` of Keras."""
+def activate(w: KerasWriter, name: str, x: KerasTensor, suffix: str = "") -> KerasTensor:
+    """Applies an `activation` of Keras."""
     return w.add_layer("Activation", {"activation": name}, x, suffix=suffix)
 
 
-def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffix: str = "") -> KerasTensor:
-    """scale * x + offset, of numbers or of arrays with the axes of x."""
+def affine(w: KerasWriter, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffix: str = "") -> KerasTensor:
+    """Computes scale * x + offset, where both are numbers, or arrays with the axes of x."""
     if np.array_equal(scale, 1.0) and np.array_equal(offset, 0.0):
         return x
     if 0 < np.ndim(scale) < 3:  # Keras 3 takes such a scale for channels first, if those are its user's default
@@ -46,25 +46,25 @@ def affine(w: Writer, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffi
     return w.add_layer("Rescaling", config, x, suffix=suffix)
 
 
-def clip(w: Writer, x: KerasTensor, low: float, high: float, suffix: str = "") -> KerasTensor:
-    """Clipped to these bounds."""
+def clip(w: KerasWriter, x: KerasTensor, low: float, high: float, suffix: str = "") -> KerasTensor:
+    """Clips to these bounds."""
     if low == 0:
         return w.add_layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, suffix=suffix)
     return w.add_operator("Clip", x, x_min=low, x_max=high)
 
 
 @writes("Activation", *tables.ACTIVATIONS, *OPERATORS)
-def _function(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _function(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     return apply_function(w, tables.act_type(node) if node.op == "Activation" else node.kind, x)
 
 
 @writes("negative")
-def _negative(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _negative(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     return affine(w, x, -1.0)
 
 
 @writes("LeakyReLU", ignored="slope|.*_bound")
-def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] = None) -> KerasTensor:
+def _leaky_relu(w: KerasWriter, node: Node, x: KerasTensor, slopes: Optional[Output] = None) -> KerasTensor:
     kind = tables.act_type(node, "leaky", "elu", "selu", "gelu", "prelu")
     if kind in ("selu", "gelu"):
         return activate(w, kind, x)
@@ -85,12 +85,12 @@ def _leaky_relu(w: Writer, node: Node, x: KerasTensor, slopes: Optional[Output] 
 
 
 @writes("clip")
-def _clip(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _clip(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     return clip(w, x, *bounds_of(node))
 
 
 @writes("Dropout")
-def _dropout(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _dropout(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     config: Dict[str, Any] = {"rate": node.attr("p")}
     axes = node.attr("axes")
     if axes:
@@ -99,7 +99,7 @@ def _dropout(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
 
 
 @writes("softmax", "log_softmax", ignored="dtype")
-def _softmax(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
+def _softmax(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
     axis, temperature = axis_of(w, node), node.attr("temperature", 1.0)
     x = affine(w, x, 1.0 / temperature, suffix="temperature")
     if node.kind == "softmax":
@@ -109,31 +109,31 @@ def _softmax(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
 
 
 @writes("identity", "Cast", ignored="dtype")
-def _identity(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _identity(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     return x
 
 
-# ---- functions of two arrays, or of one and a number -----------------------------------------------------------------
+# -- functions of two arrays, or of one and a number
 
 MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # kinds that are layers
 
 
 @writes("add_n")
-def _sum(w: Writer, node: Node, *xs: KerasTensor) -> KerasTensor:
+def _sum(w: KerasWriter, node: Node, *xs: KerasTensor) -> KerasTensor:
     return w.add_layer("Add", {}, *w.to_one_order(*xs))
 
 
-@writes(*tables.forms(*tables.OF_TWO, "not_equal"))
-def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> KerasTensor:
-    """Compute a function of two arrays, or of one and a constant."""
-    kind, c, reverses = tables.of_two(node)
-    name = "NotEqual" if kind == "not_equal" else tables.OF_TWO[kind][tables.KERAS]
+@writes(*tables.binary_kinds(*tables.BINARY, "not_equal"))
+def _binary(w: KerasWriter, node: Node, x: Any, y: Any = None) -> KerasTensor:
+    """Computes a function of two arrays, or of one and a constant."""
+    kind, c, reverses = tables.parse_binary(node)
+    name = "NotEqual" if kind == "not_equal" else tables.BINARY[kind][tables.KERAS]
     if isinstance(x, KerasTensor) and isinstance(y, KerasTensor):
         x, y = w.to_one_order(x, y)
         shape = tuple(n if m == 1 else m for n, m in zip(x.shape, y.shape))
         if kind in MERGING:
             return w.add_layer(name, {}, x, y, shape=shape)
-        return _number(w, kind, w.add_operator(name, x, y, shape=shape))
+        return _as_zeros_and_ones(w, kind, w.add_operator(name, x, y, shape=shape))
     if isinstance(x, Output):
         x, y, reverses = y, x, True
     c = w.constant(y, x) if c is None else c
@@ -150,21 +150,21 @@ def _of_two(w: Writer, node: Node, x: Any, y: Any = None) -> KerasTensor:
         return apply_function(w, "relu", x)
     if (kind, c, reverses) == ("power", 2.0, False):
         return w.add_layer("Multiply", {}, x, x)
-    return _number(w, kind, w.add_operator(name, *((c, x) if reverses else (x, c))))
+    return _as_zeros_and_ones(w, kind, w.add_operator(name, *((c, x) if reverses else (x, c))))
 
 
-def _number(w: Writer, kind: str, x: KerasTensor) -> KerasTensor:
-    """Turn a comparison into 0 and 1, as MXNet has it."""
+def _as_zeros_and_ones(w: KerasWriter, kind: str, x: KerasTensor) -> KerasTensor:
+    """Turns the bools of a comparison into 0 and 1, as MXNet returns them."""
     return w.add_operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 
 @writes("logical_not")
-def _logical_not(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
+def _logical_not(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     return w.add_operator("Where", w.add_operator("Equal", x, 0.0), 1.0, 0.0)
 
 
 @writes("where", "_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
-def _where(w: Writer, node: Node, condition: KerasTensor, *xs: Any) -> KerasTensor:
+def _where(w: KerasWriter, node: Node, condition: KerasTensor, *xs: Any) -> KerasTensor:
     """Chooses between arrays or numbers."""
     values = [condition, *(x for x in xs if isinstance(x, KerasTensor))]
     arranged = iter(w.to_one_order(*values))

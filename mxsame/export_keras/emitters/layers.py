@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxsame.export_keras.emitters.axes import along_axes
 from mxsame.export_keras.model_builder import KerasTensor
-from mxsame.export_keras.writer import Weighted, Writer, writes
+from mxsame.export_keras.writer import KerasWriter, Weight, writes
 from mxsame.exporting.reading import axis_of, recurrent_layers
 from mxsame.exporting.shapes import Length
 from mxsame.port.parameters import TRANSPOSED
@@ -17,8 +17,8 @@ from mxsame.validation import check
 
 
 @writes("FullyConnected")
-def _dense(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
-    """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
+def _dense(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
+    """Computes x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     shape = w.shape(node.inputs[0])
     if node.attr("flatten") and x.rank != 2:
         features = math.prod(n.traced for n in shape[1:])
@@ -34,8 +34,8 @@ def _dense(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output]
 
 
 @writes("batch_dot")
-def _batch_dot(w: Writer, node: Node, x: KerasTensor, y: Any) -> KerasTensor:
-    """Multiply the matrices of a batch."""
+def _batch_dot(w: KerasWriter, node: Node, x: KerasTensor, y: Any) -> KerasTensor:
+    """Multiplies the matrices of a batch."""
     axes = [2 - node.attr("transpose_a"), 1 + node.attr("transpose_b")]
     fits = isinstance(y, KerasTensor) and (x.rank, y.rank, x.order[0], y.order[0]) == (3, 3, 0, 0)
     check(fits, "data must be matrices of a batch")
@@ -43,14 +43,14 @@ def _batch_dot(w: Writer, node: Node, x: KerasTensor, y: Any) -> KerasTensor:
     return w.add_layer("Dot", config, x, y, shape=w.lengths(Output(node), (0, 1, 2)), order=(0, 1, 2))
 
 
-# ---- norms -----------------------------------------------------------------------------------------------------------
+# -- norms
 
 
 def _scaled(
-    w: Writer, node: Node, gamma: Optional[Output], beta: Output, keeps: bool = False
-) -> Tuple[Dict[str, Any], Dict[str, Weighted]]:
-    """The configuration and the weights of a norm, without those that are frozen and change nothing, unless it `keeps`
-    them."""
+    w: KerasWriter, node: Node, gamma: Optional[Output], beta: Output, keeps: bool = False
+) -> Tuple[Dict[str, Any], Dict[str, Weight]]:
+    """Returns the configuration and the weights of a norm. Weights that are frozen and change nothing are left out,
+    unless it `keeps` them."""
     given = {"gamma": (gamma, 1.0), "beta": (beta, 0.0)}
     weights = {name: (w.weight(source), neutral) for name, (source, neutral) in given.items() if source is not None}
     needed = {
@@ -62,8 +62,10 @@ def _scaled(
 
 
 @writes("batch_norm")
-def _batch_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output, *moving: Output) -> KerasTensor:
-    """Training moves the statistics, or leaves them if they are global."""
+def _batch_norm(
+    w: KerasWriter, node: Node, x: KerasTensor, gamma: Output, beta: Output, *moving: Output
+) -> KerasTensor:
+    """Writes a BatchNormalization; one that uses global statistics does so in training, too."""
     fixed = node.attr("use_global_stats")
     config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
     config.update(axis=x.axis(node.attr("axis", 1)), momentum=node.attr("momentum"))
@@ -72,14 +74,14 @@ def _batch_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Outp
 
 
 @writes("LayerNorm")
-def _layer_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
+def _layer_norm(w: KerasWriter, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
     config, weights = _scaled(w, node, gamma, beta)
     return w.add_layer("LayerNormalization", {"axis": x.axis(axis_of(w, node)), **config}, x, weights=weights)
 
 
 @writes("GroupNorm", "InstanceNorm")
-def _group_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
-    """Keras has a scale for each channel, MXNet's GroupNorm one for each group."""
+def _group_norm(w: KerasWriter, node: Node, x: KerasTensor, gamma: Output, beta: Output) -> KerasTensor:
+    """Writes a GroupNormalization. Keras has a scale for each channel, MXNet one for each group."""
     (config, weights), channels = _scaled(w, node, gamma, beta), w.shape(node.inputs[0])[1].traced
     groups = node.attr("num_groups", channels)
     fits = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
@@ -89,14 +91,14 @@ def _group_norm(w: Writer, node: Node, x: KerasTensor, gamma: Output, beta: Outp
     return w.add_layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
 
 
-# ---- recurrent layers: one RNN of MXNet has all layers and directions, one of Keras is one layer ---------------------
+# -- recurrent layers: one RNN of MXNet has all layers and directions, one of Keras is one layer
 
 CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
 
 
 @writes("RNN", ignored="state_outputs")
-def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> List[KerasTensor]:
-    """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), in the file (N, layers*D, H)."""
+def _recurrent(w: KerasWriter, node: Node, x: KerasTensor, _: Any, *states: Any) -> List[KerasTensor]:
+    """Writes (T, N, C) -> (T, N, D*H), and the states (layers*D, N, H), which are (N, layers*D, H) in the file."""
     given = [w.permute(state, (1, 0, 2)) for state in states if state is not None]
     check(len(given) in (0, len(states)), "initial states must be given, or 0, all of them")
     rule = "an .h5 file has layers only, and no initial states: use a path that ends in .keras"
@@ -134,22 +136,22 @@ def _recurrent(w: Writer, node: Node, x: KerasTensor, _: Any, *states: Any) -> L
     return [x, *(_concatenate_states(w, parts, whole_state) for parts in ends if returns)]
 
 
-def _start(w: Writer, state: KerasTensor, index: int, count: int) -> KerasTensor:
-    """The state (N, H) of one layer and direction."""
+def _start(w: KerasWriter, state: KerasTensor, index: int, count: int) -> KerasTensor:
+    """Returns the state (N, H) of one layer and direction."""
     crop = [(index, count - 1 - index), (0, 0), (0, 0)]
     part = along_axes(w, state, "Cropping", crop, suffix="state")
     return w.reshape(part, (None, state.shape[2]), (1, 2), suffix="start")
 
 
-def _concatenate_states(w: Writer, states: List[KerasTensor], shape: Tuple[Any, ...]) -> KerasTensor:
-    """Concatenate the states of all layers and directions."""
+def _concatenate_states(w: KerasWriter, states: List[KerasTensor], shape: Tuple[Any, ...]) -> KerasTensor:
+    """Concatenates the states of all layers and directions."""
     if len(states) == 1:
         return states[0]
     return w.add_layer("Concatenate", {"axis": 1}, *states, shape=shape, suffix="ends")
 
 
 def _weights(config: Dict[str, Any], has_both: bool, weight: Any, recurrence: Any, bias: Any) -> Dict[str, Any]:
-    """Keras's weights of one direction. Where Keras has one bias, it is the sum of MXNet's two."""
+    """Returns Keras's weights of one direction. If Keras has one bias, it is the sum of MXNet's two."""
     halves = bias.reshape(2, -1)
     biases = {"bias": halves if has_both else halves.sum(0)} if config.get("use_bias", True) else {}
     return {"kernel": weight.T, "recurrent_kernel": recurrence.T, **biases}

@@ -12,13 +12,13 @@ from mxsame._mxnet import mx
 from mxsame.export_keras.emitters.axes import along_axes, pad_by_operator, reduce
 from mxsame.export_keras.emitters.elementwise import affine
 from mxsame.export_keras.model_builder import KerasTensor
-from mxsame.export_keras.writer import Weighted, Writer, writes
+from mxsame.export_keras.writer import KerasWriter, Weight, writes
 from mxsame.exporting.reading import (
-    IN_WINDOWS,
+    WINDOW_ATTRIBUTES,
+    average_factors,
     check_attribute,
-    kernels_of,
+    kernels_strides_dilations,
     nearest_scale,
-    rescaled_averages,
     windows_at,
 )
 from mxsame.padding.same import high_pad
@@ -32,7 +32,7 @@ Windows = Sequence[Any]  # windows of one kind and of static sizes
 
 
 def pads_of(windows: Windows) -> Pads:
-    """(low, high) of each axis: no element more at the end than windows read."""
+    """Returns (low, high) of each axis, without elements at the end that no window reads."""
     pairs = []
     for window in windows:
         low, _ = window.pads(window.size)
@@ -41,8 +41,9 @@ def pads_of(windows: Windows) -> Pads:
     return pairs
 
 
-def word_of(windows: Windows) -> Optional[str]:
-    """Keras's word for the padding of windows, if it has one: that of SAME if they follow the size, or have to."""
+def keras_padding(windows: Windows) -> Optional[str]:
+    """Returns the `padding` of a Keras layer with these windows; None if there is none. "same" is preferred to "valid"
+    if the windows' padding is SAME."""
     pairs, outputs = pads_of(windows), [window.outputs(window.size) for window in windows]
     sizes = [(window.size, window.kernel_size, window.stride, window.dilation) for window in windows]
     is_padded = any(map(any, pairs))
@@ -54,8 +55,8 @@ def word_of(windows: Windows) -> Optional[str]:
     return "valid" if is_valid else None
 
 
-def around(windows: Windows) -> Pads:
-    """The pads for each of MXNet's axes."""
+def pads_of_all_axes(windows: Windows) -> Pads:
+    """Returns the pads of each of MXNet's axes."""
     return [(0, 0), (0, 0), *pads_of(windows)]
 
 
@@ -63,17 +64,17 @@ def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
     return (None, *(window.outputs(window.size) for window in windows), channels)
 
 
-@writes("Convolution", ignored=IN_WINDOWS)
-def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
-    """Strides of a dilated convolution are steps after it, as no layer of Keras has both."""
+@writes("Convolution", ignored=WINDOW_ATTRIBUTES)
+def _convolution(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
+    """Applies the strides of a dilated convolution after it, since no Keras layer has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     x, rank, channels, groups = w.to_channels_last(x), len(windows), len(weight.array), node.attr("num_group")
-    kernel_size, strides, dilations = kernels_of(windows)
-    steps, word = [1] * rank, word_of(windows)
+    kernel_size, strides, dilations = kernels_strides_dilations(windows)
+    steps, word = [1] * rank, keras_padding(windows)
     if max(strides) > 1 and max(dilations) > 1:
         steps, strides, word = strides, steps, None
     if word is None:
-        x, word = along_axes(w, x, "ZeroPadding", around(windows), suffix="pad"), "valid"
+        x, word = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), suffix="pad"), "valid"
     config: Dict[str, Any] = {"kernel_size": kernel_size, "strides": strides, "padding": word}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
@@ -94,9 +95,9 @@ def _convolution(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[O
     return along_axes(w, out, "AveragePooling", [1, 1, *steps], suffix="step")
 
 
-@writes("Deconvolution", ignored=IN_WINDOWS)
-def _transposed(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
-    """Groups are layers of their own, side by side."""
+@writes("Deconvolution", ignored=WINDOW_ATTRIBUTES)
+def _transposed(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
+    """Writes a Conv2DTranspose, or one for each group, whose outputs are concatenated."""
     windows, groups, x = windows_at(w, node), node.attr("num_group"), w.to_channels_last(x)
     weights = {"kernel": w.weight(node.inputs[1]), **({} if bias is None else {"bias": w.weight(bias)})}
     share, outs = (x.shape[-1] or 1) // groups, []
@@ -112,10 +113,10 @@ def _transposed(w: Writer, node: Node, x: KerasTensor, _: Any, bias: Optional[Ou
 
 
 def _transpose_group(
-    w: Writer, windows: Windows, x: KerasTensor, weights: Dict[str, Weighted], suffix: str
+    w: KerasWriter, windows: Windows, x: KerasTensor, weights: Dict[str, Weight], suffix: str
 ) -> KerasTensor:
-    """Cropped by Keras's padding if that can; else whole, and cropped after it."""
-    kernel_size, strides, dilations = kernels_of(windows)
+    """Uses the padding of Keras that crops as much; otherwise "valid", with a Cropping layer after it."""
+    kernel_size, strides, dilations = kernels_strides_dilations(windows)
     check(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
     kernel = weights["kernel"].array
     config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": kernel_size, "strides": strides}
@@ -137,12 +138,12 @@ def _transpose_group(
     return along_axes(w, x, "Cropping", [(0, 0), (0, 0), *crops], suffix="crop")
 
 
-# ---- pooling operators -----------------------------------------------------------------------------------------------
+# -- pooling operators
 
 
-@writes("Pooling", ignored=IN_WINDOWS)
-def _pooling(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
-    """Powers are squares, then their sum's root."""
+@writes("Pooling", ignored=WINDOW_ATTRIBUTES)
+def _pooling(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
+    """Writes an "lp" of order 2 as the root of a sum of squares."""
     kind, power = one_of("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
     if kind != "lp" or power == 1:
         return _pool(w, node, "sum" if kind == "lp" else kind, w.to_channels_last(x))
@@ -151,24 +152,24 @@ def _pooling(w: Writer, node: Node, x: KerasTensor) -> KerasTensor:
     return w.add_operator("Sqrt", _pool(w, node, "sum", w.add_layer("Multiply", {}, x, x, suffix="square")))
 
 
-def _pool(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
+def _pool(w: KerasWriter, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     windows = windows_at(w, node)
     if not windows:
         return reduce(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
-    kernel_size, strides, _ = kernels_of(windows)
-    word, counts = word_of(windows), node.attr("count_include_pad", True)
+    kernel_size, strides, _ = kernels_strides_dilations(windows)
+    word, counts = keras_padding(windows), node.attr("count_include_pad", True)
     scale: Any = None
     if kind == "max" and word is None:
         word, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
-        pairs = around(windows)
+        pairs = pads_of_all_axes(windows)
         if is_zero:
             x = along_axes(w, x, "ZeroPadding", pairs, "pad")
         else:
             x = pad_by_operator(w, x, "constant", pairs, -math.inf)
     elif kind == "sum" or (kind == "avg" and (word != "same" or counts)):
         if word != "valid":
-            x, word = along_axes(w, x, "ZeroPadding", around(windows), "pad"), "valid"
-        scale = math.prod(kernel_size) if kind == "sum" else rescaled_averages(windows, counts)
+            x, word = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), "pad"), "valid"
+        scale = math.prod(kernel_size) if kind == "sum" else average_factors(windows, counts)
     sizes = {"pool_size": kernel_size, "strides": strides}
     config = {name: value if len(windows) > 1 else value[0] for name, value in sizes.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
@@ -178,31 +179,31 @@ def _pool(w: Writer, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
 
 
 def _before(node: Node) -> Node:
-    """The node before the pads that the windows of an operator contain."""
+    """Returns the node before the pads that the windows of an operator contain."""
     before = node.inputs[0].node
     while is_merged(before):
         before = before.inputs[0].node
     return before
 
 
-# ---- other sizes -----------------------------------------------------------------------------------------------------
+# -- other sizes
 
 
 @writes("UpSampling", ignored="multi_input_mode")
-def _up_sampling(w: Writer, node: Node, x: KerasTensor, *more: Any) -> KerasTensor:
+def _up_sampling(w: KerasWriter, node: Node, x: KerasTensor, *more: Any) -> KerasTensor:
     return along_axes(w, w.to_channels_last(x), "UpSampling", [1, 1, *[nearest_scale(node)] * (x.rank - 2)])
 
 
 @writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
-def _bilinear_resize(w: Writer, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
-    """Resize by products with matrices, which any rule for the corners has, by layers that are not trained. They are
-    what MXNet makes of columns with a single 1."""
+def _bilinear_resize(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
+    """Resizes by matrix products, which can express any rule for the corners, in layers that are not trained. The
+    matrices are what MXNet's operator returns for the unit vectors."""
     x, target = w.to_channels_last(x), [n.traced for n in w.shape(Output(node))[2:]]
     for axis, (letters, part) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):
         length, size = x.shape[axis] or 1, target[axis - 1]
         ones, aligned = mx.nd.eye(length).reshape((length, 1, length, 1)), node.attr("align_corners")
         resized = mx.nd.contrib.BilinearResize2D(ones, height=size, width=1, align_corners=aligned)
-        kernel = Weighted(resized.asnumpy().reshape(length, size), Output(Node("null", f"{node.name}_{part}")))
+        kernel = Weight(resized.asnumpy().reshape(length, size), Output(Node("null", f"{node.name}_{part}")))
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         config = {"equation": letters, "output_shape": list(shape[1:]), "bias_axes": None}
         x = w.add_layer("EinsumDense", config, x, shape=shape, weights={"kernel": kernel})

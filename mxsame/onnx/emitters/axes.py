@@ -7,19 +7,19 @@ from typing import Iterator, List, Union
 import numpy as np
 
 from mxsame.exporting.reading import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
-from mxsame.onnx.writer import Writer, writes
+from mxsame.onnx.writer import OnnxWriter, writes
 from mxsame.rewriting.graph import Node, Output, entries
 from mxsame.rewriting.windows import is_merged
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.
-KEPT_ZERO = -0.0
+UNFUSED_ZERO = -0.0
 
 
 @writes("Reshape", "reshape_like", ignored=IMPLIED_BY_SHAPES)
-def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
-    """Reshape to the shape that MXNet infers, whatever its codes are; with several dynamic lengths, to those of another
-    array in place of some of its own."""
+def _reshape(w: OnnxWriter, node: Node, x: str, *like: str) -> str:
+    """Reshapes to the shape that MXNet infers, whatever the codes in `shape`; with several dynamic lengths, to a shape
+    that is computed from those of both arrays."""
     target = w.shape(Output(node))
     if like and sum(not length.is_static for length in target) > 1:
         own, other = w.add("Shape", x), w.add("Shape", *like)
@@ -30,19 +30,19 @@ def reshape(w: Writer, node: Node, x: str, *like: str) -> str:
 
 
 @writes("transpose")
-def transpose(w: Writer, node: Node, x: str) -> str:
+def _transpose(w: OnnxWriter, node: Node, x: str) -> str:
     ndim = ndim_of(w, node)
     axes = node.attr("axes") or range(ndim - 1, -1, -1)
     return w.permute(x, [axis % ndim for axis in axes])
 
 
 @writes("expand_dims")
-def expand_dims(w: Writer, node: Node, x: str) -> str:
+def _expand_dims(w: OnnxWriter, node: Node, x: str) -> str:
     return w.unsqueeze(x, [node.attr("axis") % (ndim_of(w, node) + 1)])
 
 
 @writes("squeeze")
-def squeeze(w: Writer, node: Node, x: str) -> str:
+def _squeeze(w: OnnxWriter, node: Node, x: str) -> str:
     axes = axes_of(w, node) if node.attr("axis") != () else []
     if node.attr("axis") is None:
         axes = [axis for axis in axes if w.shape(node.inputs[0])[axis] == (1, 1)]
@@ -51,7 +51,7 @@ def squeeze(w: Writer, node: Node, x: str) -> str:
 
 
 @writes("slice")
-def slice(w: Writer, node: Node, x: str) -> str:
+def _slice(w: OnnxWriter, node: Node, x: str) -> str:
     begin, end, step = (entries(node.attr(name)) for name in ("begin", "end", "step"))
     step += [None] * (len(begin) - len(step))
     ranges = [(axis, first, last, step[axis] or 1) for axis, (first, last) in enumerate(zip(begin, end))]
@@ -60,7 +60,7 @@ def slice(w: Writer, node: Node, x: str) -> str:
 
 
 @writes("slice_like")
-def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
+def _slice_like(w: OnnxWriter, node: Node, x: str, like: str) -> str:
     shape, axes = w.shape(node.inputs[1]), axes_of(w, node, "axes")
     if all(shape[axis].is_static for axis in axes):
         return w.slice(x, *((axis, 0, shape[axis].traced, 1) for axis in axes))
@@ -69,7 +69,7 @@ def slice_like(w: Writer, node: Node, x: str, like: str) -> str:
 
 
 @writes("repeat")
-def repeat(w: Writer, node: Node, x: str) -> str:
+def _repeat(w: OnnxWriter, node: Node, x: str) -> str:
     """Repeats every element of an axis."""
     shape, count = list(w.shape(node.inputs[0])), node.attr("repeats")
     axis = axis_of(w, node)
@@ -82,9 +82,9 @@ def repeat(w: Writer, node: Node, x: str) -> str:
 
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like", ignored=IMPLIED_BY_SHAPES)
-def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
-    """Expand to the shape that MXNet infers; a dynamic length is that of the data, or all lengths are those of another
-    array."""
+def _broadcast_to(w: OnnxWriter, node: Node, x: str, *like: str) -> str:
+    """Expands to the shape that MXNet infers; dynamic lengths are those of the data, or all lengths are those of
+    another array."""
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
         return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
@@ -94,16 +94,17 @@ def broadcast_to(w: Writer, node: Node, x: str, *like: str) -> str:
 
 
 @writes("Pad")
-def pad(w: Writer, node: Node, x: str) -> str:
+def _pad(w: OnnxWriter, node: Node, x: str) -> str:
     widths, mode, value = entries(node.attr("pad_width")), node.attr("mode"), node.attr("constant_value")
     if not value and any(reader.op == "Pooling" for reader in _readers(w, node)):
-        value = KEPT_ZERO
+        value = UNFUSED_ZERO
     filling = w.scalar(value, node.inputs[0]) if mode == "constant" else None
     return w.add("Pad", x, w.integers([*widths[::2], *widths[1::2]]), filling, mode=mode)
 
 
-def _readers(w: Writer, node: Node) -> Iterator[Node]:
-    """The nodes that use an output; pads and slices in windows, which only pass it on, are replaced by their users."""
+def _readers(w: OnnxWriter, node: Node) -> Iterator[Node]:
+    """Yields the nodes that use an output; pads and slices in windows, which only pass it on, are replaced by their
+    users."""
     for user, _ in w.users[node]:
         if user is not None and is_merged(user):
             yield from _readers(w, user)
@@ -112,15 +113,15 @@ def _readers(w: Writer, node: Node) -> Iterator[Node]:
 
 
 @writes("shape_array")
-def shape_array(w: Writer, node: Node, x: str) -> str:
+def _shape_array(w: OnnxWriter, node: Node, x: str) -> str:
     return w.lengths(w.shape(node.inputs[0]), x)
 
 
-# ---- elements and rows by their indices ------------------------------------------------------------------------------
+# -- elements and rows by their indices
 
 
 @writes("take")
-def take(w: Writer, node: Node, x: str, index: str) -> str:
+def _take(w: OnnxWriter, node: Node, x: str, index: str) -> str:
     axis, mode = axis_of(w, node), node.attr("mode")
     if not w.shape(node.inputs[0])[axis].is_static and mode == "clip":
         last = w.add("Sub", w.slice(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
@@ -131,8 +132,8 @@ def take(w: Writer, node: Node, x: str, index: str) -> str:
 
 
 @writes("pick")
-def pick(w: Writer, node: Node, x: str, index: str) -> str:
-    """Take one element along an axis for each index; the indices have the data's other axes, and may keep this one."""
+def _pick(w: OnnxWriter, node: Node, x: str, index: str) -> str:
+    """Takes one element along an axis for each index; the indices have the data's other axes, and may keep this one."""
     ndim, axis = ndim_of(w, node), axis_of(w, node)
     rows = _index(w, node, index, axis)
     if len(w.shape(node.inputs[1])) < ndim:
@@ -141,8 +142,8 @@ def pick(w: Writer, node: Node, x: str, index: str) -> str:
     return picked if node.attr("keepdims") or ndim == 1 else w.squeeze(picked, [axis])
 
 
-def _index(w: Writer, node: Node, name: str, axis: int) -> str:
-    """The indices as integers: MXNet keeps them as floats, and clips or wraps them."""
+def _index(w: OnnxWriter, node: Node, name: str, axis: int) -> str:
+    """Returns the indices as integers: MXNet stores them as floats, and clips or wraps them."""
     (length,), value = w.static(node.inputs[0], f"the axis of {node.op}", [axis]), w.graph.value(node.inputs[1])
     if value is not None:
         return w.constant(indices_in(node, value, length))
@@ -152,14 +153,14 @@ def _index(w: Writer, node: Node, name: str, axis: int) -> str:
 
 
 @writes("gather_nd")
-def gather_nd(w: Writer, node: Node, x: str, index: str) -> str:
-    """The first axis of the indices counts the axes of the data."""
+def _gather_nd(w: OnnxWriter, node: Node, x: str, index: str) -> str:
+    """Takes elements by indices, whose first axis counts the axes of the data."""
     ndim = len(w.shape(node.inputs[1]))
     return w.add("GatherND", x, w.cast(w.permute(index, [*range(1, ndim), 0]), np.int64))
 
 
 @writes("one_hot", ignored="dtype")
-def one_hot(w: Writer, node: Node, x: str) -> str:
+def _one_hot(w: OnnxWriter, node: Node, x: str) -> str:
     """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
     index = w.unsqueeze(w.cast(x, np.int64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(node.attr("depth"))))
@@ -168,9 +169,9 @@ def one_hot(w: Writer, node: Node, x: str) -> str:
 
 
 @writes("topk", "sort", "argsort", ignored="dtype")
-def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
-    """The largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and `argsort` take
-    all. Of equal elements ONNX returns the first, MXNet any."""
+def _topk(w: OnnxWriter, node: Node, x: str) -> Union[str, List[str]]:
+    """Returns the largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and
+    `argsort` return all. Among equal elements, ONNX returns the first, MXNet any."""
     (axis, count, largest, returns), dtype = top_k_of(w, node), w.dtype(node.inputs[0])
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
     if returns == "value":
@@ -182,21 +183,21 @@ def topk(w: Writer, node: Node, x: str) -> Union[str, List[str]]:
     return [values, positions] if returns == "both" else positions
 
 
-# ---- reductions ------------------------------------------------------------------------------------------------------
+# -- reductions
 
 REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd"}
 
 
 @writes(*REDUCTIONS)
-def reduction(w: Writer, node: Node, x: str) -> str:
+def _reduction(w: OnnxWriter, node: Node, x: str) -> str:
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
     out = w.reduce(REDUCTIONS[node.kind], x, axes, keepdims) if axes else x
     return w.to_mxnet_scalar(node, out) if len(axes) == ndim_of(w, node) and not keepdims else out
 
 
 @writes("argmax", "argmin")
-def argument(w: Writer, node: Node, x: str) -> str:
-    """The position of the largest or smallest element, as a float."""
+def _argument(w: OnnxWriter, node: Node, x: str) -> str:
+    """Returns the position of the largest or smallest element, as a float."""
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
     axis, keepdims = axis_of(w, node), node.attr("keepdims")
     positions = w.cast(w.add(op, x, axis=axis, keepdims=int(keepdims)), w.dtype(Output(node)))
@@ -204,7 +205,7 @@ def argument(w: Writer, node: Node, x: str) -> str:
 
 
 @writes("_np_cumsum", ignored="dtype")
-def cumulative_sum(w: Writer, node: Node, x: str) -> str:
+def _cumulative_sum(w: OnnxWriter, node: Node, x: str) -> str:
     dtype = w.dtype(Output(node))
     if dtype != w.dtype(node.inputs[0]):
         x = w.cast(x, dtype)

@@ -8,15 +8,15 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 
 from mxsame.exporting.reading import axis_of, ndim_of, recurrent_layers
-from mxsame.onnx.writer import Writer, writes
+from mxsame.onnx.writer import OnnxWriter, writes
 from mxsame.rewriting.graph import Node
 from mxsame.scope import RecurrentSpec
 from mxsame.validation import check
 
 
 @writes("FullyConnected")
-def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
-    """x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
+def _dense(w: OnnxWriter, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
+    """Computes x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
     ndim = ndim_of(w, node)
     if node.attr("flatten") and ndim != 2:
         w.static(node.inputs[0], "the data of a dense layer, apart from the batch,", range(1, ndim))
@@ -29,8 +29,8 @@ def dense(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None
 
 
 @writes("batch_dot", "dot", "matmul", "_linalg_gemm2")
-def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
-    """The product of two arrays, each with its last two axes swapped or not."""
+def _matrix_product(w: OnnxWriter, node: Node, x: str, y: str) -> str:
+    """Multiplies two arrays, each with its last two axes swapped or not."""
     ranks = [len(w.shape(source)) for source in node.inputs]
     for position, (name, ndim) in enumerate(zip(("transpose_a", "transpose_b"), ranks)):
         if node.attr(name, False) and ndim > 1:
@@ -44,12 +44,12 @@ def matrix_product(w: Writer, node: Node, x: str, y: str) -> str:
     return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))
 
 
-# ---- norms -----------------------------------------------------------------------------------------------------------
+# -- norms
 
 
 @writes("batch_norm", ignored="momentum|use_global_stats")
-def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
-    """Inference uses the statistics of training."""
+def _batch_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
+    """Writes a batch norm at inference, with the statistics of training."""
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
     axis = node.attr("axis", 1) % ndim
     names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
@@ -66,8 +66,8 @@ def batch_norm(w: Writer, node: Node, x: str, gamma: str, beta: str, mean: str, 
 
 
 @writes("LayerNorm")
-def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
-    """(x - mean) / sqrt(variance + epsilon), scaled and shifted."""
+def _layer_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str) -> str:
+    """Computes (x - mean) / sqrt(variance + epsilon), scaled and shifted."""
     ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), node.attr("eps")
     if axis == ndim - 1 and w.opset >= 17:
         return w.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
@@ -80,14 +80,14 @@ def layer_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
 
 
 @writes("GroupNorm")
-def group_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
-    """Each group of channels is standardized, then scaled and shifted by one number of its own."""
+def _group_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str) -> str:
+    """Standardizes each group of channels, then scales and shifts it by one number of its own."""
     grouped = w.add("Reshape", x, w.integers([0, node.attr("num_groups"), -1]))
     out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=node.attr("eps"))
     return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
 
 
-# ---- recurrent layers: one RNN of MXNet has all layers and directions, an LSTM, GRU or RNN of ONNX is one layer ------
+# -- recurrent layers: one RNN of MXNet has all layers and directions, an LSTM, GRU or RNN of ONNX is one layer
 
 GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output
@@ -95,7 +95,7 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
-FUNCTIONS: Dict[
+RNN_ACTIVATIONS: Dict[
     str, tuple
 ] = {  # an activation of a spec -> ONNX's, its alpha and its beta: numbers, or names of the spec's arguments
     "elu": ("Elu", "alpha"),
@@ -107,8 +107,8 @@ FUNCTIONS: Dict[
 
 
 @writes("RNN", "RNN with other formulas", ignored="p")
-def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
-    """(T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
+def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[str]:
+    """Writes (T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
     mode, size = node.attr("mode"), node.attr("state_size")
     op, order = GATES[mode]
     directions, count = 1 + node.attr("bidirectional"), node.attr("num_layers")
@@ -138,10 +138,10 @@ def recurrent(w: Writer, node: Node, x: str, _: str, *states: str) -> List[str]:
 
 
 def _formulas(op: str, spec: RecurrentSpec) -> Dict[str, Any]:
-    """The attributes for formulas that MXNet's operator does not have."""
+    """Returns the attributes for formulas that MXNet's operator does not have."""
     output, gate = spec.activations
     chosen = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
-    rows = [(*FUNCTIONS[name], arguments) for name, arguments in chosen]
+    rows = [(*RNN_ACTIVATIONS[name], arguments) for name, arguments in chosen]
     attrs: Dict[str, Any] = {"activations": [row[0] for row in rows]}
     for position, name in ((1, "activation_alpha"), (2, "activation_beta")):
         numbers = [float(row[-1].get(row[position], row[position])) for row in rows if len(row) > position + 1]
@@ -149,8 +149,8 @@ def _formulas(op: str, spec: RecurrentSpec) -> Dict[str, Any]:
     return {**attrs, "linear_before_reset": int(spec.reset_after)} if op == "GRU" else attrs
 
 
-def _merge_directions(w: Writer, x: str, directions: int, size: int) -> str:
-    """(T, D, N, H) -> (T, N, D*H)."""
+def _merge_directions(w: OnnxWriter, x: str, directions: int, size: int) -> str:
+    """Reshapes (T, D, N, H) to (T, N, D*H)."""
     if directions == 1:
         return w.squeeze(x, [1])
     return w.add("Reshape", w.permute(x, (0, 2, 1, 3)), w.integers([0, 0, directions * size]))

@@ -10,8 +10,15 @@ import math
 from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from mxsame.exporting.reading import IN_WINDOWS, kernels_of, ndim_of, nearest_scale, rescaled_averages, windows_at
-from mxsame.onnx.writer import Writer, writes
+from mxsame.exporting.reading import (
+    WINDOW_ATTRIBUTES,
+    average_factors,
+    kernels_strides_dilations,
+    ndim_of,
+    nearest_scale,
+    windows_at,
+)
+from mxsame.onnx.writer import OnnxWriter, writes
 from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.plan import TransposedWindow, Window
 from mxsame.plan.windows import check_dynamic, describe_windows
@@ -22,9 +29,9 @@ AUTO_PAD = {"same": "SAME_UPPER", KERAS_MXNET: "SAME_LOWER"}  # where the extra 
 
 
 def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]:
-    """The attributes for windows, some of dynamic size; None if no attributes are right for every size.
+    """Returns the attributes for windows, some of dynamic size; None if no attributes are right for every size.
 
-    Raises `ValueError` if a partial window of a pooling operator would be empty for some size.
+    Raises a `ValueError` if a partial window of a pooling operator would be empty for some size.
 
     >>> pads([Window(224, 3, 2), Window(225, 3, 2)])
     {'pads': [0, 1, 1, 1]}
@@ -52,13 +59,13 @@ def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]
 
 
 def _suits_auto_pad(window: Window) -> bool:
-    """Whether runtimes compute `auto_pad` correctly: ONNX Runtime computes negative pads for a kernel shorter than its
-    stride, and refuses or ignores `auto_pad` with a dilation."""
+    """Returns whether runtimes compute `auto_pad` correctly: ONNX Runtime computes negative pads for a kernel shorter
+    than its stride, and refuses or ignores `auto_pad` with a dilation."""
     return window.dilation == 1 and window.kernel_size >= window.stride
 
 
 def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
-    """The (low, high) with which the windows are right for every size; None if there are none."""
+    """Returns the pads (low, high) with which the windows are right for every size; None if there are none."""
     pairs = [window.pads(size) for size in window.sizes]
     low, high = pairs[0][0], max(high for _, high in pairs)
     span = low + high - window.effective_kernel_size
@@ -66,36 +73,36 @@ def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
     return (low, high) if exact and all(pair[0] == low for pair in pairs) else None
 
 
-# ---- emitters --------------------------------------------------------------------------------------------------------
+# -- emitters
 
 
-def _windowed(w: Writer, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
-    """The windows of an operator, and the attributes for them."""
+def _windowed(w: OnnxWriter, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
+    """Returns the windows of an operator, and the attributes for them."""
     windows = windows_at(w, node)
     if not windows:
         return windows, {}
     attrs = pads(windows, node.op == "Pooling")
-    rule = "the padding must be the same for every size, or that of SAME without dilation, to serve dynamic sizes"
+    rule = "the padding must be the same for every size, or that of SAME without dilation, if sizes are dynamic"
     check(attrs is not None, f"{rule}: use dynamic_size=False; received {describe_windows(windows)}")
-    kernel_shape, strides, _ = kernels_of(windows)
+    kernel_shape, strides, _ = kernels_strides_dilations(windows)
     return windows, {"kernel_shape": kernel_shape, "strides": strides, **(attrs or {})}
 
 
-@writes("Convolution", "Deconvolution", ignored=IN_WINDOWS)
-def convolution(w: Writer, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
+@writes("Convolution", "Deconvolution", ignored=WINDOW_ATTRIBUTES)
+def _convolution(w: OnnxWriter, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
     windows, attrs = _windowed(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
     attrs.update(dilations=[window.dilation for window in windows], group=node.attr("num_group"))
     if op == "ConvTranspose" or len(windows) > 1:
         return w.add(op, x, weight, bias, **attrs)
-    # in 2-D, for which ONNX Runtime has its fast code
+    # in 2-D, for which ONNX Runtime has fast kernels
     attrs.update({name: [1, *attrs[name]] for name in ("kernel_shape", "strides", "dilations")})
     attrs.update({"pads": [0, attrs["pads"][0], 0, attrs["pads"][1]]} if "pads" in attrs else {})
     return w.squeeze(w.add(op, w.unsqueeze(x, [2]), w.expand_weight_to_2d(node.inputs[1], weight), bias, **attrs), [2])
 
 
-@writes("Pooling", ignored=IN_WINDOWS)
-def pooling(w: Writer, node: Node, x: str) -> str:
+@writes("Pooling", ignored=WINDOW_ATTRIBUTES)
+def _pooling(w: OnnxWriter, node: Node, x: str) -> str:
     (windows, attrs), kind, order = _windowed(w, node), node.attr("pool_type"), node.attr("p_value", 2)
     if kind == "sum" or (kind == "lp" and order != 2):
         return _signed_lp(w, node, x, 1 if kind == "sum" else order, windows, attrs)
@@ -107,14 +114,14 @@ def pooling(w: Writer, node: Node, x: str) -> str:
     out = w.add(op, x, count_include_pad=int(counts), **attrs)
     if not counts or not any(window.ceil_mode and not window.pads_depend_on_size for window in windows):
         return out
-    return _without_what_follows_padding(w, node, out, windows)
+    return _correct_partial_windows(w, node, out, windows)
 
 
-def _signed_lp(w: Writer, node: Node, x: str, order: int, windows: Sequence[Window], attrs: Dict[str, Any]) -> str:
-    """Write a sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
+def _signed_lp(w: OnnxWriter, node: Node, x: str, order: int, windows: Sequence[Window], attrs: Dict[str, Any]) -> str:
+    """Writes a sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
     powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
     if windows:
-        count = w.scalar(math.prod(kernels_of(windows)[0]), node.inputs[0])
+        count = w.scalar(math.prod(kernels_strides_dilations(windows)[0]), node.inputs[0])
         total = w.add("Mul", w.add("AveragePool", powers, count_include_pad=1, **attrs), count)
     else:
         total = w.reduce("ReduceSum", powers, list(range(2, ndim_of(w, node))), True)
@@ -122,23 +129,23 @@ def _signed_lp(w: Writer, node: Node, x: str, order: int, windows: Sequence[Wind
     return total if order == 1 else w.add("Mul", w.add("Sign", total), w.add("Pow", w.add("Abs", total), root))
 
 
-def _without_what_follows_padding(w: Writer, node: Node, out: str, windows: Sequence[Window]) -> str:
+def _correct_partial_windows(w: OnnxWriter, node: Node, out: str, windows: Sequence[Window]) -> str:
     """Corrects averages of a partial last window: MXNet counts the padding in it, and not the elements after the
     padding."""
-    rule = "padding must not count (count_include_pad=False) with ceil_mode, to serve dynamic sizes"
+    rule = "padding must not count (count_include_pad=False) with ceil_mode, if sizes are dynamic"
     w.check_static(w.shape(node.inputs[0])[2:], rule)
-    scale = rescaled_averages(windows, counts_padding=True)
+    scale = average_factors(windows, counts_padding=True)
     return out if scale is None else w.add("Mul", out, w.constant(scale[None, None], w.dtype(node.inputs[0])))
 
 
 @writes("UpSampling", ignored="multi_input_mode")
-def up_sampling(w: Writer, node: Node, x: str, *more: str) -> str:
+def _up_sampling(w: OnnxWriter, node: Node, x: str, *more: str) -> str:
     return w.resize(x, scales=[1.0, 1.0, *[float(nearest_scale(node))] * (ndim_of(w, node) - 2)])
 
 
 @writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
-def bilinear_resize(w: Writer, node: Node, x: str, *_: str) -> str:
-    """Resize to the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
+def _bilinear_resize(w: OnnxWriter, node: Node, x: str, *_: str) -> str:
+    """Resizes to the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
     aligned = node.attr("align_corners")
     mode = "align_corners" if aligned else "half_pixel"
     attrs: Dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": mode}
