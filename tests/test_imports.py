@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "padding": {"validation", "types"},
     "drawing": PURE,
     "plan": PURE,
-    "planner": {"plan"},
+    "planner": {"plan", "validation"},
     "_gluon": {"_mxnet"},
     "scope": {"validation", "_mxnet"},
     "tensors": {"validation", "onednn_blocks", "processor", "_mxnet", "scope"},

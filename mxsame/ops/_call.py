@@ -26,7 +26,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, Spec, inputs_of
 from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, current_strategy, strategies_for
-from mxsame.plan.choice import PlannedOperator, fastest_plan_unchecked
+from mxsame.plan.choice import PlannedOperator, fastest_plan
 from mxsame.plan.costs import Workload
 from mxsame.plan.exact import first_plan_unchecked, narrowed, recorded
 from mxsame.plan.recipe import Recipe
@@ -121,7 +121,7 @@ def choose_plan(
     for_dynamic_shape = narrowed(_usable(work.operator, tuple(excluded), (*no_weight, *no_channels), False))
     # Data of static shape with channels first has channels, so the two are equal.
     allowed = for_static_shape if inputs.passes_channels_last else for_dynamic_shape
-    plan = recorded(fastest_plan_unchecked(windows, work, allowed, target.for_both_purposes), work.operator)
+    plan = recorded(fastest_plan(windows, work, allowed, target.for_both_purposes), work.operator)
     decisions = scope().decisions
     if inputs.in_graph and decisions is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape

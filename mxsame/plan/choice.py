@@ -9,22 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from mxsame import validation
 from mxsame.plan import cpu_costs, gpu_costs
 from mxsame.plan.costs import CostLayer, Workload
-from mxsame.plan.exact import (
-    checked_allowed,
-    exact_plans_unchecked,
-    narrowed,
-    no_exact_plan,
-    recorded,
-    with_padded_data,
-)
+from mxsame.plan.exact import exact_plans_unchecked, no_exact_plan, with_padded_data
 from mxsame.plan.recipe import Plan
 from mxsame.plan.strategies import POOLS, STRATEGIES
-from mxsame.plan.windows import AnyWindow, Windows, check_static, checked_windows
+from mxsame.plan.windows import Windows, check_static
 
 NAN_PENALTY = 1.1  # multiplies the cost of a max pooling plan that turns infinities into NaN
 ESTIMATES: Dict[str, Callable[[Plan, CostLayer], float]] = {"cpu": cpu_costs.estimate, "gpu": gpu_costs.estimate}
@@ -32,13 +24,14 @@ MIN_POOLED_CHANNELS = 4  # the fewest channels for which oneDNN has a fast pooli
 
 
 class PlannedOperator(NamedTuple):
-    """An operator of a graph, and the plan chosen for it. `plan_for` chooses again for another input shape and
+    """An operator of a graph, and the plan chosen for it.
 
-    returns everything that the operator's subgraph depends on: the plan and the channels.
+    `plan_for` chooses again for another input shape, and returns everything that the operator's subgraph depends on:
+    the plan and the channels.
 
     >>> from mxsame.plan import AxisPlan, Window
-    >>> windows, work = (Window(8, 3, 2),), Workload("conv", 8, 3, 32)
-    >>> decision = PlannedOperator(windows, work, ("native", "slice"), fastest_plan(windows, work))
+    >>> windows, work, allowed = (Window(8, 3, 2),), Workload("conv", 8, 3, 32), ("native", "slice")
+    >>> decision = PlannedOperator(windows, work, allowed, fastest_plan(windows, work, allowed))
     >>> decision.plan_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
     True
     """
@@ -83,62 +76,21 @@ class PlannedOperator(NamedTuple):
         windows = tuple(replace(window, size=length) for window, length in zip(self.windows, size))
         check_static(windows, self.work.operator in POOLS)
         work = replace(self.work, batch=batch, in_channels=channels)
-        return fastest_plan_unchecked(windows, work, self.allowed), channels
+        return fastest_plan(windows, work, self.allowed), channels
 
 
-@validation.check_arguments
-def fastest_plan(
-    windows: Sequence[AnyWindow],
-    work: Workload,
-    allowed: Optional[Sequence[str]] = None,
-    for_both_purposes: bool = True,
-) -> Plan:
-    """Return the exact plan of the `allowed` strategies with the lowest estimated cost. If `for_both_purposes`, a graph
-    of dynamic shape gets the plan with the smallest product of the inference and the training estimate.
+def fastest_plan(windows: Windows, work: Workload, allowed: Tuple[str, ...], for_both_purposes: bool = True) -> Plan:
+    """Returns the exact plan of the `allowed` strategies with the lowest estimated cost. If `for_both_purposes`, a
+    graph of dynamic shape gets the plan with the smallest product of the inference and the training estimate.
 
     Raises `ValueError` if there is none.
-
-    >>> from mxsame.plan import AxisPlan, Window
-    >>> windows = [Window(224, 3, 2), Window(224, 3, 2)]
-    >>> fastest_plan(windows, Workload("conv", 8, 3, 32, plain=True)).axes[0] == AxisPlan(3, concat=(0, 1))
-    True
-    >>> fastest_plan(windows, Workload("conv", 8, 128, 128)).axes[0] == AxisPlan(3, pad=2, crop=(1, 0))
-    True
     """
-    windows, allowed = _checked(windows, work), narrowed(checked_allowed(allowed, work.operator))
-    for_both_purposes = validation.flag("for_both_purposes", for_both_purposes)
-    return recorded(fastest_plan_unchecked(windows, work, allowed, for_both_purposes), work.operator)
-
-
-def fastest_plan_unchecked(
-    windows: Windows, work: Workload, allowed: Tuple[str, ...], for_both_purposes: bool = True
-) -> Plan:
-    """For checked arguments."""
     for_both_purposes = for_both_purposes and None in [window.size for window in windows]
     return with_padded_data(_estimated_fastest(windows, work, allowed, for_both_purposes), windows, work)
 
 
-def _checked(windows: Any, work: Any) -> Windows:
-    """Returns the windows as a tuple. Raises a `TypeError` unless they are windows, and `work` is a workload."""
-    validation.check_type(isinstance(work, Workload), "work must be a mxsame.planner.Workload", work=work)
-    return checked_windows(windows, work.operator)
-
-
-@validation.check_arguments
-def candidates(
-    windows: Sequence[AnyWindow], work: Workload, allowed: Optional[Sequence[str]] = None
-) -> Dict[str, Plan]:
-    """Return the exact plans that the planner compares by cost; all exact plans if that leaves none.
-
-    >>> from mxsame.plan import TransposedWindow
-    >>> list(candidates((TransposedWindow(8, 3, 2, 1, (0, 1)),), Workload("transposed")))
-    ['slice', 'kernel']
-    """
-    return _candidates_unchecked(_checked(windows, work), work, checked_allowed(allowed, work.operator))
-
-
-def _candidates_unchecked(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
-    """For checked arguments."""
+def candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
+    """Returns the exact plans that are compared by cost, by strategy; all exact plans if that leaves none."""
     plans = exact_plans_unchecked(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
@@ -162,7 +114,7 @@ def _makes_nan(plan: Plan, work: Workload) -> bool:
 def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...], for_both_purposes: bool) -> Plan:
     """Returns the candidate with the smallest estimate, or the smallest product of estimates if it must serve several
     workloads."""
-    plans = _candidates_unchecked(windows, work, allowed)
+    plans = candidates(windows, work, allowed)
     if not plans:
         raise no_exact_plan(windows, work.operator, allowed)
     if len(plans) == 1:
@@ -216,28 +168,3 @@ def with_paired_channels(plan: Plan, work: Workload) -> Plan:
         return plan
     in_blocks = work.in_blocks and not any(step.needs_plain_layout for step in plan.steps)
     return plan if in_blocks else replace(plan, pairs_channels=True)
-
-
-# -- the estimate
-
-
-@validation.check_arguments
-def estimate(plan: Plan, windows: Sequence[AnyWindow], work: Workload) -> float:
-    """Estimate how many nanoseconds an operator takes with this plan on its device. Only for comparing plans for the
-    same windows.
-
-    >>> from mxsame.plan import AxisPlan, Window
-    >>> windows = [Window(56, 3, 2), Window(56, 3, 2)]
-    >>> sliced, extended = AxisPlan(3, pad=2, crop=(1, 0)), AxisPlan(4, kernel_zeros=(1, 0), pad=1)
-    >>> sliced, extended = Plan((sliced, sliced)), Plan((extended, extended))
-    >>> deep, depthwise = Workload("conv", 8, 128, 128), Workload("conv", 8, 128, 128, groups=128)
-    >>> estimate(sliced, windows, deep) < estimate(extended, windows, deep)
-    True
-    >>> estimate(sliced, windows, depthwise) < estimate(extended, windows, depthwise)
-    False
-    """
-    windows = _checked(windows, work)
-    validation.check_type(isinstance(plan, Plan), "plan must be a mxsame.plan.Plan", plan=plan)
-    counts = {"plan.axes": len(plan.axes), "windows": len(windows)}
-    validation.check(len({*counts.values()}) == 1, "plan must have one axis for each of the windows", **counts)
-    return ESTIMATES[work.device](plan, CostLayer(windows, work))
