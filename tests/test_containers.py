@@ -1,6 +1,7 @@
 """`mxsame.nn.HybridSequential` and `HybridBlock`: Gluon's containers, whose own `hybridize` is mxsame's."""
 
 import copy
+import functools
 import json
 import pickle
 import random
@@ -68,14 +69,17 @@ def test_export_is_what_gluon_teaches(tmp_path, make):
 
 def test_below_a_sequential_it_has_its_own_graphs():
     net, parent = ours(), gluon.nn.Sequential()
-    parent.add(net, gluon.nn.Flatten(), type("Plain", (gluon.Block,), {"forward": lambda self, x: x})())
+    forward = {"forward": lambda self, x: x * float(x.shape[0])}
+    own = (type("Own", (kind,), forward)() for kind in (gluon.Block, gluon.HybridBlock))
+    parent.add(net, gluon.nn.Flatten(), *own)
     want = parent(images(20, 21)).asnumpy()
-    parent.hybridize(static_alloc=True)
-    running.assert_equal(parent(images(20, 21)).asnumpy(), want)
-    assert len(running.graphs_of(net)) == 1
-    parent.hybridize(False)
-    assert not running.graphs_of(net)
-    running.assert_equal(parent(images(20, 21)).asnumpy(), want)
+    for hybridize in (parent.hybridize, functools.partial(mxsame.hybridize, parent)):
+        hybridize(static_alloc=True)
+        running.assert_equal(parent(images(20, 21)).asnumpy(), want)
+        assert len(running.graphs_of(net)) == 1
+        hybridize(False)
+        assert not running.graphs_of(net)
+        running.assert_equal(parent(images(20, 21)).asnumpy(), want)
 
 
 def test_below_a_hybrid_block_of_gluon_it_is_a_part_of_the_parent_s_graph():

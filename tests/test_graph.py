@@ -127,23 +127,6 @@ def test_everything_is_taken_back(take_back):
         assert running.difference(net(images(30, 33)).asnumpy(), want) < 1e-6
 
 
-@pytest.mark.parametrize("kind", [mx.gluon.Block, mx.gluon.HybridBlock])
-def test_a_forward_of_the_user_s_own_keeps_its_arrays(kind):
-    class Own(kind):
-        def __init__(self):
-            super().__init__()
-            self.inner = small_network()
-
-        def forward(self, x):
-            return self.inner(x) * float(x.shape[0])
-
-    net = Own()
-    want = net(images(30, 33)).asnumpy()
-    assert mxsame.hybridize(net) is net
-    assert running.difference(net(images(30, 33)).asnumpy(), want) < 1e-5
-    assert len(running.graphs_of(net.inner)) == 1
-
-
 def test_an_empty_batch_is_refused_where_mxnet_has_no_operator_for_it():
     """MXNet's own error comes at some later wait, from Gluon's layers too."""
     with mx.util.np_shape(True), mx.util.np_array(True):

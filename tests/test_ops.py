@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 import pytest
 import running
-from cases import CASES, IN_TENSORFLOW, OPS, Case
+from cases import CASES, IN_TENSORFLOW, Case
 from golden import make
 from running import OPERATORS, POOLS, as_nd, assert_equal, by_name, expected, operate
 from ways import check
@@ -23,17 +23,6 @@ from mxsame.ops import _call
 nd = mx.nd
 
 GOLDEN = make.load()
-
-
-# ---- every kind of array ---------------------------------------------------------------------------------------------
-
-
-@by_name([next(case for case in CASES if case.op == op and case.rank == 2) for op in OPS])
-def test_numpy_symbols(case):
-    arrays, out, _, _ = expected(case)
-    symbol = operate(case, {name: symbol.as_np_ndarray() for name, symbol in running.variables(arrays).items()})
-    assert type(symbol) is type(mx.sym.var("a").as_np_ndarray())
-    assert_equal(symbol.eval(ctx=mx.cpu(), **running.as_np(arrays))[0], out)
 
 
 # ---- what TensorFlow recorded ----------------------------------------------------------------------------------------

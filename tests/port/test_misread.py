@@ -35,6 +35,8 @@ EXACT = """
 4 3 words: LSTM(2)(TimeDistributed(keras.Sequential([keras.Input((3,)), Embedding(5, 3, mask_zero=True), LSTM(2)]))(x))
 4 3 words: [TimeDistributed(f)(embedded(x)) for f in (Bidirectional(LSTM(4)), TimeDistributed(Dense(2)))]
 3 4 5 2: TimeDistributed(TimeDistributed(LSTM(2)))(x)
+5 6 5 3: TimeDistributed(BatchNormalization())(TimeDistributed(Conv2D(3, 3))(TimeDistributed(ZeroPadding2D(1))(x)))
+None 6 5 3: TimeDistributed(keras.Sequential([Input((6, 5, 3)), Conv2D(4, 3, 2, "same"), Flatten()]))(x)
 5 words: [LSTM(3)(f()([embedded(x), Embedding(5, 3)(x)])) for f in (Concatenate, Maximum, Multiply, Add)]
 5 words & 5 words: [LSTM(3)(f([embedded(x), embedded(y)])) for f in (Add(), Dot(2), lambda xs: xs[0] + xs[1])]
 5 words & 4 words: [LSTM(2)(f([embedded(x), embedded(y)])) for f in (Concatenate(axis=1), Attention())]

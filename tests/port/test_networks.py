@@ -338,29 +338,10 @@ def test_dropout_of_attention_samples_as_keras():
         mxsame.from_keras(recurrent)
 
 
-@pytest.mark.parametrize("steps", [5, None])
-def test_layers_for_every_step_in_time(tmp_path, steps):
-    """TimeDistributed: a layer with and without weights, a batch norm, and a whole model; files of both formats."""
-    models = keras()
-    picture = models.Sequential([layers.Input((6, 7, 3)), layers.Conv2D(4, 3, 2, "same"), layers.Flatten()], name="cnn")
-    x = layers.Input((steps, 6, 7, 3))
-    y = layers.TimeDistributed(layers.ZeroPadding2D(1))(x)
-    y = layers.TimeDistributed(layers.Conv2D(3, 3, padding="valid", activation="relu"), name="conv")(y)
-    y = layers.TimeDistributed(layers.BatchNormalization(), name="norm")(y)
-    y = layers.TimeDistributed(picture, name="pictures")(y)
-    y = layers.Conv1D(5, 3, padding="same")(layers.TimeDistributed(layers.Dense(6), name="dense")(y))
-    model = randomise(models.Model(x, y))
-    data = inputs_of(model, (5,))
-    net = check(model, inputs=data)
-    assert "conv_conv2d" in " ".join(net.collect_params())
-    (tmp_path / "model.json").write_text(model.to_json())
-    for ending in (".keras", ".weights.h5", ".legacy.h5"):
-        path = str(tmp_path / f"model{ending}")
-        model.save(path) if ending == ".keras" else model.save_weights(path)
-        source = path if ending == ".keras" else tmp_path / "model.json"
-        read = mxsame.from_keras(source, None if ending == ".keras" else path)
-        compare(arrays_of(read(nd.array(data[0]))), expected(model, data))
-    check_weights_go_back(net, model, tmp_path / "back.h5")
+def test_parameters_of_a_wrapped_layer_have_both_names():
+    x = layers.Input((5, 4))
+    model = keras().Model(x, layers.TimeDistributed(layers.Dense(2, name="dense"), name="steps")(x))
+    assert list(mxsame.from_keras(model).collect_params()) == ["steps_dense_weight", "steps_dense_bias"]
 
 
 @pytest.mark.parametrize(
