@@ -10,6 +10,7 @@ class and function.
 import inspect
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 from live_keras import arrays_of, compare, expected, keras, randomise
@@ -92,9 +93,14 @@ def inputs_of(text):
     return inputs, arrays
 
 
-def lines(table):
-    """Those of a table, without comments."""
-    return [line for line in table.splitlines() if line and not line.startswith("#")]
+def sections(path):
+    """The lines of each section of a file, without comments."""
+    _, *parts = re.split(r"^\[(.*)\]$", path.read_text(encoding="utf-8"), flags=re.M)
+    of_parts = ([line for line in part.splitlines() if line and line[0] != "#"] for part in parts[1::2])
+    return dict(zip(parts[::2], of_parts))
+
+
+MODELS = sections(Path(__file__).with_name("models.txt"))
 
 
 def names_of(inputs):

@@ -9,8 +9,8 @@ import keras_recording
 import numpy as np
 import pytest
 import test_keras_3
-import test_misread
 from configurations import entry, model_of, stacked
+from expressions import MODELS
 from keras_recording import numbered
 from running import difference, outputs
 
@@ -287,7 +287,7 @@ def test_every_row_has_a_case(recorded):
         for _, _, file, weights in (case.values for case in CASES if case.values[0] == keras):
             for layer in reading.read(str(folder / file), weights and str(folder / weights)).walk():
                 seen |= {layer.class_name, layer.operator, str(layer.config.get("activation"))}
-    live = re.findall(r"(?:tf\.|keras\.ops\.)?([A-Za-z_][\w.]*)", test_misread.EXACT + " ".join(test_keras_3.MODELS))
+    live = re.findall(r"(?:tf\.|keras\.ops\.)?([A-Za-z_][\w.]*)", " ".join([*MODELS["exact"], *test_keras_3.MODELS]))
     names = {
         re.sub(r"[123][dD]$", "", each) for name in filter(None, [*seen, *live]) for each in (name, operator_name(name))
     }
