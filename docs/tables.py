@@ -443,6 +443,7 @@ def planner() -> str:
 def gpu() -> str:
     """Of each GPU, by the recorded times of all plans: those that the planner chooses now, and others."""
     from benchmarks import gpu as records
+    from benchmarks.variants import EXPLICIT
 
     texts = []
     for path in sorted((ROOT / "benchmarks" / "results").glob("gpu-*.json")):
@@ -458,7 +459,7 @@ def gpu() -> str:
         for mode, rows in by_mode(result["rows"]).items():
             columns = [
                 [ratio(row, records.choice(row)) for row in rows],
-                ratios(rows, records.EXPLICIT),
+                ratios(rows, EXPLICIT),
                 list(map(records.loss, rows)),
             ]
             lines.append([mode, str(len(rows)), *map(mean_and_worst, columns)])
