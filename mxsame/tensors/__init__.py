@@ -148,9 +148,7 @@ def copy_facts(variable: Any, output: Any, shape: Optional[tuple]) -> None:
     scope().facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
 
 
-FIXED_SIZE_PREFIX = (
-    "data_must_be_"  # what the name of an operator starts with that refuses other data: data_must_be_N_3_32_32
-)
+FIXED_SIZE_PREFIX = "data_must_be_"  # of the name of an operator that refuses other data: data_must_be_N_3_32_32
 MAX_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
 
 
