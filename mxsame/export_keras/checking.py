@@ -20,6 +20,7 @@ from mxsame.exporting.comparing import Arrays, Sampled
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.port import from_keras
 from mxsame.port.description import leaves
+from mxsame.progress import report
 from mxsame.validation import InvalidValue, check
 
 CANNOT_LOAD = 3  # the exit code of `SCRIPT` where no Keras is installed that loads such files
@@ -45,19 +46,15 @@ print("Keras", keras.__version__)
 
 def compare(file: str, keras_file: KerasFile, exported: ExportedNet) -> str:
     """Compares a file with its net, and returns what computed its outputs. Raises a `ValueError` if they differ."""
-    by = "mxsame.from_keras"
 
-    def run(samples: List[Arrays]) -> Iterable[Arrays]:
-        nonlocal by
+    def run(samples: List[Arrays]) -> Tuple[str, Iterable[Arrays]]:
+        report("running the file with Keras")
         given = [[array.transpose(order) for array, order in zip(arrays, keras_file.orders)] for arrays in samples]
-        by, outputs = by_keras(file, given) or (by, read_back(file, given))
+        runtime, outputs = by_keras(file, given) or ("mxsame.from_keras", read_back(file, given))
         back = [np.argsort(order) for order in keras_file.output_orders]
-        return [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
+        return runtime, [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
 
-    comparing.compare(
-        exported, Sampled(keras_file.shapes, [None] * len(keras_file.shapes)), "Keras, or else mxsame.from_keras,", run
-    )
-    return by
+    return comparing.compare(exported, Sampled(keras_file.shapes, [None] * len(keras_file.shapes)), run)
 
 
 def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:

@@ -5,41 +5,73 @@ operators."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from mxsame.export_keras.model_builder import KerasTensor, ModelBuilder, keras_shape
+from mxsame.export_keras.model_builder import KerasTensor, all_trained, keras_shape
 from mxsame.export_keras.versions import call_of, entry_of, with_trainable
 from mxsame.export_keras.writer import KerasWriter
+from mxsame.exporting.blocks import Composite
+from mxsame.exporting.lowering import lower
+from mxsame.exporting.prepare import ExportedNet
 from mxsame.exporting.shapes import Shape
-from mxsame.exporting.writer import UnsupportedNet
+from mxsame.exporting.writer import UnsupportedNet, advice_for
 from mxsame.port import tensors, weights
 from mxsame.port.cutting import sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
-from mxsame.port.network import Network, Part
+from mxsame.port.network import Network
 from mxsame.port.parameters import LoadedWeight
 from mxsame.validation import InvalidValue, check
 
 Path = Tuple[str, ...]
 MASKS = "a layer that is written by its operators must pass on the mask of its input unchanged"
-WriteBlock = Callable[[ModelBuilder, Part, Sequence[KerasTensor]], List[KerasTensor]]
+
+
+class CompositeWriter(KerasWriter):
+    """Writes a graph, and the blocks in it that are written as a whole."""
+
+    def write(self) -> List[KerasTensor]:
+        """Writes all layers; returns the values of the outputs."""
+        lower(self)
+        values = self.write_all()
+        rule = "net must have outputs that depend on its inputs; received a constant output"
+        check(all(isinstance(x, KerasTensor) for x in values), rule)
+        return values
+
+    def write_block(self, block: Any, inputs: Sequence[KerasTensor]) -> List[KerasTensor]:
+        """Writes a block by its operators, called on values of the file; returns the values of its outputs."""
+        shapes: List[List[int]] = [[1] * x.rank for x in inputs]
+        for shape, x in zip(shapes, inputs):
+            for axis, length in zip(x.order, x.shape):
+                shape[axis] = length or 1
+        is_static = all(None not in x.shape[1:] for x in inputs)
+        check(is_static, "only the batch may be dynamic", shapes=[x.shape for x in inputs])
+        exported = ExportedNet.of(block, shapes)
+        values, traced = dict(zip(exported.inputs.shapes, inputs)), self.options.trace(exported)
+        return CompositeWriter(traced, self.builder, values, self.options, advice_for(block)).write()
+
+    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
+        """Returns the outputs of a network of Keras, or of a block that is written by the user's function."""
+        if self.custom.has(composite.block):
+            return super().composite(composite, inputs)
+        return NetworkWriter(self, composite.block).write(inputs, composite.shapes)
 
 
 class NetworkWriter:
-    """Copies the layers of a network to the builder of a writer; `write` writes a block by its operators."""
+    """Copies the layers of a network to the builder of a writer."""
 
-    def __init__(self, w: KerasWriter, network: Network, write: WriteBlock):
-        self._w, self._network, self._write = w, network, write
+    def __init__(self, w: CompositeWriter, network: Network):
+        self._w, self._network = w, network
         self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}  # of a model at this path -> of the file
         self._written: List[Tuple[TensorId, tensors.Tensor]] = []  # tensors of the file, and the network's
         self._reasons: List[str] = []
 
-    def outputs(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
-        """Returns the tensors of the network's outputs, with these shapes."""
+    def write(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
+        """Writes the network; returns the values of its outputs, which have these shapes."""
         network, model = self._network, self._network.description
         check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
             self._record((), tensor, value, self._w.permute(x, value.keras_order).tensor)
-        self._model(model, ())
+        self._write_calls(model, ())
         if self._reasons:
             raise UnsupportedNet("; ".join(self._reasons), self._reasons)
         written = [self._tensors[(), tensor] for tensor in model.outputs]
@@ -71,23 +103,23 @@ class NetworkWriter:
         given = call.tensors()
         return [(tensor, value) for tensor, value in self._written if tensor in given]
 
-    def _model(self, model: Model, path: Path) -> None:
+    def _write_calls(self, model: Model, path: Path) -> None:
         """Writes the calls of a model's layers."""
         for layer, number, call in sorted_calls(model):
             if layer.class_name == "InputLayer" or not layer.calls:
                 continue
             layer_path = (*path, layer.name)
             call = LayerCall(*map_leaves([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
-            found = self._network.layer_state(layer_path).calls[number]
+            recorded = self._network.layer_state(layer_path).calls[number]
             try:
-                written = self._call(layer, layer_path, call, found)
+                written = self._write_call(layer, layer_path, call, recorded)
             except InvalidValue as error:
                 self._reasons.append(f"layer {'/'.join(layer_path)!r} ({layer.operator or layer.class_name}): {error}")
-                written = [TensorId(layer.name, number, index) for index in range(len(found))]
-            for index, (value, tensor) in enumerate(zip(found, written)):
+                written = [TensorId(layer.name, number, index) for index in range(len(recorded))]
+            for index, (value, tensor) in enumerate(zip(recorded, written)):
                 self._record(path, TensorId(layer.name, number, index), value, tensor)
 
-    def _call(self, layer: Layer, path: Path, call: LayerCall, found: Sequence[Any]) -> List[TensorId]:
+    def _write_call(self, layer: Layer, path: Path, call: LayerCall, recorded: Sequence[Any]) -> List[TensorId]:
         """Writes a call as the layer itself, else as its inner layers, else by its operators; returns the outputs."""
         try:
             copied = self._copied(layer, path)
@@ -95,16 +127,17 @@ class NetworkWriter:
             is_custom = self._network.layer_state(path).is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._inline(layer.model, path, call)
-            return self._by_operators(path, call, found, error)
-        call = call_of(layer, _without_keys(layer, call), self._network.description.version, self._w.builder.is_h5)
-        first = self._w.builder.call(copied, tuple(call.args), call.kwargs)
-        return [first._replace(output=index) for index in range(len(found))]
+            return self._by_operators(path, call, recorded, error)
+        builder, version = self._w.builder, self._network.description.version
+        call = call_of(layer, _without_keys(layer, call), version, builder.model.version)
+        first = builder.call(copied, tuple(call.args), call.kwargs)
+        return [first._replace(output=index) for index in range(len(recorded))]
 
     def _copied(self, layer: Layer, path: Path) -> Layer:
         """Returns the copy of the layer in the builder, shared by all its calls."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
-            copied = for_format(self._network, layer, self._w.builder.is_h5)
+            copied = for_format(self._network, layer, builder.model.version)
             self._w.claim(_trained_names(layer), layer)
             builder.layers[key] = builder.add(replace(copied, name=builder.unique(layer.name)))
         return builder.layers[key]
@@ -116,29 +149,29 @@ class NetworkWriter:
         check(is_called_once, "models in which layers are replaced must be called once")
         for tensor, given in zip(model.inputs, call.tensors()):
             self._tensors[path, tensor] = given
-        self._model(model, path)
+        self._write_calls(model, path)
         return [self._tensors[path, tensor] for tensor in model.outputs]
 
-    def _by_operators(self, path: Path, call: LayerCall, found: Sequence[Any], reason: ValueError) -> List[TensorId]:
+    def _by_operators(self, path: Path, call: LayerCall, recorded: Sequence[Any], reason: ValueError) -> List[TensorId]:
         """Writes a layer by its operators; returns the outputs."""
-        can_be_written = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in found)
-        if not can_be_written:
+        fits = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in recorded)
+        if not fits:
             raise reason
         given, masked, builder = self._written_for(call), self._masked(), self._w.builder
-        if found[0].key not in given:
-            part = self._network.part(given.keys(), [x.key for x in found])
+        if recorded[0].key not in given:
+            part = self._network.part(given.keys(), [x.key for x in recorded])
             count = len(builder.model.layers)
             with builder.ignoring_masks(masked):
-                written = self._write(builder, part, [given[key] for key in part.inputs])
+                written = self._w.write_block(part, [given[key] for key in part.inputs])
             new = builder.model.layers[count:]
             if len(new) == 1 and len(new[0].calls) == 1:
                 written = builder.renamed(written, new[0], path[-1])
         else:  # the layer returns a tensor that is already written
-            written = [given[x.key] for x in found]
-            check(all((x.mask is None) == (y.tensor not in masked) for x, y in zip(found, written)), MASKS)
-        written = [self._w.permute(x, value.keras_order) for x, value in zip(written, found)]
+            written = [given[x.key] for x in recorded]
+            check(all((x.mask is None) == (y.tensor not in masked) for x, y in zip(recorded, written)), MASKS)
+        written = [self._w.permute(x, value.keras_order) for x, value in zip(written, recorded)]
         masks = {value.mask.key for _, value in self._inputs(call) if value.mask is not None}
-        for x, value in zip(written, found):
+        for x, value in zip(written, recorded):
             if value.mask is not None:
                 check(value.mask.key in masks and x.tensor in builder.ignored_masks | masked, MASKS)
                 builder.ignored_masks.discard(x.tensor)
@@ -156,38 +189,36 @@ def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
 # -- layers for a file format
 
 
-def model_for_format(network: Network, model: Model, is_h5: bool) -> Model:
-    """Returns a model converted for this file format.
+def model_for_format(network: Network, model: Model, target: int) -> Model:
+    """Returns a model converted for a file of Keras `target`.
 
     Raises a `ValueError` that lists all layers which the format lacks."""
     layers, reasons = [], []
     for layer in model.layers:
         try:
-            fits = for_format(network, layer, is_h5)
-            calls = [call_of(layer, _without_keys(layer, call), model.version, is_h5) if call.args else call
-                     for call in layer.calls]  # fmt: skip
-            layers.append(replace(fits, calls=calls))
+            fits = for_format(network, layer, target)
+            calls = (_without_keys(layer, call) for call in layer.calls if call.args)
+            layers.append(replace(fits, calls=[call_of(layer, call, model.version, target) for call in calls]))
         except InvalidValue as error:
             reasons.append(f"layer {layer.name!r} ({layer.operator or layer.class_name}): {error}")
-    if reasons:
-        raise UnsupportedNet("; ".join(reasons), reasons)
-    return replace(model, layers=layers, version=2 if is_h5 else 3)
+    check(not reasons, "; ".join(reasons))
+    return replace(model, layers=layers, version=target)
 
 
-def for_format(network: Network, layer: Layer, is_h5: bool) -> Layer:
-    """Returns a layer converted for this file format, without its calls; trainable if its parameters are trained.
+def for_format(network: Network, layer: Layer, target: int) -> Layer:
+    """Returns a layer converted for a file of Keras `target`, without its calls; trainable if its parameters are.
 
     Raises a `ValueError` if the format lacks the layer."""
     check(id(layer) not in network.custom, "the user replaced it by a block")
     if layer.model is not None and layer.wrapped is None:
-        model = model_for_format(network, layer.model, is_h5)
+        model = model_for_format(network, layer.model, target)
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
         new = replace(layer, config=config, model=model, calls=[], entry={})
         orders = [[(id(owner), spec.name) for owner, spec in weights.ordered(new, version)] for version in (2, 3)]
         rule = "the weights of a nested model must have one order in Keras 2 and Keras 3"
-        check(not is_h5 or orders[0] == orders[1], rule)
+        check(target == 3 or orders[0] == orders[1], rule)
         return new
-    entry, trained = entry_of(layer, network.description.version, is_h5), _is_trained(layer)
+    entry, trained = entry_of(layer, network.description.version, target), _is_trained(layer)
     if trained is not None:
         entry = with_trainable(entry, trained)
         return replace(layer, entry=entry, config={**layer.config, "trainable": trained}, calls=[])
@@ -211,9 +242,6 @@ def _trained_names(layer: Layer) -> List[str]:
 def _is_trained(layer: Layer) -> Optional[bool]:
     """Returns whether a layer is trained now; None if it agrees with its configuration."""
     parameters = _parameters(layer)
-    trained = [parameter.grad_req != "null" for parameter, _ in parameters]
-    if trained == [declared for _, declared in parameters]:
+    if all(declared == (parameter.grad_req != "null") for parameter, declared in parameters):
         return None
-    names = [parameter.name for parameter, _ in parameters]
-    check(len(set(trained)) == 1, "the parameters of a layer must be all trained or all frozen", parameters=names)
-    return trained[0]
+    return all_trained({parameter.name for parameter, _ in parameters}, set(_trained_names(layer)))

@@ -5,26 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import warnings
-from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    FrozenSet,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, FrozenSet, List, Optional, Tuple, Union
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, emitters  # noqa: F401 - the emitters register themselves
-from mxsame.export_keras.composites import NetworkWriter, model_for_format
+from mxsame.export_keras.composites import CompositeWriter, model_for_format
 from mxsame.export_keras.files import save
 from mxsame.export_keras.model_builder import (
     KerasFile,
@@ -36,19 +22,17 @@ from mxsame.export_keras.model_builder import (
     keras_shape,
 )
 from mxsame.export_keras.versions import loses_frozen_state
-from mxsame.export_keras.writer import KerasWriter, layer_name
-from mxsame.exporting.blocks import Composite, replace_composites
+from mxsame.export_keras.writer import Options, layer_name
 from mxsame.exporting.custom import Custom, CustomEmitters
-from mxsame.exporting.lowering import lower, without_losses
-from mxsame.exporting.prepare import ExportedNet, graph_of
-from mxsame.exporting.shapes import DynamicAxes, Length, Shape, Shapes
-from mxsame.exporting.writer import UnsupportedNet, advice_for
+from mxsame.exporting.lowering import without_losses
+from mxsame.exporting.prepare import ExportedNet
+from mxsame.exporting.shapes import Length
+from mxsame.exporting.writer import advice_for
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
 from mxsame.port.network import Network
 from mxsame.port.parameters import arrays_of
 from mxsame.progress import Progress
-from mxsame.rewriting.graph import Graph
 from mxsame.types import FilePath, InputShape, Layout
 from mxsame.validation import InvalidValue, check
 
@@ -92,14 +76,12 @@ def to_keras(
         axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
         because other convolutions of Keras do not run on a CPU. A net that takes channels last keeps its order.
     custom : dict, optional
-        How to write operators and blocks that have no layer in Keras, or another one. A key is MXNet's name of an
-        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock, which is then written as a
-        whole. A value is a function of (write, attributes, \\*inputs), for a block of (write, block, \\*inputs). It
-        returns an output of `write`, or a list of such. `write(class_name, *inputs, weights=(), outputs=1, **config)`
-        calls a layer of Keras, or in a `.keras` file an operator of `keras.ops` ("Exp", "nn.OneHot"), and returns its
-        output, or a list of several. Arrays have the order of axes that they have in `net`; parameters are NumPy
-        arrays, and a layer is trained if one of them is. Errors in a function are raised as they are. The outputs of
-        the file are compared as always.
+        Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
+        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of (write,
+        attributes, \\*inputs), for a block of (write, block, \\*inputs), returns an output of `write`, or a list of
+        such. `write(class_name, *inputs, weights=(), outputs=1, **config)` calls a layer of Keras, or in a `.keras`
+        file an operator of `keras.ops` ("Exp", "nn.OneHot"). Arrays have the order of axes that they have in `net`;
+        parameters are NumPy arrays, and a layer is trained if one of them is.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20. With
         `print`, a line is printed for each: writing operators 3 of 20.
@@ -159,19 +141,31 @@ def to_keras(
     check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
     validation.rank_of_layout(layout)
     functions = CustomEmitters(custom)
-    options = Options(path.endswith(".h5"), layout.startswith("NC"), functions)
+    options = Options(2 if path.endswith(".h5") else 3, layout.startswith("NC"), functions)
+    networks: List[Any] = []
+    exported.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
+    is_model = exported.net in networks and exported.net.has_layers and not exported.net.custom and not custom
+    # Best first, each tried if the one before is refused: the model itself, or which networks to write by operators.
+    attempts: List[Optional[FrozenSet]] = [None] * is_model
+    attempts += dict.fromkeys((frozenset(), frozenset(networks)))
     reasons: List[InvalidValue] = []
-    is_model = isinstance(exported.net, Network) and exported.net.has_layers and not exported.net.custom and not custom
-    for make in _ways(exported, options, is_model):
+    while attempts:
+        by_operators = attempts.pop(0)
         try:
             with errors.explain_errors(input_shape=input_shape):
-                keras_file = make()
+                if by_operators is None:
+                    keras_file = _from_model(exported, options)
+                else:
+                    keras_file = _from_graph(exported, options._replace(by_operators=by_operators))
             functions.check_used()
             with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
                 save(file, keras_file)
                 compared_by = checking.compare(file, keras_file, exported)
         except InvalidValue as error:
             reasons.append(error)
+            refused = frozenset(networks) & {*(by_operators or ()), *getattr(error, "blocks", ())}
+            if refused not in (by_operators, *attempts):
+                attempts.insert(0, refused)
         else:
             for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):
                 message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
@@ -181,84 +175,41 @@ def to_keras(
     raise reasons[is_model]  # the error of the layers also says why their operators do not help
 
 
-class Options(NamedTuple):
-    """Whether the file has layers only; whether inputs and outputs keep channels first; the user's functions; and the
-    networks of Keras that are not written as their layers."""
-
-    is_h5: bool
-    channels_first: bool
-    functions: CustomEmitters
-    by_operators: FrozenSet[Any] = frozenset()
-
-    def is_whole(self, block: Any) -> bool:
-        """Returns whether a block is written as a whole."""
-        is_network = isinstance(block, Network) and block.has_layers and block not in self.by_operators
-        return is_network or self.functions.has(block)
-
-
-def _ways(exported: ExportedNet, options: Options, is_model: bool) -> Iterator[Callable[[], KerasFile]]:
-    """Returns functions that make the file's model, best first; each is tried if the one before it is refused: a
-    network of `from_keras` as the model that it is; the layers of such networks, and others; and layers for
-    operators."""
-    if is_model:
-        yield partial(_whole, exported, options.is_h5)
-    yield partial(_as_layers, exported, options)
-    networks: List[Any] = []
-    exported.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
-    if networks:
-        yield partial(_from_graph, exported, options._replace(by_operators=frozenset(networks)))
-
-
-def _whole(exported: ExportedNet, is_h5: bool) -> KerasFile:
+def _from_model(exported: ExportedNet, options: Options) -> KerasFile:
     """Returns a network of `from_keras` as its model, with the inputs that the model declares."""
     mx.nd.waitall()
     net, inputs = exported.net, exported.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
-    return KerasFile(model_for_format(net, net.description, is_h5), shapes, orders, output_orders)
-
-
-# -- any other network
-
-
-def _as_layers(exported: ExportedNet, options: Options) -> KerasFile:
-    """Writes by operators only those networks of Keras that cannot be written as layers."""
-    try:
-        return _from_graph(exported, options)
-    except UnsupportedNet as error:
-        refused = options.by_operators.union(block for block in error.blocks if isinstance(block, Network))
-        if refused == options.by_operators:
-            raise
-        try:
-            return _as_layers(exported, options._replace(by_operators=refused))
-        except InvalidValue:
-            raise error from None
+    return KerasFile(model_for_format(net, net.description, options.version), shapes, orders, output_orders)
 
 
 def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     """Writes the net once to see which inputs a layer takes with channels last, and once more with these channels
     last."""
-    types = {str(dtype) for dtype in (exported.dtype, *exported.types.values())}
-    check(types == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(types))
-    graph, shapes, composites = _graph_of(exported, options)
+    dtypes = {str(dtype) for dtype in (exported.dtype, *exported.dtypes.values())}
+    check(dtypes == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(dtypes))
+    traced = options.trace(exported)
+    shapes = traced.shapes
     trained = {name for name, parameter in exported.net.collect_params().items() if parameter.grad_req != "null"}
     orders = {name: batch_first(len(shape), shapes.batches[name]) for name, shape in shapes.inputs.items()}
     declared = {
         output.node.name: value.dtype
-        for composite in composites
+        for composite, _ in traced.composites.values()
         if isinstance(composite.block, Network)
         for output, value in zip(composite.inputs, composite.block.inputs)
     }
 
-    def written() -> Tuple[List[KerasTensor], KerasWriter]:
+    def written() -> Tuple[List[KerasTensor], CompositeWriter]:
         name = exported.net.description.name if isinstance(exported.net, Network) else "network"
-        builder = ModelBuilder(trained, options.is_h5, name)
+        builder = ModelBuilder(trained, options.version, name)
         inputs = {}
         for (name, order), own in zip(orders.items(), getattr(exported.net, "input_names", orders)):
             shape = keras_shape(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(layer_name(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
-        return _write(exported, options, graph, shapes, builder, inputs)
+        writer = CompositeWriter(traced, builder, inputs, options, advice_for(exported.net))
+        return writer.write(), writer
 
     values, writer = written()
     last = {} if options.channels_first else writer.channels_last_inputs
@@ -273,51 +224,6 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     check(not unused, "net must use the values of all of its inputs", unused=unused)
     output_orders = [x.order for x in outputs]
     return KerasFile(builder.model, shapes.inputs, [*orders.values()], output_orders)
-
-
-def _graph_of(exported: ExportedNet, options: Options) -> Tuple[Graph, Shapes, List[Composite]]:
-    """Returns the graph, with variables in place of the blocks that are written as a whole."""
-    graph, batches, composites = graph_of(exported, trained=True, is_whole=options.is_whole)
-    shapes = Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
-    replace_composites(graph, shapes, composites)
-    return graph, shapes, composites
-
-
-def _block(options: Options, builder: ModelBuilder, block: Any, given: Sequence[KerasTensor]) -> List[KerasTensor]:
-    """Writes a block that is called on values of the file; returns the values of its outputs."""
-    shapes: List[List[int]] = [[1] * x.rank for x in given]
-    for shape, x in zip(shapes, given):
-        for axis, length in zip(x.order, x.shape):
-            shape[axis] = length or 1
-    is_static = all(None not in x.shape[1:] for x in given)
-    check(is_static, "only the batch may be dynamic", shapes=[x.shape for x in given])
-    exported = ExportedNet.of(block, shapes)
-    graph, shapes_of, _ = _graph_of(exported, options)
-    return _write(exported, options, graph, shapes_of, builder, dict(zip(exported.inputs.shapes, given)))[0]
-
-
-def _write(
-    exported: ExportedNet,
-    options: Options,
-    graph: Graph,
-    shapes: Shapes,
-    builder: ModelBuilder,
-    inputs: Mapping[str, KerasTensor],
-) -> Tuple[List[KerasTensor], KerasWriter]:
-    """Writes all nodes of a graph; returns the values of its outputs, and the writer."""
-
-    def write_network(
-        w: KerasWriter, block: Network, values: Sequence[Any], shapes: Sequence[Shape]
-    ) -> List[KerasTensor]:
-        return NetworkWriter(w, block, partial(_block, options)).outputs(values, shapes)
-
-    advice = advice_for(exported.net)
-    writer = KerasWriter(graph, shapes, builder, inputs, write_network, options.functions, advice)
-    lower(writer)
-    values = writer.write_all()
-    rule = "net must have outputs that depend on its inputs; received a constant output"
-    check(all(isinstance(x, KerasTensor) for x in values), rule)
-    return values, writer
 
 
 def _order(x: KerasTensor, is_last: bool) -> Order:

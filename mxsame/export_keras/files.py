@@ -23,9 +23,9 @@ OPERATORS = "keras.src.ops."  # the modules of operators in Keras 3
 def save(path: str, keras_file: KerasFile) -> None:
     """Writes a model to an .h5 file, which tf.keras 2 and Keras 3 load, or to a .keras archive, which Keras 3 loads."""
     model = keras_file.model
-    h5py, is_older = files.h5py_module(), path.endswith(".h5")
-    config = json.dumps(_configuration(model, model.name, is_older))
-    if is_older:
+    h5py = files.h5py_module()
+    config = json.dumps(_configuration(model, model.name))
+    if model.version == 2:
         with h5py.File(path, "w") as file:
             weights.write_entries(file.create_group("model_weights"), model, arrays_of)
             file.attrs["model_config"] = config
@@ -41,20 +41,21 @@ def save(path: str, keras_file: KerasFile) -> None:
         archive.writestr(files.WEIGHTS, stored.getvalue())
 
 
-def _configuration(model: Model, name: str, is_older: bool, trainable: bool = True) -> Dict[str, Any]:
+def _configuration(model: Model, name: str, trainable: bool = True) -> Dict[str, Any]:
     """Returns the configuration of a model in Keras 2 or 3. Calls of nested models count from 1: in Keras 2 everywhere;
     in Keras 3 in `output_layers`, except those of Sequential models."""
+    is_h5 = model.version == 2
     nested = {layer.name: layer.model for layer in model.layers if layer.model is not None and layer.wrapped is None}
-    later = {name for name, inner in nested.items() if is_older or not inner.sequential}
+    later = {name for name, inner in nested.items() if is_h5 or not inner.sequential}
 
     def reference(tensor: TensorId) -> Any:
-        if is_older:
+        if is_h5:
             return [tensor.layer, tensor.call + (tensor.layer in later), tensor.output]
         config = {"shape": [], "dtype": "float32", "keras_history": list(tensor)}  # Keras infers the shape
         return {"class_name": "__keras_tensor__", "config": config}
 
     def node(layer: Layer, call: LayerCall) -> Any:
-        if not is_older:
+        if not is_h5:
             args, kwargs = map_leaves(_constants([list(call.args), call.kwargs]), TensorId, reference)
             return {"args": args, "kwargs": kwargs}
         kwargs = map_leaves(map_leaves(call.kwargs, TensorId, reference), str, lambda x: ELLIPSIS if x == "..." else x)
@@ -66,11 +67,11 @@ def _configuration(model: Model, name: str, is_older: bool, trainable: bool = Tr
     layers = []
     for layer in model.layers:
         if layer.name in nested:
-            entry = _configuration(nested[layer.name], layer.name, is_older, layer.trainable)
+            entry = _configuration(nested[layer.name], layer.name, layer.trainable)
         elif layer.entry:
             entry = {**layer.entry, "config": {**layer.entry["config"], "name": layer.name}}
         else:
-            entry = _entry(layer, is_older)
+            entry = _entry(layer, is_h5)
         nodes = [node(layer, call) for call in layer.calls if call.args]
         layers.append({**entry, "name": layer.name, "inbound_nodes": nodes})
     ends: Dict[str, Any] = {} if model.sequential else {"input_layers": model.inputs}
@@ -79,19 +80,19 @@ def _configuration(model: Model, name: str, is_older: bool, trainable: bool = Tr
     # a single input or output is not written in a list: Keras 3 would return a list of one
     ends = {name: [*map(list, tensors)] if len(tensors) > 1 else [*tensors[0]] for name, tensors in ends.items()}
     class_name = "Sequential" if model.sequential else "Functional"
-    flags = {} if is_older and model.sequential else {"trainable": trainable}
+    flags = {} if is_h5 and model.sequential else {"trainable": trainable}
     config = {"name": name, **flags, "layers": layers, **ends}
-    if is_older:
+    if is_h5:
         return {"class_name": class_name, "config": config}
     module = "keras" if model.sequential else "keras.src.models.functional"
     registered = None if model.sequential else class_name
     return {"module": module, "registered_name": registered, "class_name": class_name, "config": config}
 
 
-def _entry(layer: Layer, is_older: bool) -> Dict[str, Any]:
+def _entry(layer: Layer, is_h5: bool) -> Dict[str, Any]:
     """Returns the entry of a layer that was not read from a file."""
     config = dict(layer.config)
-    if is_older:
+    if is_h5:
         if layer.class_name == "InputLayer" and "batch_shape" in config:
             config["batch_input_shape"] = config.pop("batch_shape")
         return {"class_name": layer.class_name, "config": config}

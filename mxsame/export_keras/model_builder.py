@@ -16,14 +16,8 @@ from mxsame.port.table import HANDLES_MASK, PASSES_MASK, PASSES_MASK_IN_KERAS
 from mxsame.rewriting.graph import unique_name
 from mxsame.validation import InvalidValue, check
 
-MERGING = (
-    "Add",
-    "Subtract",
-    "Multiply",
-    "Maximum",
-    "Minimum",
-    "Concatenate",
-)  # layers that pass masks on, and do not use them
+# layers that pass masks on, and do not use them
+MERGING = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")
 KerasShape = Tuple[Optional[int], ...]
 Order = Tuple[int, ...]
 
@@ -91,6 +85,13 @@ def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]
     return groups
 
 
+def all_trained(names: Set[str], trained: Set[str]) -> bool:
+    """Returns whether the parameters of a layer are trained. Raises a `ValueError` if only some are."""
+    rule = "the parameters of a layer must be all trained or all frozen"
+    check(not trained or trained == names, rule, trained=sorted(trained), parameters=sorted(names))
+    return bool(trained)
+
+
 class KerasFile(NamedTuple):
     """A model to be written: the shapes of the net's inputs, and the axes of the net's inputs and outputs in the file's
     order."""
@@ -108,15 +109,15 @@ class ModelBuilder:
     ----------
     trained : set of str
         The parameters that are trained.
-    is_h5 : bool
-        Whether the file has layers only, and no operators.
+    version : int
+        The version of Keras whose file format the model has: an .h5 file of Keras 2 has no operators.
     name : str
-        The model's.
+        The name of the model.
     """
 
-    def __init__(self, trained: Set[str], is_h5: bool, name: str = "network") -> None:
-        self.trained, self.is_h5 = trained, is_h5
-        self.model = Model(name, [], [], [], version=2 if is_h5 else 3)
+    def __init__(self, trained: Set[str], version: int, name: str = "network") -> None:
+        self.trained, self.is_h5 = trained, version == 2
+        self.model = Model(name, [], [], [], version=version)
         self.layers: Dict[Any, Layer] = {}  # layers that may be called again, by what they are
         self.owners: Dict[str, Any] = {}  # the layer or node that trains a parameter
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net

@@ -45,61 +45,58 @@ OF_KERAS_3 = (
 )
 # classes that only one Keras has, or that each computes differently
 NOT_TRANSLATED = "Random(Brightness|Contrast|Crop|Height|Width)|.*>.*"
-MISSING = {  # classes that the Keras of a file does not have, by whether it is an .h5 file
-    True: f"RMSNormalization|Adaptive.*Pooling.D|Group(ed)?QueryAttention|{NOT_TRANSLATED}",
-    False: f"LocallyConnected.D|ThresholdedReLU|StackedRNNCells|SyncBatchNormalization|{NOT_TRANSLATED}",
+MISSING = {  # classes that a version of Keras does not have
+    2: f"RMSNormalization|Adaptive.*Pooling.D|Group(ed)?QueryAttention|{NOT_TRANSLATED}",
+    3: f"LocallyConnected.D|ThresholdedReLU|StackedRNNCells|SyncBatchNormalization|{NOT_TRANSLATED}",
 }
-SWISH = ("silu", "swish")  # two names of one function: the second in an .h5 file
+SWISH = {2: "swish", 3: "silu"}  # the names of one function, by the version of Keras
 ACTIVATIONS = (  # activations that are one function in both: hard_sigmoid is not
     *("elu", "exponential", "gelu", "linear", "mish", "relu", "selu", "sigmoid", "softmax", "softplus", "softsign"),
-    *("tanh", *SWISH),
+    *("tanh", *SWISH.values()),
 )
 # classes that Keras 3 always loads with trained parameters
 ALWAYS_TRAINABLE = "MultiHeadAttention|Group(ed)?QueryAttention|ConvLSTM.D"
 PARTS = ("layer", "backward_layer", "cell", "cells")  # keys whose values are layers
 PACKAGES = {"initializer": "initializers", "regularizer": "regularizers", "constraint": "constraints"}
-ATTENTION_ARGUMENTS = (
-    "query",
-    "value",
-    "key",
-)  # arguments of a call; a file of tf.keras 2 has all but the first by name
+# of a call of a layer of attention: a file of tf.keras 2 has all but the first by name
+ATTENTION_ARGUMENTS = ("query", "value", "key")
 
 
-def entry_of(layer: Layer, version: int, is_h5: bool) -> Dict[str, Any]:
-    """Returns the entry of a layer of this version of Keras in a file: its class and its configuration.
+def entry_of(layer: Layer, version: int, target: int) -> Dict[str, Any]:
+    """Returns the entry of a layer in a file: its class and its configuration. The layer is from a file of Keras
+    `version`, and this one is of Keras `target`: 2 for an .h5 file, 3 for an archive.
 
     Raises a `ValueError` if the format has no such layer."""
     plain = {"class_name": layer.class_name, "config": layer.config}
     is_named = layer.stored_as not in ("", "RNN")  # the user has named one of Keras's
     entry = dict(plain if is_named or not layer.entry else layer.entry)
-    is_own = version == (2 if is_h5 else 3) and (is_h5 or "module" in entry)
+    is_same_format = version == target and (target == 2 or "module" in entry)
     if layer.class_name == "InputLayer":
-        return entry if is_own else _translated(entry, version, is_h5, "")
+        return entry if is_same_format else _translated(entry, version, target, "")
     is_known = converter_of(layer) is not None and layer.config.get("padding") != KERAS_MXNET and not layer.after
-    is_there = is_own or (layer.operator is None and not re.fullmatch(MISSING[is_h5], str(entry["class_name"])))
-    check(is_known and is_there, f"a file of Keras {2 if is_h5 else 3} has no such layer")
-    return entry if is_own and not (is_h5 and layer.operator is None) else _translated(entry, version, is_h5, "")
+    is_there = layer.operator is None and not re.fullmatch(MISSING[target], str(entry["class_name"]))
+    check(is_known and (is_there or is_same_format), f"a file of Keras {target} has no such layer")
+    is_kept = is_same_format and (target == 3 or layer.operator is not None)
+    return entry if is_kept else _translated(entry, version, target, "")
 
 
-def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> Dict[str, Any]:
+def _translated(entry: Dict[str, Any], version: int, target: int, key: str) -> Dict[str, Any]:
     """Returns an object of a configuration, and those in it, without the keys that the Keras of the format does not
     have."""
-    class_name, config = str(entry["class_name"]), dict(entry["config"])
+    class_name, config, is_h5 = str(entry["class_name"]), dict(entry["config"]), target == 2
     if class_name == "InputLayer":
         shape = config.get("batch_shape", config.get("batch_input_shape"))
         config = {"batch_input_shape" if is_h5 else "batch_shape": shape, "dtype": dtype_name(config.get("dtype"))}
         return {"class_name": class_name, "config": config, **({} if is_h5 else _module("layers"))}
-    if version == 2 and not is_h5 and class_name in ("SimpleRNN", "LSTM", "GRU"):
-        config.setdefault("recurrent_activation", "hard_sigmoid") if class_name != "SimpleRNN" else None
-    unknown = (*OF_KERAS_2, *OF_KERAS_3) if is_h5 else OF_KERAS_2
-    for name in list(config):
-        for each in unknown:
-            if re.fullmatch(each.classes, class_name) and re.fullmatch(each.key, name):
-                value = config.pop(name)
-                value = list(value) if isinstance(value, tuple) else value
-                check(each.neutral is ANY or value in (each.neutral, None), f"{name} must be {each.neutral}",
-                      **{name: value})  # fmt: skip
-                break
+    if (version, target) == (2, 3) and class_name in ("LSTM", "GRU"):
+        config.setdefault("recurrent_activation", "hard_sigmoid")
+    for each in (*OF_KERAS_2, *OF_KERAS_3) if is_h5 else OF_KERAS_2:
+        matches = re.compile(each.key).fullmatch if re.fullmatch(each.classes, class_name) else lambda name: False
+        for name in list(filter(matches, config)):
+            value = config.pop(name)
+            value = list(value) if isinstance(value, tuple) else value
+            fits = each.neutral is ANY or value in (each.neutral, None)
+            check(fits, f"{name} must be {each.neutral}", **{name: value})
     if is_h5 and not config.get("zero_output_for_mask"):
         config.pop("zero_output_for_mask", None)
     if class_name == "MultiHeadAttention":  # tf.keras 2 needs these shapes, and Keras 3 refuses them
@@ -114,7 +111,7 @@ def _translated(entry: Dict[str, Any], version: int, is_h5: bool, key: str) -> D
     if class_name == "LeakyReLU":
         before, after = ("negative_slope", "alpha") if is_h5 else ("alpha", "negative_slope")
         config = {after if name == before else name: value for name, value in config.items()}
-    config = {name: _value(name, value, version, is_h5) for name, value in config.items()}
+    config = {name: _value(name, value, version, target) for name, value in config.items()}
     if is_h5:
         known = {name: entry[name] for name in ("module", "registered_name") if name in entry and version == 2}
         return {"class_name": class_name, "config": config, **known}
@@ -126,35 +123,34 @@ def _module(package: str) -> Dict[str, Any]:
     return {"module": f"keras.{package}", "registered_name": None}
 
 
-def _value(key: str, value: Any, version: int, is_h5: bool) -> Any:
+def _value(key: str, value: Any, version: int, target: int) -> Any:
     """Returns a value of a configuration for the format."""
-    is_own = version == (2 if is_h5 else 3)
-    if key == "dtype" and not is_own:
+    if key == "dtype" and version != target:
         return dtype_name(value)
-    if key in ("activation", "recurrent_activation") and not is_own and not is_layer(value):
+    if key in ("activation", "recurrent_activation") and version != target and not is_layer(value):
         name = function_name(value)
         check(name in (None, *ACTIVATIONS), f"{key} must be one that Keras 2 and Keras 3 share", **{key: name})
-        return SWISH[is_h5] if name in SWISH else name
+        return SWISH[target] if name in SWISH.values() else name
     if isinstance(value, list) and key == "cells":
-        return [_translated(each, version, is_h5, key) for each in value]
+        return [_translated(each, version, target, key) for each in value]
     is_object = isinstance(value, dict) and "class_name" in value and isinstance(value.get("config"), dict)
-    return _translated(value, version, is_h5, key) if is_object else value
+    return _translated(value, version, target, key) if is_object else value
 
 
-def call_of(layer: Layer, call: LayerCall, version: int, is_h5: bool) -> LayerCall:
+def call_of(layer: Layer, call: LayerCall, version: int, target: int) -> LayerCall:
     """Returns a call for the format: in an .h5 file only the first argument has no name; the states of a recurrent
     layer have a name in Keras 3."""
-    if version == (2 if is_h5 else 3):
+    if version == target:
         return call
     args, kwargs = list(call.args), {name: value for name, value in call.kwargs.items() if value is not None}
     if layer.class_name.startswith("Random"):  # Keras 3 writes True, and does as the model is called
         kwargs.pop("training", None)
-    if is_h5 and len(args) > 1:
+    if target == 2 and len(args) > 1:
         names = ATTENTION_ARGUMENTS if layer.class_name.endswith("Attention") else ("", "initial_state")
         check(len(args) <= len(names), "arguments of a call must have names", args=len(args))
         kwargs.update(zip(names[1 : len(args)], args[1:]))
         args = args[:1]
-    if not is_h5 and re.fullmatch(f"{RECURRENT}|Bidirectional", layer.class_name) and isinstance(args[0], list):
+    if target == 3 and re.fullmatch(f"{RECURRENT}|Bidirectional", layer.class_name) and isinstance(args[0], list):
         (args[0], *states) = args[0]
         kwargs.update({"initial_state": states} if states else {})
     return LayerCall(tuple(args), kwargs)

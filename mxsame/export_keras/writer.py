@@ -11,7 +11,7 @@ import json
 import math
 import re
 from types import MappingProxyType
-from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -20,21 +20,23 @@ from mxsame.export_keras.model_builder import (
     KerasTensor,
     ModelBuilder,
     Order,
+    all_trained,
     channels_last,
     groups_of,
     keras_shape,
     num_elements,
 )
-from mxsame.exporting.blocks import Composite
+from mxsame.exporting.blocks import GraphToWrite, replace_composites
 from mxsame.exporting.custom import CustomEmitters
-from mxsame.exporting.prepare import MOVES
-from mxsame.exporting.shapes import Shape, Shapes
+from mxsame.exporting.prepare import MOVES, ExportedNet, graph_of
+from mxsame.exporting.shapes import DynamicAxes, Shape, Shapes
 from mxsame.exporting.writer import Emitters, GraphWriter
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, TensorId, WeightSpec
+from mxsame.port.network import Network
 from mxsame.port.table import LAYERS
 from mxsame.rewriting import constants
-from mxsame.rewriting.graph import Graph, Node, Output
+from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check, check_type
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -58,19 +60,39 @@ class Weight(NamedTuple):
     source: Output
 
 
+class Options(NamedTuple):
+    """The version of Keras whose format the file has, 2 or 3; whether inputs and outputs keep channels first; the
+    user's functions; and the networks of `from_keras` that are written by their operators."""
+
+    version: int
+    channels_first: bool
+    functions: CustomEmitters
+    by_operators: FrozenSet[Any] = frozenset()
+
+    def is_whole(self, block: Any) -> bool:
+        """Returns whether a block is written as a whole."""
+        is_network = isinstance(block, Network) and block.has_layers and block not in self.by_operators
+        return is_network or self.functions.has(block)
+
+    def trace(self, exported: ExportedNet) -> GraphToWrite:
+        """Returns the graph of a net, with variables in place of the blocks that are written as a whole."""
+        graph, batches, composites = graph_of(exported, trained=True, is_whole=self.is_whole)
+        shapes = Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
+        return replace_composites(graph, shapes, composites)
+
+
 class KerasWriter(GraphWriter):
     """Writes the layers of a graph to a `ModelBuilder`.
 
     Parameters
     ----------
-    graph, shapes
+    traced : mxsame.exporting.blocks.GraphToWrite
     builder : ModelBuilder
         The model that it writes to.
     inputs : mapping of str to KerasTensor
         For each input of the graph a tensor of the model.
-    write_network : function of (writer, network, inputs, shapes)
-        Writes a network of `from_keras` as its layers, and returns its outputs.
-    custom, advice
+    options : Options
+    advice
         As for `GraphWriter`.
     """
 
@@ -78,16 +100,14 @@ class KerasWriter(GraphWriter):
 
     def __init__(
         self,
-        graph: Graph,
-        shapes: Shapes,
+        traced: GraphToWrite,
         builder: ModelBuilder,
         inputs: Mapping[str, KerasTensor],
-        write_network: Callable[..., List[KerasTensor]],
-        custom: CustomEmitters,
+        options: Options,
         advice: Mapping[str, str],
     ):
-        super().__init__(graph, shapes, EMITTERS, custom, advice)
-        self.builder, self._write_network = builder, write_network
+        super().__init__(traced, EMITTERS, options.functions, advice)
+        self.builder, self.options = builder, options
         self._permuted: Dict[Tuple[TensorId, Order], KerasTensor] = {}
         self.channels_last_inputs: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
         self._inputs = inputs
@@ -102,12 +122,6 @@ class KerasWriter(GraphWriter):
         """Returns a tensor of the right shape that no layer computes."""
         order = tuple(range(len(self.shape(output))))
         return KerasTensor(TensorId(output.node.name), self.lengths(output, order), order)
-
-    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
-        """Returns the outputs of a network of Keras, or of a block that is written by the user's function."""
-        if self.custom.has(composite.block):
-            return super().composite(composite, inputs)
-        return self._write_network(self, composite.block, inputs, composite.shapes)
 
     def input_for_user(self, output: Output) -> Any:
         """Returns a tensor with its axes in MXNet's order, or an array."""
@@ -155,9 +169,9 @@ class KerasWriter(GraphWriter):
 
     def _write(self, node: Node) -> None:
         """Writes a node, unless it depends on parameters only: its array is computed when an emitter asks for it."""
-        types = [self._dtypes.get(output) for output in self.outputs_of(node)]
+        dtypes = [self._dtypes.get(output) for output in self.outputs_of(node)]
         allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # written as 0 and 1
-        others = sorted({np.dtype(dtype).name for dtype in types if dtype is not None} - allowed)
+        others = sorted({np.dtype(dtype).name for dtype in dtypes if dtype is not None} - allowed)
         shapes = [x.shape for x in map(self.written, node.inputs) if isinstance(x, KerasTensor)]
         if constants.is_deterministic(node) and all(isinstance(self.written(source), Output) for source in node.inputs):
             self._written.update({output: output for output in self.outputs_of(node)})
@@ -284,14 +298,13 @@ class KerasWriter(GraphWriter):
         sources = {spec.name: weights[spec.name].source for spec in weight_specs}
         names = {name for spec in weight_specs if spec.trainable for name in self._parameters(sources[spec.name])}
         trained = names & self.builder.trained
-        rule = "the parameters of a layer must be all trained or all frozen"
-        check(trained in (set(), names), rule, trained=sorted(trained), parameters=sorted(names))
+        is_trained = all_trained(names, trained)
         self.claim(trained, self.node)
         moved = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
         fits = moved or not trained or self.node.op == "RNN"
         rule = "a trained parameter must be a weight itself, not an input of a computation"
         check(fits, rule, parameters=sorted(trained))
-        return bool(trained) or not names
+        return is_trained or not names
 
     def claim(self, trained: Collection[str], owner: Any) -> None:
         """Records the owner of trained parameters. Raises a `ValueError` if one has another owner already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from mxsame._mxnet import mx
 from mxsame.exporting.shapes import Shape, Shapes
@@ -22,6 +22,14 @@ class Composite(NamedTuple):
     inputs: List[Output]
     outputs: List[Output]
     shapes: Sequence[Shape] = ()
+
+
+class GraphToWrite(NamedTuple):
+    """A graph with its shapes, and the variables that stand for outputs of composites, with the indices of these."""
+
+    graph: Graph
+    shapes: Shapes
+    composites: Dict[Node, Tuple[Composite, int]]
 
 
 @contextlib.contextmanager
@@ -56,23 +64,25 @@ def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
         record_call(block, flatten(inputs), singles)
 
 
-def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> None:
-    """Replaces the outputs of composites by variables. The `spec` of such a variable is the composite, by which a
-    writer writes it, and the index of the output."""
+def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> GraphToWrite:
+    """Replaces the outputs of composites by variables, whose inputs are those of the composite."""
     dtypes = graph.dtypes()
     new: Dict[Output, Output] = {}
+    variables: Dict[Node, Tuple[Composite, int]] = {}
     for composite in composites:
         inputs = [new.get(output, output) for output in composite.inputs]
         call = composite._replace(inputs=inputs, shapes=[shapes[output] for output in composite.outputs])
-        for number, output in enumerate(composite.outputs):
+        for index, output in enumerate(composite.outputs):
             if output in composite.inputs:
                 continue
             name = unique_name(f"{composite.block.name}_output", {*graph.inputs, *graph.values})
             attrs = {"__dtype__": dtype_attribute(dtypes[output])} if dtypes.get(output) is not None else {}
-            node = Node("null", name, inputs, attrs, spec=(call, number))
+            node = Node("null", name, inputs, attrs)
+            variables[node] = call, index
             graph.inputs[name], shapes.probes[name] = zip(*shapes[output])
             shapes.share(Output(node), output)
             new[output] = Output(node)
     graph.replace(new)
     if new:
         graph.prune()
+    return GraphToWrite(graph, shapes, variables)

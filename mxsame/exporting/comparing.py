@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -26,22 +26,12 @@ LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a 
 
 SIGMOID_ERROR = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
 
-PASS_INDICES = (
-    "identity",
-    "Cast",
-    "clip",
-    "floor",
-    "round",
-    "broadcast_axis",
-    "repeat",
-    "tile",
-)  # kinds that pass indices on
+# kinds that pass indices on
+PASS_INDICES = ("identity", "Cast", "clip", "floor", "round", "broadcast_axis", "repeat", "tile", *MOVES)
 INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -> the input that has them, their range
     "Embedding": (0, lambda node, data: (0, node.attr("input_dim"))),
-    "one_hot": (
-        0,
-        lambda node, data: (-1, node.attr("depth") + 1),
-    ),  # one index out of range at each end, which gives a row of zeros
+    # one index out of range at each end, which gives a row of zeros
+    "one_hot": (0, lambda node, data: (-1, node.attr("depth") + 1)),
     "take": (1, lambda node, data: (0, data[node.attr("axis")])),
     "pick": (1, lambda node, data: (0, data[node.attr("axis", -1)])),
     "gather_nd": (1, lambda node, data: (0, min(data))),
@@ -49,13 +39,15 @@ INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -
     "SequenceReverse": (1, lambda node, data: (1, data[0] + 1)),
 }
 
+REFUSED = (mx.base.MXNetError, validation.InvalidValue)  # errors of a net that does not accept a shape
+
 Arrays = List[np.ndarray]
-Run = Callable[[List[Arrays]], Iterable[Arrays]]
+Run = Callable[[List[Arrays]], Tuple[str, Iterable[Arrays]]]
 
 
 class Sampled(NamedTuple):
     """What a net and its file are run on: the shapes of the inputs, which may be dynamic; an array for each input, or
-    None for random numbers; and by how much outputs may differ, by default what follows from the type."""
+    None for random numbers; and by how much outputs may differ, by default what follows from the dtype."""
 
     shapes: Mapping[str, Shape]
     data: Sequence[Optional[np.ndarray]]
@@ -69,10 +61,11 @@ class Expected(NamedTuple):
     floor: float
 
 
-def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, advice: str = "") -> None:
+def compare(exported: ExportedNet, sampled: Sampled, run: Run, advice: str = "") -> str:
     """Raises a `ValueError`, with this advice, if an output of the file differs from the net's.
 
-    `run` returns the file's outputs for each list of inputs, as the runtime computes them."""
+    `run` returns the name of a runtime, and the file's outputs that it computes for each list of inputs. Returns the
+    name."""
     shapes, data, tolerance = sampled
     follows_type = tolerance is None and str(exported.dtype) == "float32"
     least = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance
@@ -81,29 +74,30 @@ def compare(exported: ExportedNet, sampled: Sampled, runtime: str, run: Run, adv
     for number, sizes in enumerate(sample_shapes):
         report("running the net with MXNet", number, len(sample_shapes))
         sample = exported._replace(inputs=exported.inputs._replace(shapes=sizes))
-        with _skipping_refused_shapes(is_allowed=number > 0):
+        with contextlib.suppress(*REFUSED if number > 0 else ()):  # the first shape is the net's own
             graph = _graph_of(sample)
             ranges, random = index_ranges(graph), np.random.default_rng(0)
             arrays = {
-                name: _data(random, shape, array, exported.types[name], ranges.get(name))
+                name: _data(random, shape, array, exported.dtypes[name], ranges.get(name))
                 for (name, shape), array in zip(sizes.items(), data)
             }
             samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
-    stage = f"comparing with {runtime.rstrip(',')}"
+    runtime, all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
+    stage = f"comparing with {runtime}"
     report(stage, 0, len(samples))
-    all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
     for number, ((sample, arrays, expected), got) in enumerate(zip(samples, all_outputs)):
         report(stage, number + 1, len(samples))
         reason = _first_difference(got, expected, itertools.repeat(least))
         if reason is not None and follows_type:
             sample = sample._replace(dtype=np.dtype("float64"))
-            with _skipping_refused_shapes(is_allowed=True):
+            with contextlib.suppress(*REFUSED):
                 exact = _outputs(_graph_of(sample), sample, arrays, follows_type)
                 reason = _first_difference(got, exact, map(_rounding, expected, exact))
         rule = f"the outputs of the file must equal those of the net, but {runtime} computes a different {reason}"
         given = {} if tolerance is None else {"tolerance": tolerance}
         received = validation.received(input_shapes=sample.inputs.shapes, **given)
         validation.check(reason is None, f"{rule}; {received}{advice}")
+    return runtime
 
 
 def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
@@ -120,11 +114,7 @@ def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
     for node in graph.nodes():
         position, range_of = INDICES.get(node.op, (0, None))
         source = node.inputs[position] if range_of and position < len(node.inputs) else None
-        while (
-            source is not None
-            and source.node.inputs
-            and (source.node.kind in MOVES or source.node.kind in PASS_INDICES)
-        ):
+        while source is not None and source.node.inputs and source.node.kind in PASS_INDICES:
             source = source.node.inputs[0]
         data = shapes.get(node.inputs[0]) if source is not None else None
         if range_of and source is not None and source.node.name in graph.inputs and data is not None:
@@ -147,21 +137,11 @@ def _data(
     return np.asarray(random.integers(low, max(high, low + 1), shape)).astype(dtype)
 
 
-@contextlib.contextmanager
-def _skipping_refused_shapes(is_allowed: bool) -> Iterator[None]:
-    """Leaves the `with` block without an error if the net refuses the shape, and that `is_allowed`."""
-    try:
-        yield
-    except (mx.base.MXNetError, validation.InvalidValue):
-        if not is_allowed:
-            raise
-
-
 def _graph_of(exported: ExportedNet) -> Graph:
     """Returns the net's graph, in float32 instead of float16, since MXNet has no float16 convolution on the CPU."""
     dtype = np.promote_types(exported.dtype, np.float32)
-    types = {name: dtype if np.dtype(each).kind == "f" else each for name, each in exported.types.items()}
-    graph, _ = freeze(exported.net, exported.inputs, types, Target("inference", "cpu"))
+    dtypes = {name: dtype if np.dtype(each).kind == "f" else each for name, each in exported.dtypes.items()}
+    graph, _ = freeze(exported.net, exported.inputs, dtypes, Target("inference", "cpu"))
     if invalid_reshape(graph.shapes()) is not None:
         raise mx.base.MXNetError("a reshape must keep the number of elements")
     graph.context = mx.cpu()

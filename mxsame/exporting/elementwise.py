@@ -12,11 +12,8 @@ ACTIVATIONS: Dict[str, Tuple[str, ...]] = {  # functions that are an `activation
     **{name: (name.capitalize(), name) for name in ("relu", "sigmoid", "tanh", "softsign")},
     "exp": ("Exp", "exponential"),
 }
-ACT_TYPES = {
-    **ACTIVATIONS,
-    "softrelu": ("Softplus", "softplus"),
-    "selu": ("Selu", "selu"),
-}  # values of an attribute `act_type`
+# values of the attribute `act_type`
+ACT_TYPES = {**ACTIVATIONS, "softrelu": ("Softplus", "softplus"), "selu": ("Selu", "selu")}
 UNARY: Dict[str, Tuple[str, ...]] = {
     **{name: (name.capitalize(),) * 2 for name in ("sqrt", "reciprocal", "log", "floor", "ceil", "sin", "cos", "tan")},
     **{name: (name.capitalize(),) * 2 for name in ("sinh", "cosh")},

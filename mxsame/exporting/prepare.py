@@ -30,7 +30,7 @@ class ExportedNet(NamedTuple):
     net: Any
     inputs: tracing.NetInputs
     dtype: Any
-    types: Mapping[str, Any]
+    dtypes: Mapping[str, Any]
 
     @classmethod
     def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> ExportedNet:
@@ -39,12 +39,12 @@ class ExportedNet(NamedTuple):
         tracing.check_ready(net)
         inputs = tracing.inputs_of(net, input_shape, required=True, dynamic_length=dynamic_length)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
-        types = inputs.types_in(dtype)
+        dtypes = inputs.types_in(dtype)
         variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
-        for name, variable in zip(types, variables):
+        for name, variable in zip(dtypes, variables):
             own = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
-            types[name] = types[name] if own.kind == "f" else own
-        return cls(net, inputs, dtype, types)
+            dtypes[name] = dtypes[name] if own.kind == "f" else own
+        return cls(net, inputs, dtype, dtypes)
 
 
 class NetGraph(NamedTuple):
@@ -67,14 +67,14 @@ def graph_of(
     dropout; with `fold` it is optimized for inference. `is_whole` chooses the blocks to write as a whole."""
     calls: List[BlockCall] = []
     with recorded_calls(exported.net, is_whole) as net:
-        graph, structure = freeze(net, exported.inputs, exported.types, FORMAT, calls)
+        graph, structure = freeze(net, exported.inputs, exported.dtypes, FORMAT, calls)
     graph.context = mx.cpu()
     for node in graph.nodes():
-        if node.name in exported.types:
-            node.attrs["__dtype__"] = tensors.dtype_attribute(exported.types[node.name])
+        if node.name in exported.dtypes:
+            node.attrs["__dtype__"] = tensors.dtype_attribute(exported.dtypes[node.name])
     if not any_size:
-        specialize(graph, exported.types)
-    floats = [name for name, dtype in exported.types.items() if np.dtype(dtype).kind == "f"]
+        specialize(graph, exported.dtypes)
+    floats = [name for name, dtype in exported.dtypes.items() if np.dtype(dtype).kind == "f"]
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)
     _detach_zero_states(graph, exported.dtype)

@@ -104,9 +104,8 @@ def _probe_shapes(graph: Graph, dynamic_axes: DynamicAxes) -> Dict[str, tuple]:
     same, and each axis by a different amount, since axes that have one length here may differ in another call; the axes
     of inputs that must agree, as in a sum, change alike."""
     added, reasons = _total_stride(graph) if dynamic_axes.size else 0, {}
-    dynamic = [
-        [axis for axis, length in enumerate(shape) if axis and length is None] for shape in dynamic_axes.declared
-    ]
+    declared = dynamic_axes.declared
+    dynamic = [[axis for axis, length in enumerate(shape) if axis and length is None] for shape in declared]
     orders: Dict[str, Callable] = {
         "with channels first": lambda position, rank: range(2, rank),
         "with channels last": lambda position, rank: range(1, rank - 1),

@@ -12,13 +12,13 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.exporting.attributes import Attributes
-from mxsame.exporting.blocks import Composite
+from mxsame.exporting.blocks import Composite, GraphToWrite
 from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.prepare import is_used_by_rnn_only
-from mxsame.exporting.shapes import Length, Shape, Shapes
+from mxsame.exporting.shapes import Length, Shape
 from mxsame.progress import report
 from mxsame.rewriting import attributes
-from mxsame.rewriting.graph import Graph, Node, Output, User
+from mxsame.rewriting.graph import Node, Output, User
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.windows import is_merged
 from mxsame.validation import check, check_type
@@ -77,16 +77,15 @@ class GraphWriter:
 
     function, format = "", ""  # in messages
 
-    def __init__(
-        self, graph: Graph, shapes: Shapes, emitters: Emitters, custom: CustomEmitters, advice: Mapping[str, str]
-    ):
-        self.graph, self.shapes, self.emitters, self.custom, self.advice = graph, shapes, emitters, custom, advice
+    def __init__(self, traced: GraphToWrite, emitters: Emitters, custom: CustomEmitters, advice: Mapping[str, str]):
+        self.graph, self.shapes, self.composites = traced
+        self.emitters, self.custom, self.advice = emitters, custom, advice
         self._written: Dict[Output, Any] = {}
         self._dtypes: Dict[Output, Any] = {}
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # the node that is being written
         self.refusals: List[str] = []
-        self._composites: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
+        self._values: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
         self._refused: List[Any] = []  # blocks
         self._missing: Dict[str, None] = {}  # operators without an emitter
         self._cause: Optional[Exception] = None
@@ -131,8 +130,8 @@ class GraphWriter:
             report("writing operators", number, len(self.users))
             if Output(node) in self._written:
                 continue  # refused
-            if node.op == "null" and node.spec is not None:
-                self._write_composite(node, *node.spec)
+            if node in self.composites:
+                self._write_composite(node, *self.composites[node])
             elif node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and is_used_by_rnn_only(self.users[node]):
@@ -161,13 +160,13 @@ class GraphWriter:
         key, inputs = id(composite), list(map(self.written, node.inputs))
         self.node = node
         try:
-            if key not in self._composites:
-                self._composites[key] = self.composite(composite, inputs)
+            if key not in self._values:
+                self._values[key] = self.composite(composite, inputs)
         except validation.RuleError as error:
-            self._composites[key] = [self.placeholder(Output(node))] * len(composite.outputs)
+            self._values[key] = [self.placeholder(Output(node))] * len(composite.outputs)
             self.refusals += getattr(error, "reasons", [f"{error}; in the block {composite.block.name}"])
             self._refused.append(composite.block)
-        self._written[Output(node)] = self._composites[key][number]
+        self._written[Output(node)] = self._values[key][number]
 
     def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
         """Writes a node or a block by the user's function, whose errors are not wrapped; returns the values of its
@@ -256,7 +255,7 @@ class GraphWriter:
 
     def dtype(self, output: Output) -> np.dtype:
         """Returns the dtype of an output."""
-        rule = f"the type of {output.node.name} ({output.node.op}) must follow from that of the data"
+        rule = f"the dtype of {output.node.name} ({output.node.op}) must follow from that of the data"
         check(self._dtypes.get(output) is not None, rule)
         return np.dtype(self._dtypes[output])
 

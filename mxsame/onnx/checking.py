@@ -48,14 +48,15 @@ def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]
     session = _by_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
 
-    def run(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
+    def outputs(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
         """Runs each sample twice: the second run uses the memory that the first one planned."""
         for arrays in samples:
             _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
             yield _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
 
-    comparing.compare(exported, sampled, "ONNX Runtime", run, "; tolerance= allows more")
-    return f"ONNX Runtime {onnxruntime.__version__}"
+    name = "ONNX Runtime"
+    comparing.compare(exported, sampled, lambda samples: (name, outputs(samples)), "; tolerance= allows more")
+    return f"{name} {onnxruntime.__version__}"
 
 
 def _by_onnxruntime(call: Callable, *args: Any) -> Any:

@@ -63,7 +63,7 @@ def export_onnx(
     ----------
     net : gluon.HybridBlock
         Initialized, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
-        SymbolBlock of files. Its type is float32, float64 or float16. A deployed net can be exported, too, but its
+        SymbolBlock of files. Its dtype is float32, float64 or float16. A deployed net can be exported, too, but its
         file may keep a Slice after transposed convolutions: prefer the original net.
     path : str or path
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
@@ -94,13 +94,11 @@ def export_onnx(
         in float64, 2e-2 in float16, and in float32 1e-4, or ten times the net's own rounding error, at most 1e-2.
         Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's sigmoid.
     custom : dict, optional
-        How to write operators and blocks that have no conversion, or another one. A key is MXNet's name of an operator,
-        as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock, which is then written as a whole. A
-        value is a function of (write, attributes, \\*inputs), for a block of (write, block, \\*inputs). It returns an
-        output of `write`, or a list of such. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of
-        ONNX, of another domain with `domain=`, and returns its output, or a list of several; its inputs are such
-        outputs, the function's inputs, arrays, numbers, and None. Parameters are NumPy arrays. Errors in a function are
-        raised as they are. The outputs of the file are compared as always.
+        Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
+        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of (write,
+        attributes, \\*inputs), for a block of (write, block, \\*inputs), returns an output of `write`, or a list of
+        such. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of ONNX, or of another `domain=`;
+        its inputs are outputs, arrays such as parameters, numbers, and None.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20. With
         `print`, a line is printed for each: writing operators 3 of 20.
@@ -169,12 +167,12 @@ def export_onnx(
         graph, batches, composites = graph_of(exported, dynamic_axes.size, fold=fold, is_whole=functions.has)
         inferred = Shapes(graph, dynamic_axes._replace(batches=batches, hint=hint))
         if dynamic_axes.size:
-            _check_any_size(net, inputs._replace(shapes=inferred.probes), exported.types)
-        replace_composites(graph, inferred, composites)
+            _check_any_size(net, inputs._replace(shapes=inferred.probes), exported.dtypes)
+        traced = replace_composites(graph, inferred, composites)
     outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
     advice = advice_for(net, dynamic=hint)
     names_of_inputs = dict(zip(inputs.shapes, names))
-    model = OnnxWriter(graph, inferred, opset, names_of_inputs, outputs, exported.types, functions, advice).model()
+    model = OnnxWriter(traced, opset, names_of_inputs, outputs, exported.dtypes, functions, advice).model()
     functions.check_used()
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
@@ -201,10 +199,10 @@ def has_fixed_size(declared: Sequence[tuple]) -> bool:
     return any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
 
 
-def _check_any_size(net: Any, inputs: tracing.NetInputs, types: Mapping[str, Any]) -> None:
+def _check_any_size(net: Any, inputs: tracing.NetInputs, dtypes: Mapping[str, Any]) -> None:
     """Raises a `ValueError` if the net does not accept other sizes: its graph for one size may be wrong for others."""
     try:
-        freeze(net, inputs, types, Target("inference", "cpu"))
+        freeze(net, inputs, dtypes, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
         rule = "net must accept every size, and not be a deployed one, nor a model or a file for one size"
         raise ValueError(f"{rule}; received dynamic_size=True: {errors.reason(error)}") from None

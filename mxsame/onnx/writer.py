@@ -6,11 +6,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 import numpy as np
 
+from mxsame.exporting.blocks import GraphToWrite
 from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.lowering import lower
-from mxsame.exporting.shapes import Length, Shape, Shapes
+from mxsame.exporting.shapes import Length, Shape
 from mxsame.exporting.writer import Emitters, GraphWriter
-from mxsame.rewriting.graph import Graph, Node, Output, unique_name
+from mxsame.rewriting.graph import Node, Output, unique_name
 from mxsame.validation import check, check_type
 
 EMITTERS = Emitters()
@@ -22,14 +23,13 @@ class OnnxWriter(GraphWriter):
 
     Parameters
     ----------
-    graph : mxsame.rewriting.Graph
-    shapes : mxsame.exporting.shapes.Shapes
+    traced : mxsame.exporting.blocks.GraphToWrite
     opset : int
     input_names : mapping of str to str
         The name in the file of each of the graph's inputs.
     output_names : sequence of str
-    types : mapping of str to numpy.dtype
-        The types of the inputs.
+    dtypes : mapping of str to numpy.dtype
+        The dtypes of the inputs.
     custom, advice
         As for `GraphWriter`.
     """
@@ -38,27 +38,26 @@ class OnnxWriter(GraphWriter):
 
     def __init__(
         self,
-        graph: Graph,
-        shapes: Shapes,
+        traced: GraphToWrite,
         opset: int,
         input_names: Mapping[str, str],
         output_names: Sequence[str],
-        types: Mapping[str, Any],
+        dtypes: Mapping[str, Any],
         custom: CustomEmitters,
         advice: Mapping[str, str],
     ):
         import onnx
 
-        super().__init__(graph, shapes, EMITTERS, custom, advice)
-        self._onnx, self.opset, self._types = onnx, opset, types
+        super().__init__(traced, EMITTERS, custom, advice)
+        self._onnx, self.opset, self._input_dtypes = onnx, opset, dtypes
         self.nodes: List[Any] = []
         self._inputs = dict(input_names)
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
-        self._parameters = {name: self._unique(name) for name in graph.values}  # inputs may have the same names
+        self._parameters = {name: self._unique(name) for name in self.graph.values}  # inputs may have the same names
         self._constants: Dict[tuple, str] = {}
         self._lengths: Dict[Length, str] = {}
-        self._arrays = {self._parameters[name]: value for name, value in graph.values.items()}
+        self._arrays = {self._parameters[name]: value for name, value in self.graph.values.items()}
 
     # -- the model
 
@@ -67,7 +66,7 @@ class OnnxWriter(GraphWriter):
         lower(self)
         self._rename(self.write_all(), self._outputs)
         inputs = [
-            self._value_info(name, self.shapes.inputs[x], self._types[x], self.shapes.batches.get(x, 0))
+            self._value_info(name, self.shapes.inputs[x], self._input_dtypes[x], self.shapes.batches.get(x, 0))
             for x, name in self._inputs.items()
         ]
         named = zip(self._outputs, self.graph.outputs)
@@ -78,9 +77,7 @@ class OnnxWriter(GraphWriter):
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
         metadata = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
-        domains = dict.fromkeys(
-            node.domain for node in self.nodes if node.domain
-        )  # the domains of the user's operators
+        domains = dict.fromkeys(node.domain for node in self.nodes if node.domain)  # of the user's operators
         opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         return helper.make_model(graph, opset_imports=opsets, **metadata)
 

@@ -65,9 +65,8 @@ for _kind, _names in ARITHMETIC.items():
 class Node:
     """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files.
 
-    `spec` is what an exporter needs and the attributes do not show: the windows of an operator with
-    windows, `()` for a pad operator or a slice that these windows contain, a `RecurrentSpec`; of a variable, the call
-    of a block that is written as a whole, whose inputs the variable has, and the number of the output."""
+    `spec` is what an exporter needs and the attributes do not show: the windows of an operator with windows, `()` for a
+    pad operator or a slice that these windows contain, or a `RecurrentSpec`."""
 
     op: str
     name: str

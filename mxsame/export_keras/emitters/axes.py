@@ -95,12 +95,12 @@ def _slice(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
 @writes("Pad")
 def _pad(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     widths, value = entries(node.attr("pad_width")), node.attr("constant_value")
-    word, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect", "edge")), [*zip(widths[::2], widths[1::2])]
-    if word == "edge":
+    mode, pairs = one_of("mode", node.attr("mode"), ("constant", "reflect", "edge")), [*zip(widths[::2], widths[1::2])]
+    if mode == "edge":
         return _repeat_edges(w, x, [n.traced for n in w.shape(node.inputs[0])], pairs)
-    if word == "constant" and value == 0:
+    if mode == "constant" and value == 0:
         return along_axes(w, x, "ZeroPadding", pairs)
-    return pad_by_operator(w, x, word, pairs, value)
+    return pad_by_operator(w, x, mode, pairs, value)
 
 
 def _repeat_edges(w: KerasWriter, x: KerasTensor, lengths: Sequence[int], pairs: Pairs) -> KerasTensor:
@@ -120,12 +120,12 @@ def _repeat_edges(w: KerasWriter, x: KerasTensor, lengths: Sequence[int], pairs:
     return x
 
 
-def pad_by_operator(w: KerasWriter, x: KerasTensor, word: str, pairs: Pairs, value: float) -> KerasTensor:
+def pad_by_operator(w: KerasWriter, x: KerasTensor, mode: str, pairs: Pairs, value: float) -> KerasTensor:
     """Pads by the operator of `keras.ops`, which pads any axis."""
     here = x.permuted(pairs)
     shape = tuple(n if n is None else n + sum(pair) for n, pair in zip(x.shape, here))
-    call = {} if word == "reflect" else {"constant_values": value}
-    return w.add_operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=word)
+    call = {} if mode == "reflect" else {"constant_values": value}
+    return w.add_operator("Pad", x, shape=shape, call=call, pad_width=[list(pair) for pair in here], mode=mode)
 
 
 @writes("Concat")

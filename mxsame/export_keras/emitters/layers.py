@@ -62,9 +62,7 @@ def _scaled(
 
 
 @writes("batch_norm")
-def _batch_norm(
-    w: KerasWriter, node: Node, x: KerasTensor, gamma: Output, beta: Output, *moving: Output
-) -> KerasTensor:
+def _batch_norm(w: KerasWriter, node: Node, x: KerasTensor, gamma: Any, beta: Any, *moving: Output) -> KerasTensor:
     """Writes a BatchNormalization; one that uses global statistics does so in training, too."""
     fixed = node.attr("use_global_stats")
     config, weights = _scaled(w, node, None if node.attr("fix_gamma") else gamma, beta, keeps=fixed)
@@ -118,8 +116,8 @@ def _recurrent(w: KerasWriter, node: Node, x: KerasTensor, _: Any, *states: Any)
             x = w.add_layer("Dropout", {"rate": rate}, x, suffix=f"{part}_dropout")
         weights, whole, wrapper = {}, config, class_name
         for prefix, *arrays in zip(("forwards_", "backwards_") if directions > 1 else ("",), *layer):
-            weights.update({f"{prefix}{name}": vector._replace(array=array)
-                            for name, array in _weights(config, class_name == "GRU", *arrays).items()})  # fmt: skip
+            named = _weights(config, class_name == "GRU", *arrays)
+            weights.update({f"{prefix}{name}": vector._replace(array=array) for name, array in named.items()})
         if directions > 1:
             name = f"{w.name_of(vector)}_{part}_one_way".replace("__", "_")
             inner: Dict[str, Any] = {"module": "keras.layers", "class_name": class_name}

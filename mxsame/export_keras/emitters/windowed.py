@@ -70,12 +70,12 @@ def _convolution(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optio
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     x, rank, channels, groups = w.to_channels_last(x), len(windows), len(weight.array), node.attr("num_group")
     kernel_size, strides, dilations = kernels_strides_dilations(windows)
-    steps, word = [1] * rank, keras_padding(windows)
+    steps, padding = [1] * rank, keras_padding(windows)
     if max(strides) > 1 and max(dilations) > 1:
-        steps, strides, word = strides, steps, None
-    if word is None:
-        x, word = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), suffix="pad"), "valid"
-    config: Dict[str, Any] = {"kernel_size": kernel_size, "strides": strides, "padding": word}
+        steps, strides, padding = strides, steps, None
+    if padding is None:
+        x, padding = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), suffix="pad"), "valid"
+    config: Dict[str, Any] = {"kernel_size": kernel_size, "strides": strides, "padding": padding}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
@@ -157,23 +157,23 @@ def _pool(w: KerasWriter, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     if not windows:
         return reduce(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     kernel_size, strides, _ = kernels_strides_dilations(windows)
-    word, counts = keras_padding(windows), node.attr("count_include_pad", True)
+    padding, counts = keras_padding(windows), node.attr("count_include_pad", True)
     scale: Any = None
-    if kind == "max" and word is None:
-        word, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
+    if kind == "max" and padding is None:
+        padding, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
         pairs = pads_of_all_axes(windows)
         if is_zero:
             x = along_axes(w, x, "ZeroPadding", pairs, "pad")
         else:
             x = pad_by_operator(w, x, "constant", pairs, -math.inf)
-    elif kind == "sum" or (kind == "avg" and (word != "same" or counts)):
-        if word != "valid":
-            x, word = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), "pad"), "valid"
+    elif kind == "sum" or (kind == "avg" and (padding != "same" or counts)):
+        if padding != "valid":
+            x, padding = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), "pad"), "valid"
         scale = math.prod(kernel_size) if kind == "sum" else average_factors(windows, counts)
     sizes = {"pool_size": kernel_size, "strides": strides}
     config = {name: value if len(windows) > 1 else value[0] for name, value in sizes.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
-    out = w.add_layer(name, {**config, "padding": word}, x, shape=spatial_shape(x.shape[-1], windows))
+    out = w.add_layer(name, {**config, "padding": padding}, x, shape=spatial_shape(x.shape[-1], windows))
     scale = 1.0 if scale is None else scale
     return affine(w, out, scale[..., None] if np.ndim(scale) else scale, suffix="count")
 

@@ -117,7 +117,7 @@ def _softmax(w: OnnxWriter, node: Node, x: str, *_: str) -> str:
     return w.add(op, x, axis=node.attr("axis"))
 
 
-# -- types, choices and constants
+# -- dtypes, choices and constants
 
 
 @writes("Cast")

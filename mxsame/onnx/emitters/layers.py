@@ -95,9 +95,8 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
-RNN_ACTIVATIONS: Dict[
-    str, tuple
-] = {  # an activation of a spec -> ONNX's, its alpha and its beta: numbers, or names of the spec's arguments
+# an activation of a spec -> ONNX's, its alpha and its beta: numbers, or names of the spec's arguments
+RNN_ACTIVATIONS: Dict[str, tuple] = {
     "elu": ("Elu", "alpha"),
     "hard_sigmoid": ("HardSigmoid", "slope", 0.5),
     "identity": ("Affine", 1.0, 0.0),
@@ -122,12 +121,7 @@ def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[
     ends: List[List[str]] = []
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
-        part = (
-            0,
-            number * directions,
-            (number + 1) * directions,
-            1,
-        )  # a slice of the initial states; without any, all are 0
+        part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
         start = [w.slice(state, part) if state and count > 1 else state for state in states]
         x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
         x = _merge_directions(w, x, directions, size)
