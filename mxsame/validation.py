@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import operator
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union, cast
 
 from mxsame.types import Causal, Layout, NamedPadding
 
@@ -60,6 +60,7 @@ INSTEAD = {  # names of Keras's models and layers, and what is used in Gluon
     "load_weights": "load_parameters(path)",
     "save_weights": "save_parameters(path)",
 }
+MAX_REASONS_SHOWN = 50  # in a message
 MAX_SHOWN = 16  # elements of an array that a message shows
 FLOATS = ("float16", "float32", "float64")
 
@@ -87,8 +88,34 @@ class InvalidType(RuleError, TypeError, shown=TypeError):
     """The `TypeError` of a rule."""
 
 
+class Refused(InvalidValue, shown=ValueError):
+    """The error of all `reasons` why something is refused; a long message has only the first of them. `blocks` are
+    those that cannot be written as a whole."""
+
+    def __init__(self, reasons: Sequence[str], rule: str = "", blocks: Sequence[Any] = ()):
+        self.reasons, self.blocks = list(dict.fromkeys(reasons)), blocks
+        shown, more = self.reasons[:MAX_REASONS_SHOWN], len(self.reasons) - MAX_REASONS_SHOWN
+        super().__init__(rule + "\n".join([*shown, f"... and {more} more"] if more > 0 else shown))
+
+
 class DynamicShapeError(InvalidValue):
     """The error of an operator that has no exact graph for every size."""
+
+
+class RecordingDict(Dict[str, Any]):
+    """A dict that records which of its keys are read."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        super().__init__(given)
+        self.read: Set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
 
 
 def received(**values: Any) -> str:

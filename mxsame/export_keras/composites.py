@@ -14,13 +14,13 @@ from mxsame.exporting.blocks import Composite
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.exporting.shapes import Shape
-from mxsame.exporting.writer import UnsupportedNet, advice_for
+from mxsame.exporting.writer import advice_for
 from mxsame.port import tensors, weights
 from mxsame.port.cutting import sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.port.network import Network
 from mxsame.port.parameters import LoadedWeight
-from mxsame.validation import InvalidValue, check
+from mxsame.validation import InvalidValue, Refused, check
 
 Path = Tuple[str, ...]
 MASKS = "a layer that is written by its operators must pass on the mask of its input unchanged"
@@ -73,7 +73,7 @@ class NetworkWriter:
             self._record((), tensor, value, self._w.permute(x, value.keras_order).tensor)
         self._write_calls(model, ())
         if self._reasons:
-            raise UnsupportedNet("; ".join(self._reasons), self._reasons)
+            raise Refused(self._reasons)
         written = [self._tensors[(), tensor] for tensor in model.outputs]
         # MXNet's operators after the network have no masks
         self._w.builder.ignored_masks.update(self._masked() & set(written))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List
+from typing import Any, List
 
 import numpy as np
 
@@ -22,22 +22,14 @@ IGNORED = "|".join(
 )
 
 
-class Attributes(Dict[str, str]):
+class Attributes(validation.RecordingDict):
     """The attributes of a node, and which of them were read."""
-
-    def __init__(self, node: Node):
-        super().__init__(node.attrs)
-        self._read: set[str] = set()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self._read.add(name)
-        return super().get(name, default)
 
     def check_all_read(self, node: Node, ignored: str) -> None:
         """Raises a `ValueError` if an attribute was not read, unless its name matches `ignored` or it has its
         default."""
         for name in self:
-            if name in self._read or re.fullmatch(f"{IGNORED}|{ignored}", name):
+            if name in self.read or re.fullmatch(f"{IGNORED}|{ignored}", name):
                 continue
             value, default = node.attr(name), value_of(node.op, name, None)
             validation.check(_plain(value) == _plain(default), f"{name} must be {default}", **{name: value})

@@ -24,7 +24,6 @@ from mxsame.rewriting.windows import is_merged
 from mxsame.validation import check, check_type
 
 MAX_PATH_SHOWN = 6  # nodes of a path in a message
-MAX_REASONS_SHOWN = 12  # in a message
 LOOP_ADVICE = "; unroll the loop, as a recurrent cell's `unroll` does"
 KERAS_LOOP_ADVICE = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
 
@@ -57,15 +56,6 @@ class Emitters(Dict[str, Emitter]):
             return write
 
         return register
-
-
-class UnsupportedNet(validation.InvalidValue, shown=ValueError):
-    """Raised for a net that cannot be written, with all reasons, and the composites that cannot be written as a
-    whole."""
-
-    def __init__(self, message: str, reasons: Sequence[str], blocks: Sequence[Any] = ()):
-        super().__init__(message)
-        self.reasons, self.blocks = reasons, blocks
 
 
 class GraphWriter:
@@ -142,18 +132,16 @@ class GraphWriter:
                 self._write(node)
         outputs = [self.written(output) for output in self.graph.outputs]
         if self.refusals:
-            raise UnsupportedNet(self._message(), self.refusals, self._refused) from self._cause
+            raise validation.Refused(self.refusals, self._rule(), self._refused) from self._cause
         return outputs
 
-    def _message(self) -> str:
-        """Returns the message of the error: operators without an emitter, then the reasons."""
-        shown, more = self.refusals[:MAX_REASONS_SHOWN], len(self.refusals) - MAX_REASONS_SHOWN
+    def _rule(self) -> str:
+        """Returns the start of the error's message: the rule, or the operators without an emitter."""
+        if not self._missing:
+            return f"every operator of net must have an exact equivalent in {self.format}: "
         count = f"{len(self._missing)} operator{'s' * (len(self._missing) > 1)}"
-        rule = f"every operator of net must have an exact equivalent in {self.format}: "
-        if self._missing:
-            rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}; "
-            rule += f"custom={{{next(iter(self._missing))!r}: function of (write, attributes, *inputs)}} writes one\n"
-        return rule + "\n".join([*shown, f"and {more} more"] if more > 0 else shown)
+        rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}; custom="
+        return rule + f"{{{next(iter(self._missing))!r}: function of (write, attributes, *inputs)}} writes one\n"
 
     def _write_composite(self, node: Node, composite: Composite, number: int) -> None:
         """Writes a block when its first output is needed."""
@@ -200,7 +188,7 @@ class GraphWriter:
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
         """Returns the values that an emitter returns for a node; none if it refuses the node, or fails: then the
         message names the error, which is the cause of the one that is raised."""
-        node.attrs = attrs = Attributes(node)
+        node.attrs = attrs = Attributes(node.attrs)
         try:
             result = emitter.write(self, node, *inputs)
             attrs.check_all_read(node, emitter.ignored)

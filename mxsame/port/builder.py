@@ -15,20 +15,13 @@ from mxsame.port.cutting import Call, Path, sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
-from mxsame.validation import InvalidValue, RuleError, check, received
-
-MAX_REASONS_SHOWN = 50  # in the message; `reasons` has all
+from mxsame.validation import Refused, RuleError, check, received
 
 
-class Refused(InvalidValue, shown=ValueError):
-    """Raised for a model that cannot be imported; `reasons` has every reason, with the name of its layer."""
-
-    def __init__(self, reasons: List[str]):
-        self.reasons = list(dict.fromkeys(reasons))
-        count = len(self.reasons)
-        several = [f"the model cannot be imported for {count} reasons:"] if count > 1 else []
-        more = [f"... and {count - MAX_REASONS_SHOWN} more"] if count > MAX_REASONS_SHOWN else []
-        super().__init__("\n".join([*several, *self.reasons[:MAX_REASONS_SHOWN], *more]))
+def unsupported_model(reasons: Sequence[str]) -> Refused:
+    """Returns the error of a model that cannot be imported; each reason has the name of its layer."""
+    count = len(set(reasons))
+    return Refused(reasons, f"the model cannot be imported for {count} reasons:\n" if count > 1 else "")
 
 
 @contextlib.contextmanager
@@ -39,7 +32,7 @@ def refusing(layer: Layer, path: Sequence[str], is_replaceable: bool = True) -> 
     except Exception as error:
         if is_final(error):
             raise
-        raise Refused([reason(layer, path, error, is_replaceable=is_replaceable)]) from error
+        raise unsupported_model([reason(layer, path, error, is_replaceable=is_replaceable)]) from error
 
 
 def is_final(error: Exception) -> bool:
@@ -106,7 +99,7 @@ class Builder:
             self._record(call, number, outputs, [values[tensor] for tensor in layer_call.tensors()], start)
             values.update({TensorId(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
-            raise Refused(list(itertools.chain(*refused.values())))
+            raise unsupported_model(list(itertools.chain(*refused.values())))
         for tensor in model.outputs:
             check(tensor in values, f"outputs of model {model.name!r} must be tensors of its layers; received {tensor}")
         return [values[tensor] for tensor in model.outputs]
@@ -161,7 +154,7 @@ class Builder:
                 return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = state.converter or self.converter_of(layer)
             if converter is None:  # `Custom.check` has listed it already
-                raise Refused([])
+                raise unsupported_model([])
             out = converter(call, args, kwargs)
             progress.report("building layers", next(self.calls), self.total)
             return out if isinstance(out, list) else [out]
@@ -170,7 +163,7 @@ class Builder:
                 raise
             inputs = leaves([values.get(tensor) for tensor in call.layer_call.tensors()], Tensor)
             is_replaceable, before = not (state.is_custom or state.is_reused), self._custom_shapes_upstream(inputs)
-            raise Refused([reason(layer, call.path, error, inputs, before, is_replaceable)]) from error
+            raise unsupported_model([reason(layer, call.path, error, inputs, before, is_replaceable)]) from error
 
     def _with_current_mask(self, x: Any) -> Any:
         """Returns a tensor, without its mask if an earlier layer has removed the mask."""

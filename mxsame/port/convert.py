@@ -14,7 +14,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.files import Written
 from mxsame.port import keras_mxnet, types, weights as weight_files
 from mxsame.port.activations import identity
-from mxsame.port.builder import Builder, Refused
+from mxsame.port.builder import Builder, unsupported_model
 from mxsame.port.call_context import LayerState
 from mxsame.port.custom import CustomConverters, names_of
 from mxsame.port.cutting import Path, cut, path_of, paths_of
@@ -137,7 +137,7 @@ def from_keras(
     except ValueError as error:
         if not custom_converters.unsupported or getattr(error, "is_custom", False):
             raise
-        raise Refused([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
+        raise unsupported_model([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
 
 
 def _built(model: Model, rank: int, custom_converters: CustomConverters, wanted: Sequence[Path], layout: Any,

@@ -12,7 +12,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port.activations import known_function, names_of_function
-from mxsame.port.builder import MAX_REASONS_SHOWN, Refused, refusing, user_code
+from mxsame.port.builder import refusing, user_code
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters import converter_of
 from mxsame.port.converters._shared import is_layer
@@ -22,7 +22,7 @@ from mxsame.port.steps import inferred_types
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.port.types import GIVEN, SETS_DTYPE, standardize_dtype
-from mxsame.validation import InvalidType, check, check_type
+from mxsame.validation import MAX_REASONS_SHOWN, InvalidType, Refused, check, check_type
 
 
 class CustomConverters:

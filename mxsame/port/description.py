@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from mxsame.validation import InvalidValue, check, received
+from mxsame.validation import InvalidValue, RecordingDict, check, received
 
 WRAPPER = "TimeDistributed"
 CELLS = {f"{kind}Cell": kind for kind in ("SimpleRNN", "LSTM", "GRU")}
@@ -47,20 +47,8 @@ class NotReplaceable(InvalidValue, shown=ValueError):
     """Raised for a layer that cannot be replaced by a block, because of its weights or its dtype."""
 
 
-class Config(Dict[str, Any]):
+class Config(RecordingDict):
     """A configuration that records which of its keys are read."""
-
-    def __init__(self, given: Dict[str, Any]):
-        super().__init__(given)
-        self.read: Set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
 
     def refuse_unread(self, ignored: str = "") -> None:
         """Raises a `ValueError` for a key that is set, was not read, and does not match `ignored`."""

@@ -7,11 +7,11 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Nam
 
 import numpy as np
 
-from mxsame import _gluon, tensors
+from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.nn import HybridBlock
-from mxsame.port.builder import Builder, Refused
+from mxsame.port.builder import Builder
 from mxsame.port.call_context import LayerState
 from mxsame.port.cutting import LayerName, Path, owner_of, path_of
 from mxsame.port.description import Layer, Model
@@ -234,7 +234,7 @@ class Network(HybridBlock):
             _check_names(built.builder.steps)
         except Exception as error:
             model.layers[position] = before
-            if isinstance(error, Refused):
+            if isinstance(error, validation.Refused):
                 name, reasons = "/".join(path), "; ".join(error.reasons)
                 rule = f"the network must run with the new layer {name!r}: "
                 raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
