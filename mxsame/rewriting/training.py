@@ -229,9 +229,9 @@ def pad_by_convolutions(graph: Graph, shapes: Shapes) -> None:
         while source.op in ("Activation", "BatchNorm"):
             source = source.inputs[0].node
         if source.op == "Convolution" and 1 < _block(source, shapes, source) == size_for([channels]):
-            one = full(f"{node.name}_one", (channels, 1, 1, 1), 1)
-            widths = (0, 0, 0, 0, 1, 0, 1, 0)
-            kernel = operator("Pad", f"{node.name}_kernel", one, mode="constant", pad_width=widths)
+            last = full(f"{node.name}_last", (channels,), 3)  # which of the 4 weights of a channel is 1
+            ones = operator("one_hot", f"{node.name}_ones", last, depth=4)
+            kernel = operator("Reshape", f"{node.name}_kernel", ones, shape=(channels, 1, 2, 2))
             node.become("Convolution", data, kernel, **depthwise_attributes(channels, (2, 2), pad=(1, 1), no_bias=True))
 
 
