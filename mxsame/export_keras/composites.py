@@ -49,10 +49,10 @@ class CompositeWriter(KerasWriter):
         values, traced = dict(zip(exported.inputs.shapes, inputs)), self.options.trace(exported)
         return CompositeWriter(traced, self.builder, values, self.options, advice_for(block)).write()
 
-    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
+    def composite_outputs(self, composite: Composite, inputs: List[Any]) -> List[Any]:
         """Returns the outputs of a network of Keras, or of a block that is written by the user's function."""
         if self.custom.has(composite.block):
-            return super().composite(composite, inputs)
+            return super().composite_outputs(composite, inputs)
         return NetworkWriter(self, composite.block).write(inputs, composite.shapes)
 
 

@@ -90,9 +90,9 @@ def _translated(entry: Dict[str, Any], version: int, target: int, key: str) -> D
         return {"class_name": class_name, "config": config, **({} if is_h5 else _module("layers"))}
     if (version, target) == (2, 3) and class_name in ("LSTM", "GRU"):
         config.setdefault("recurrent_activation", "hard_sigmoid")
-    for each in (*OF_KERAS_2, *OF_KERAS_3) if is_h5 else OF_KERAS_2:
-        matches = re.compile(each.key).fullmatch if re.fullmatch(each.classes, class_name) else lambda name: False
-        for name in list(filter(matches, config)):
+    unknown = (*OF_KERAS_2, *OF_KERAS_3) if is_h5 else OF_KERAS_2
+    for each in (each for each in unknown if re.fullmatch(each.classes, class_name)):
+        for name in [name for name in config if re.fullmatch(each.key, name)]:
             value = config.pop(name)
             value = list(value) if isinstance(value, tuple) else value
             fits = each.neutral is ANY or value in (each.neutral, None)

@@ -26,10 +26,10 @@ from mxsame.export_keras.model_builder import (
     keras_shape,
     num_elements,
 )
-from mxsame.exporting.blocks import GraphToWrite, replace_composites
+from mxsame.exporting.blocks import NetGraph
 from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.prepare import MOVES, ExportedNet, graph_of
-from mxsame.exporting.shapes import DynamicAxes, Shape, Shapes
+from mxsame.exporting.shapes import DynamicAxes, Shape
 from mxsame.exporting.writer import Emitters, GraphWriter
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, TensorId, WeightSpec
@@ -74,11 +74,9 @@ class Options(NamedTuple):
         is_network = isinstance(block, Network) and block.has_layers and block not in self.by_operators
         return is_network or self.functions.has(block)
 
-    def trace(self, exported: ExportedNet) -> GraphToWrite:
+    def trace(self, exported: ExportedNet) -> NetGraph:
         """Returns the graph of a net, with variables in place of the blocks that are written as a whole."""
-        graph, batches, composites = graph_of(exported, trained=True, is_whole=self.is_whole)
-        shapes = Shapes(graph, DynamicAxes(batch=True, size=False, batches=batches))
-        return replace_composites(graph, shapes, composites)
+        return graph_of(exported, DynamicAxes(batch=True, size=False), trained=True, is_whole=self.is_whole)
 
 
 class KerasWriter(GraphWriter):
@@ -86,7 +84,7 @@ class KerasWriter(GraphWriter):
 
     Parameters
     ----------
-    traced : mxsame.exporting.blocks.GraphToWrite
+    traced : mxsame.exporting.blocks.NetGraph
     builder : ModelBuilder
         The model that it writes to.
     inputs : mapping of str to KerasTensor
@@ -100,7 +98,7 @@ class KerasWriter(GraphWriter):
 
     def __init__(
         self,
-        traced: GraphToWrite,
+        traced: NetGraph,
         builder: ModelBuilder,
         inputs: Mapping[str, KerasTensor],
         options: Options,

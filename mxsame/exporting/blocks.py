@@ -24,8 +24,8 @@ class Composite(NamedTuple):
     shapes: Sequence[Shape] = ()
 
 
-class GraphToWrite(NamedTuple):
-    """A graph with its shapes, and the variables that stand for outputs of composites, with the indices of these."""
+class NetGraph(NamedTuple):
+    """The graph of a net, its shapes, and the variables that stand for outputs of composites, with their indices."""
 
     graph: Graph
     shapes: Shapes
@@ -64,7 +64,7 @@ def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
         record_call(block, flatten(inputs), singles)
 
 
-def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> GraphToWrite:
+def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> NetGraph:
     """Replaces the outputs of composites by variables, whose inputs are those of the composite."""
     dtypes = graph.dtypes()
     new: Dict[Output, Output] = {}
@@ -85,4 +85,4 @@ def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Compos
     graph.replace(new)
     if new:
         graph.prune()
-    return GraphToWrite(graph, shapes, variables)
+    return NetGraph(graph, shapes, variables)

@@ -111,13 +111,14 @@ def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
     """Returns the range (first, last + 1) of each input that holds indices or sequence lengths."""
     shapes = graph.output_shapes()
     ranges: Dict[str, Tuple[int, int]] = {}
-    for node in graph.nodes():
-        position, range_of = INDICES.get(node.op, (0, None))
-        source = node.inputs[position] if range_of and position < len(node.inputs) else None
-        while source is not None and source.node.inputs and source.node.kind in PASS_INDICES:
+    for node in (node for node in graph.nodes() if node.op in INDICES):
+        position, range_of = INDICES[node.op]
+        if position >= len(node.inputs):  # a SequenceMask may have no lengths
+            continue
+        source, data = node.inputs[position], shapes.get(node.inputs[0])
+        while source.node.inputs and source.node.kind in PASS_INDICES:
             source = source.node.inputs[0]
-        data = shapes.get(node.inputs[0]) if source is not None else None
-        if range_of and source is not None and source.node.name in graph.inputs and data is not None:
+        if source.node.name in graph.inputs and data is not None:
             low, high = range_of(node, data)
             before = ranges.get(source.node.name, (low, high))
             ranges[source.node.name] = max(low, before[0]), min(high, before[1])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from mxsame import _gluon, tensors
 from mxsame._mxnet import mx
-from mxsame.exporting.blocks import Composite, recorded_calls
-from mxsame.exporting.shapes import batch_axes, zeros_of_batches
+from mxsame.exporting.blocks import Composite, NetGraph, recorded_calls, replace_composites
+from mxsame.exporting.shapes import DynamicAxes, Shapes, batch_axes, zeros_of_batches
 from mxsame.graphs import tracing
 from mxsame.graphs.deploy import freeze
 from mxsame.rewriting import canonical, optimize_for_inference
@@ -47,18 +47,9 @@ class ExportedNet(NamedTuple):
         return cls(net, inputs, dtype, dtypes)
 
 
-class NetGraph(NamedTuple):
-    """The graph of a net, the batch axis of each input, and the calls of blocks that are written as a
-    whole, inner blocks first."""
-
-    graph: Graph
-    batches: Dict[str, int]
-    composites: List[Composite]
-
-
 def graph_of(
     exported: ExportedNet,
-    any_size: bool = False,
+    dynamic_axes: DynamicAxes,
     trained: bool = False,
     fold: bool = False,
     is_whole: Callable[[Any], bool] = lambda block: False,
@@ -72,7 +63,7 @@ def graph_of(
     for node in graph.nodes():
         if node.name in exported.dtypes:
             node.attrs["__dtype__"] = tensors.dtype_attribute(exported.dtypes[node.name])
-    if not any_size:
+    if not dynamic_axes.size:
         specialize(graph, exported.dtypes)
     floats = [name for name, dtype in exported.dtypes.items() if np.dtype(dtype).kind == "f"]
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
@@ -80,7 +71,7 @@ def graph_of(
     _detach_zero_states(graph, exported.dtype)
     batches = batch_axes(graph)
     _make_zeros_of_inputs(graph, batches)
-    merge_all_pads(graph, any_size)
+    merge_all_pads(graph, dynamic_axes.size)
     if fold:
         optimize_for_inference(graph, fuses=False)
     count = len(tracing.flatten(structure))
@@ -90,7 +81,7 @@ def graph_of(
         before, after = (list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs))
         composites.append(Composite(block, before, after))
     del graph.outputs[count:]
-    return NetGraph(graph, batches, composites)
+    return replace_composites(graph, Shapes(graph, dynamic_axes._replace(batches=batches)), composites)
 
 
 def _copied(output: Output) -> Output:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame.exporting.attributes import Attributes
-from mxsame.exporting.blocks import Composite, GraphToWrite
+from mxsame.exporting.blocks import Composite, NetGraph
 from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.prepare import is_used_by_rnn_only
 from mxsame.exporting.shapes import Length, Shape
@@ -67,7 +67,7 @@ class GraphWriter:
 
     function, format = "", ""  # in messages
 
-    def __init__(self, traced: GraphToWrite, emitters: Emitters, custom: CustomEmitters, advice: Mapping[str, str]):
+    def __init__(self, traced: NetGraph, emitters: Emitters, custom: CustomEmitters, advice: Mapping[str, str]):
         self.graph, self.shapes, self.composites = traced
         self.emitters, self.custom, self.advice = emitters, custom, advice
         self._written: Dict[Output, Any] = {}
@@ -75,7 +75,7 @@ class GraphWriter:
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # the node that is being written
         self.refusals: List[str] = []
-        self._values: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
+        self._composite_values: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
         self._refused: List[Any] = []  # blocks
         self._missing: Dict[str, None] = {}  # operators without an emitter
         self._cause: Optional[Exception] = None
@@ -89,7 +89,7 @@ class GraphWriter:
         as well."""
         raise NotImplementedError
 
-    def composite(self, composite: Composite, inputs: List[Any]) -> List[Any]:
+    def composite_outputs(self, composite: Composite, inputs: List[Any]) -> List[Any]:
         """Returns the values of the outputs of a block that is written as a whole, by default by the user's
         function."""
         return self._write_by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
@@ -148,13 +148,13 @@ class GraphWriter:
         key, inputs = id(composite), list(map(self.written, node.inputs))
         self.node = node
         try:
-            if key not in self._values:
-                self._values[key] = self.composite(composite, inputs)
+            if key not in self._composite_values:
+                self._composite_values[key] = self.composite_outputs(composite, inputs)
         except validation.RuleError as error:
-            self._values[key] = [self.placeholder(Output(node))] * len(composite.outputs)
+            self._composite_values[key] = [self.placeholder(Output(node))] * len(composite.outputs)
             self.refusals += getattr(error, "reasons", [f"{error}; in the block {composite.block.name}"])
             self._refused.append(composite.block)
-        self._written[Output(node)] = self._values[key][number]
+        self._written[Output(node)] = self._composite_values[key][number]
 
     def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
         """Writes a node or a block by the user's function, whose errors are not wrapped; returns the values of its

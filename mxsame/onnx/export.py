@@ -9,11 +9,10 @@ import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.exporting.blocks import replace_composites
 from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.prepare import ExportedNet, graph_of
-from mxsame.exporting.shapes import DynamicAxes, Shapes
+from mxsame.exporting.shapes import DynamicAxes
 from mxsame.exporting.writer import advice_for
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.deploy import freeze
@@ -164,12 +163,12 @@ def export_onnx(
     sampled = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
     with errors.explain_errors(input_shape=input_shape):
-        graph, batches, composites = graph_of(exported, dynamic_axes.size, fold=fold, is_whole=functions.has)
-        inferred = Shapes(graph, dynamic_axes._replace(batches=batches, hint=hint))
+        traced = graph_of(exported, dynamic_axes._replace(hint=hint), fold=fold, is_whole=functions.has)
         if dynamic_axes.size:
-            _check_any_size(net, inputs._replace(shapes=inferred.probes), exported.dtypes)
-        traced = replace_composites(graph, inferred, composites)
-    outputs = _checked_names("output_names", output_names, _names("output", own[1], len(graph.outputs), names), names)
+            probes = {name: traced.shapes.probes[name] for name in inputs.shapes}
+            _check_any_size(net, inputs._replace(shapes=probes), exported.dtypes)
+    count = len(traced.graph.outputs)
+    outputs = _checked_names("output_names", output_names, _names("output", own[1], count, names), names)
     advice = advice_for(net, dynamic=hint)
     names_of_inputs = dict(zip(inputs.shapes, names))
     model = OnnxWriter(traced, opset, names_of_inputs, outputs, exported.dtypes, functions, advice).model()
@@ -177,8 +176,8 @@ def export_onnx(
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        compared_by = checking.compare(exported, Sampled(inferred.inputs, *sampled), file)
-    parameters = sum(array.size for array in graph.values.values())
+        compared_by = checking.compare(exported, Sampled(traced.shapes.inputs, *sampled), file)
+    parameters = sum(array.size for array in traced.graph.values.values())
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 import numpy as np
 
-from mxsame.exporting.blocks import GraphToWrite
+from mxsame.exporting.blocks import NetGraph
 from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.shapes import Length, Shape
@@ -23,7 +23,7 @@ class OnnxWriter(GraphWriter):
 
     Parameters
     ----------
-    traced : mxsame.exporting.blocks.GraphToWrite
+    traced : mxsame.exporting.blocks.NetGraph
     opset : int
     input_names : mapping of str to str
         The name in the file of each of the graph's inputs.
@@ -38,7 +38,7 @@ class OnnxWriter(GraphWriter):
 
     def __init__(
         self,
-        traced: GraphToWrite,
+        traced: NetGraph,
         opset: int,
         input_names: Mapping[str, str],
         output_names: Sequence[str],
