@@ -220,18 +220,6 @@ def small_net():
     return trained(conv(8, 3, 2), (2, 3, 11, 12))
 
 
-def forked(F, x, y, shared, norm):
-    """Two inputs, one of them channels last; a layer used twice; outputs nested, one of them an input."""
-    left, right = shared(x), shared(F.transpose(y, axes=(0, 3, 1, 2)))
-    both = norm(F.concat(left, right, dim=1))
-    return both, [left, (y, right + 1)], F.mean(left, axis=(2, 3))
-
-
-def test_several_inputs_and_nested_outputs_of_shared_layers():
-    shapes = (2, 3, 9, 11), (2, 10, 12, 3)
-    assert_same(trained(Own(forked, conv(4, 3, 2), nn.BatchNorm()), *shapes), *shapes)
-
-
 def test_it_neither_trains_nor_records():
     net = sequential(nn.BatchNorm(), conv(4, 3), nn.Dropout(0.5), nn.BatchNorm())
     data = normal(2, 3, 7, 8)
