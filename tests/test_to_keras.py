@@ -269,8 +269,8 @@ def by_strategy(net, shape, strategy):
 
 
 CANNOT = (
-    "not both be above 1|no more than Keras's whole|layers only|three axes at most|batch must stay|parameters only|"
-    "operators that Keras has"
+    "not both be above 1|no more than Keras's whole|layers only|three axes at most|batch must not change|"
+    "parameters only|operators that Keras has"
 )
 
 
