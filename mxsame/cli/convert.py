@@ -193,7 +193,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
         sizes = input_shapes(net, asked)
         stage("running the network", 0, 1)
         with refusals("--shape" if asked.shapes else None), explain_errors(shapes=sizes):
-            result.rows = report.lines(net, list(map(mx.nd.zeros, sizes)))
+            result.rows = report.layer_rows(net, list(map(mx.nd.zeros, sizes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
             model = loaded(keras, asked.file, asked.weights, objects, custom)  # mxsame has refused files with code

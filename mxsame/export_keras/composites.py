@@ -16,10 +16,10 @@ from mxsame.exporting.prepare import ExportedNet
 from mxsame.exporting.shapes import Shape
 from mxsame.exporting.writer import advice_for
 from mxsame.port import tensors, weights
-from mxsame.port.cutting import sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.port.network import Network
 from mxsame.port.parameters import LoadedWeight
+from mxsame.port.topology import sorted_calls
 from mxsame.validation import InvalidValue, Refused, check
 
 Path = Tuple[str, ...]
@@ -214,7 +214,7 @@ def for_format(network: Network, layer: Layer, target: int) -> Layer:
         model = model_for_format(network, layer.model, target)
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
         new = replace(layer, config=config, model=model, calls=[], entry={})
-        orders = [[(id(owner), spec.name) for owner, spec in weights.ordered(new, version)] for version in (2, 3)]
+        orders = [[(id(owner), spec.name) for owner, spec in weights.weights_in_order(new, n)] for n in (2, 3)]
         rule = "the weights of a nested model must have one order in Keras 2 and Keras 3"
         check(target == 3 or orders[0] == orders[1], rule)
         return new

@@ -144,7 +144,7 @@ def to_keras(
     options = Options(2 if path.endswith(".h5") else 3, layout.startswith("NC"), functions)
     networks: List[Any] = []
     exported.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
-    is_model = exported.net in networks and exported.net.has_layers and not exported.net.custom and not custom
+    is_model = exported.net in networks and exported.net.matches_description and not exported.net.custom and not custom
     # Best first, each tried if the one before is refused: the model itself, or which networks to write by operators.
     attempts: List[Optional[FrozenSet]] = [None] * is_model
     attempts += dict.fromkeys((frozenset(), frozenset(networks)))

@@ -71,7 +71,7 @@ class Options(NamedTuple):
 
     def is_whole(self, block: Any) -> bool:
         """Returns whether a block is written as a whole."""
-        is_network = isinstance(block, Network) and block.has_layers and block not in self.by_operators
+        is_network = isinstance(block, Network) and block.matches_description and block not in self.by_operators
         return is_network or self.functions.has(block)
 
     def trace(self, exported: ExportedNet) -> NetGraph:

@@ -17,7 +17,7 @@ def identity(F: Any, x: Any) -> Any:
 def relu(F: Any, x: Any, max_value: Optional[float] = None, negative_slope: float = 0.0, threshold: float = 0.0,
          multiplies: bool = False) -> Any:  # fmt: skip
     """Returns the output of `keras.layers.ReLU`: x above the threshold, at most `max_value`, and below it
-    negative_slope * (x - threshold). With `multiplies`, zeros are products, which are NaN where x is infinite."""
+    negative_slope * (x - threshold). With `multiplies`, the zeros are x * 0, which is NaN where x is infinite."""
     if not negative_slope and not threshold:
         if max_value is not None:  # trains faster than F.clip; for the slice see mxsame.rewriting.training
             x = F.minimum(F.slice_axis(x, axis=0, begin=0, end=None), max_value)
@@ -100,7 +100,7 @@ ACTIVATIONS: Dict[str, Callable] = {  # by Keras's names; `axis` is that of the 
     "tanh_shrink": lambda F, x: x - F.tanh(x),
     "threshold": threshold,
 }
-OF_KERAS_3 = (  # but not of Keras 2
+ONLY_IN_KERAS_3 = (  # but not of Keras 2
     *("celu", "glu", "hard_shrink", "hard_silu", "hard_swish", "hard_tanh", "log_sigmoid", "soft_shrink"),
     *("sparse_plus", "sparse_sigmoid", "squareplus", "tanh_shrink", "threshold"),
 )
@@ -109,7 +109,7 @@ DEFAULTS: Dict[int, Dict[str, Dict[str, Any]]] = {  # defaults of arguments that
     3: {"hard_sigmoid": {"slope": 1 / 6}, "keras.ops.gelu": {"approximate": True}},
 }
 LIBRARIES = ("tf", "keras.ops")  # prefixes of functions that are not among Keras's activations
-OF_LIBRARIES: Dict[str, Callable] = {
+LIBRARY_FUNCTIONS: Dict[str, Callable] = {
     **ACTIVATIONS,
     "abs": lambda F, x: F.abs(x),
     "cos": lambda F, x: F.cos(x),
@@ -121,7 +121,7 @@ OF_LIBRARIES: Dict[str, Callable] = {
     "sin": lambda F, x: F.sin(x),
     "square": lambda F, x: F.square(x),
 }
-let_pickle_find(OF_LIBRARIES)
+let_pickle_find(LIBRARY_FUNCTIONS)
 
 
 def known_function(serialized: Any, version: int) -> Optional[Tuple[Callable, Dict[str, Any]]]:
@@ -135,10 +135,10 @@ def known_function(serialized: Any, version: int) -> Optional[Tuple[Callable, Di
     name = function_name(serialized) or "linear"
     library, _, short = name.rpartition(".")
     if library in LIBRARIES or name == "log_softmax_v2":
-        function = OF_LIBRARIES.get(short)
+        function = LIBRARY_FUNCTIONS.get(short)
     else:
-        is_others = isinstance(serialized, dict) if version == 3 else name in OF_KERAS_3
-        function = None if is_others else ACTIVATIONS.get(name)
+        is_foreign = isinstance(serialized, dict) if version == 3 else name in ONLY_IN_KERAS_3
+        function = None if is_foreign else ACTIVATIONS.get(name)
     return None if function is None else (function, DEFAULTS[version].get(name, {}))
 
 

@@ -52,7 +52,7 @@ def pad(F: Any, x: Any, pads: Sequence[Sequence[int]], value: float = 0.0) -> An
     return F.squeeze(x, axis=-1)
 
 
-def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
+def pad_reflect(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) -> Any:
     """Pads with the reversed elements of each end, except the first `skipped`: 1 for "reflect", 0 for "symmetric"."""
     for axis, (low, high) in enumerate(pads):
         parts = [x]
@@ -66,7 +66,7 @@ def pad_mirrored(F: Any, x: Any, pads: Sequence[Sequence[int]], skipped: int) ->
     return x
 
 
-def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> Any:
+def argmax_or_argmin(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> Any:
     """Returns the position of the largest or smallest element, by `kind`, as TensorFlow does: NaN is neither. With
     `signed_zeros`, -0.0 is less than 0.0, as in Keras 3."""
     if signed_zeros:
@@ -76,7 +76,7 @@ def positions(F: Any, x: Any, kind: str, signed_zeros: bool, **along: Any) -> An
     return getattr(F, kind)(x, **along)
 
 
-def ranked(F: Any, x: Any, ret_typ: str, count: int) -> Any:
+def top_k(F: Any, x: Any, ret_typ: str, count: int) -> Any:
     """Returns the largest elements of the last axis, or their positions ("indices"). MXNet keeps the order of equal
     elements only if it sorts all."""
     return F.slice_axis(F.topk(x, k=0, ret_typ=ret_typ), axis=-1, begin=0, end=count)
@@ -100,7 +100,7 @@ def log_sum_exp(F: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return F.log(sums) + (most if keepdims else F.reshape_like(most, sums))
 
 
-def rounded(F: Any, x: Any) -> Any:
+def round_half_even(F: Any, x: Any) -> Any:
     """Rounds to the nearest integer, and halves to the even one, which MXNet's `rint` rounds down."""
     below = F.rint(x)
     return F.where((x - below == 0.5) * (F.abs(below) % 2 == 1), below + 1, below)
@@ -112,7 +112,7 @@ def indices_from_end(F: Any, x: Any, length: int, truncates: bool) -> Any:
     return x + (x < 0) * length
 
 
-def rolled(F: Any, x: Any, axis: int, shift: int) -> Any:
+def roll(F: Any, x: Any, axis: int, shift: int) -> Any:
     """Moves the last `shift` elements of an axis to its start."""
     parts = (F.slice_axis(x, axis=axis, begin=-shift, end=None), F.slice_axis(x, axis=axis, begin=0, end=-shift))
     return concatenate(F, *parts, axis=axis, copies=shift == 1)
@@ -123,7 +123,7 @@ def sign(F: Any, x: Any) -> Any:
     return F.where(x == x, F.sign(x), x)
 
 
-def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
+def cumsum(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
     """Returns the cumulative sum; without the element itself if `exclusive`, from the end if `backwards`."""
     x = F.reverse(x, axis=axis) if backwards else x
     if exclusive:
@@ -133,14 +133,14 @@ def cumulated(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> An
     return F.reverse(sums, axis=axis) if backwards else sums
 
 
-def choose(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
+def where(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
     """Returns the first operand where the condition is not 0, elsewhere the second. An operand is an array, or its
     entry of `numbers`."""
     rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # zeros have the type of the arrays
     return F.where(condition, *(next(rest) if n is None else zeros + n for n in numbers))
 
 
-def with_array(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
+def elementwise_with_constant(F: Any, x: Any, array: Any, operator: str, reflected: bool) -> Any:
     return ELEMENTWISE[operator](F, *((array, x) if reflected else (x, array)), same=False)
 
 
@@ -199,7 +199,7 @@ def squeeze_all(F: Any, x: Any, axis: Sequence[int]) -> Any:
     if shape is None or shape[0] is None:
         return F.squeeze(x)
     if shape[0] == 1:
-        rule = "data must have a batch of 2 or more: Keras's squeeze takes a batch of 1 away, too, unless it has"
+        rule = "data must have a batch of 2 or more: Keras's squeeze removes a batch of 1, too, unless it has"
         rule = f"{rule} an axis"
         raise InvalidValue(f"{rule}; {received(**{'data.shape': shape})}")
     return F.squeeze(x, axis=axis) if axis else F.identity(x)
@@ -263,7 +263,7 @@ def resize_by_matrix(F: Any, x: Any, rows: Any, columns: Any, size: Sequence[int
     return x
 
 
-def pool_spans(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
+def adaptive_pool(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[int]]]) -> Any:
     """Returns the mean or maximum of each span of elements of the last axes."""
     for axis, pairs in enumerate(spans, 2):
         parts: Iterable[Any] = (F.slice_axis(x, axis=axis, begin=begin, end=end) for begin, end in pairs)
@@ -290,9 +290,9 @@ def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     """Reshapes to (0, *lengths) or (-1, *lengths) after a check of the number of elements: MXNet's operator drops
     elements, or reads beyond the array, if it is wrong. A graph of dynamic shape splits an axis, which MXNet checks."""
     product = math.prod(length for length in to if length > 0)
-    if min(to) < -1 or (product == 1 and -1 in to):  # right for every number
+    if min(to) < -1 or (product == 1 and -1 in to):  # valid for any number of elements
         return F.reshape(x, shape=to)
-    shape, kept = tensors.known_shape(x), to[:1].count(0)  # whether the first axis is
+    shape, kept = tensors.known_shape(x), to[:1].count(0)  # 1 if the first axis is kept
     if shape is None or None in shape[kept:]:
         parts = (-1, product) if -1 in to else (product, 1)
         x = F.reshape(F.reshape(x, shape=(*to[:kept], -1)), shape=(*to[:kept], -4, *parts))
@@ -303,19 +303,19 @@ def reshape(F: Any, x: Any, to: Sequence[int]) -> Any:
     return F.reshape(x, shape=to)
 
 
-def standardized(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
+def standardize(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     """Returns (x - mean) / sqrt(variance + epsilon) over these axes."""
     centered = F.broadcast_sub(x, F.mean(x, axis=tuple(over), keepdims=True))
     variance = F.mean(F.square(centered), axis=tuple(over), keepdims=True)
     return F.broadcast_mul(centered, F.rsqrt(variance + epsilon))
 
 
-def rms(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
+def rms_norm(F: Any, x: Any, over: Sequence[int], epsilon: float) -> Any:
     """Returns x / sqrt(mean of x^2 + epsilon) over these axes."""
     return F.broadcast_mul(x, F.rsqrt(F.mean(F.square(x), axis=tuple(over), keepdims=True) + epsilon))
 
 
-def counted_below(F: Any, x: Any, boundaries: Any) -> Any:
+def bucketize(F: Any, x: Any, boundaries: Any) -> Any:
     """Returns the number of boundaries that are not greater than the element; all for NaN."""
     return F.sum(1 - F.broadcast_lesser(F.expand_dims(x, axis=-1), boundaries), axis=-1)
 
@@ -325,7 +325,7 @@ def any_not_equal(F: Any, x: Any, value: float) -> Any:
     return F.max(F.cast(x != value, dtype="float32"), axis=-1)
 
 
-def masked(F: Any, x: Any, mask: Any) -> Any:
+def multiply_by_mask(F: Any, x: Any, mask: Any) -> Any:
     """Multiplies by the mask, which lacks the last axis."""
     return F.broadcast_mul(x, F.expand_dims(mask, axis=-1))
 
@@ -334,7 +334,7 @@ def masked_scores(F: Any, x: Any, mask: Any) -> Any:
     return x + (1 - mask) * MASKED
 
 
-def kept(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
+def where_mask(F: Any, x: Any, mask: Any, *others: Any, other: float = 0.0) -> Any:
     """Returns x where the mask, which lacks the last axis, is 1; elsewhere another array or a number."""
     mask = F.broadcast_like(F.expand_dims(mask, axis=-1), x)
     return F.where(mask, x, others[0] if others else F.zeros_like(x) + other)
@@ -347,7 +347,7 @@ def repeated_state(F: Any, x: Any, state: Any, ndim: int) -> Any:
     return F.broadcast_add(F.squeeze(F.zeros_like(x), axis=1), state)
 
 
-def all_kept(F: Any, x: Any) -> Any:
+def ones_mask(F: Any, x: Any) -> Any:
     """Returns a mask of ones for x, without its last axis."""
     return F.ones_like(F.squeeze(F.slice_axis(x, axis=-1, begin=0, end=1), axis=-1))
 
@@ -361,7 +361,7 @@ def masked_mean(F: Any, x: Any, mask: Any, axis: int, keepdims: bool, zeroes_mas
     return F.broadcast_div(*sums)
 
 
-def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
+def l2_normalize(F: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
     """Returns x / |x|, as `tf.math.l2_normalize`."""
     return F.broadcast_mul(x, F.rsqrt(F.maximum(F.sum(F.square(x), axis=tuple(axes), keepdims=True), epsilon)))
 
@@ -369,14 +369,14 @@ def unit(F: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
 def group_norm(F: Any, x: Any, groups: int, epsilon: float) -> Any:
     """Standardizes each group of channels, which are axis 1."""
     grouped = F.reshape(x, shape=(0, groups, -1))
-    return F.reshape_like(standardized(F, grouped, (2,), epsilon), x)
+    return F.reshape_like(standardize(F, grouped, (2,), epsilon), x)
 
 
 def dot(F: Any, x: Any, y: Any, axes: Sequence[int], epsilon: Optional[float] = None) -> Any:
     """Returns the output of `keras.layers.Dot` for matrices or vectors, one for each entry of the batch. `axes` are
     those of x and y, and their ranks."""
     if epsilon is not None:
-        x, y = unit(F, x, axes[:1], epsilon), unit(F, y, axes[1:2], epsilon)
+        x, y = l2_normalize(F, x, axes[:1], epsilon), l2_normalize(F, y, axes[1:2], epsilon)
     left, right = (F.expand_dims(each, axis=1) if rank == 2 else each for each, rank in ((x, axes[2]), (y, axes[3])))
     out = F.batch_dot(left, right, transpose_a=axes[::2] == (1, 3), transpose_b=axes[1::2] != (1, 3))
     return F.squeeze(out, axis=axes[2:].index(2) + 1) if 2 in axes[2:] else out
@@ -405,7 +405,7 @@ def prelu(F: Any, x: Any, alpha: Any) -> Any:
     return F.relu(x) - F.broadcast_mul(alpha, F.relu(-x))
 
 
-def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
+def normalize(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> Any:
     """Returns (x - mean) / max(sqrt(variance), epsilon), or its inverse: `keras.layers.Normalization`."""
     deviation = F.maximum(F.sqrt(variance), 1e-7)
     if invert:
@@ -413,7 +413,7 @@ def standardized_by(F: Any, x: Any, mean: Any, variance: Any, invert: bool) -> A
     return F.broadcast_div(F.broadcast_sub(x, mean), deviation)
 
 
-# Noise is the identity at inference, and graphs for inference do not contain it. A graph for both modes learns its mode
+# Noise is the identity at inference, and graphs for inference do not contain it. A graph for both modes finds its mode
 # from `Dropout` of ones, which are 0 or 2 in training.
 
 
@@ -424,7 +424,7 @@ def _noise(trained: Any) -> Any:
     @wraps(trained)
     def noise(F: Any, x: Any, **arguments: Any) -> Any:
         if target_of(x).purpose not in (None, "training"):
-            # the same array; of a graph's input a copy, since a graph has to have an operator
+            # the same array; an input of a graph is copied, since a graph needs an operator
             return F.identity(x) if isinstance(x, mx.sym.Symbol) and x.get_children() is None else x
         return trained(F, x, F.abs(F.Dropout(F.ones_like(x), p=0.5) - 1), **arguments)
 
@@ -483,9 +483,9 @@ def scalar(F: Any, x: Any, operator: str, value: float, reflected: bool = False)
     return F.cast(out, dtype="float32") if operator in COMPARISONS else out
 
 
-SHORT = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}  # MXNet's names
+MXNET_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}  # MXNet's names
 ELEMENTWISE: Dict[str, Callable] = {  # functions of several arrays
-    **{name: _folded(short, elementwise=True) for name, short in SHORT.items()},
+    **{name: _folded(short, elementwise=True) for name, short in MXNET_NAMES.items()},
     **{name: _folded(name) for name in ("maximum", "minimum", "power", *COMPARISONS)},
     "average": lambda F, *arrays, same=True: ELEMENTWISE["add"](F, *arrays, same=same) / len(arrays),
 }
@@ -498,7 +498,7 @@ def run(F: Any, function: Any, *arrays: Any, **arguments: Any) -> Any:
 
 
 class BatchNorm1D(mx.gluon.nn.BatchNorm):
-    """`gluon.nn.BatchNorm` of data (N, C, W), which is an image of one row where it may be trained.
+    """`gluon.nn.BatchNorm` of data (N, C, W), treated as an image of one row if it may be trained.
 
     MXNet 1.9.1 cannot train it on the CPU after a convolution of 8, 16, 24, .. channels ("Check failed: !is_view").
     """
@@ -510,7 +510,7 @@ class BatchNorm1D(mx.gluon.nn.BatchNorm):
 
 
 class BatchNorm3D(mx.gluon.nn.BatchNorm):
-    """`gluon.nn.BatchNorm` of data (N, C, D, H, W), between copies where it may be trained, for the same reason."""
+    """`gluon.nn.BatchNorm` of data (N, C, D, H, W), between copies if it may be trained, for the same reason."""
 
     def hybrid_forward(self, F: Any, x: Any, *parameters: Any, **named: Any) -> Any:
         if not target_of(x).has_gradients:

@@ -9,12 +9,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from mxsame import progress
 from mxsame._mxnet import mx
-from mxsame.port import types
+from mxsame.port import dtypes
 from mxsame.port.call_context import CallContext, LayerState
-from mxsame.port.cutting import Call, Path, sorted_calls
 from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
+from mxsame.port.topology import Call, Path, sorted_calls
 from mxsame.validation import Refused, RuleError, check, received
 
 
@@ -25,7 +25,7 @@ def unsupported_model(reasons: Sequence[str]) -> Refused:
 
 
 @contextlib.contextmanager
-def refusing(layer: Layer, path: Sequence[str], is_replaceable: bool = True) -> Iterator[None]:
+def naming_layer(layer: Layer, path: Sequence[str], is_replaceable: bool = True) -> Iterator[None]:
     """Raises any error as `Refused` with the name of the layer, except errors that :func:`is_final`."""
     try:
         yield
@@ -61,9 +61,9 @@ class Builder:
     def __init__(self, converter_of: Callable, total: int, custom: Mapping[str, Any],
                  states: Mapping[Path, LayerState]):  # fmt: skip
         self.converter_of, self.total, self.custom = converter_of, total, custom
-        self.steps, self.calls = Steps(), itertools.count(1)
+        self.steps, self.call_numbers = Steps(), itertools.count(1)
         self.states: Dict[Path, LayerState] = {}
-        self._before = states
+        self._earlier_states = states
 
     def model(self, model: Model, path: Path, inputs: List[Tensor], training: Optional[bool] = None,
               is_only_call: bool = True) -> List[Tensor]:  # fmt: skip
@@ -109,7 +109,7 @@ class Builder:
         """Returns the context of a call of a layer. `training` and `is_only_call` are those of the model."""
         path = (*path, layer.name)
         if path not in self.states:
-            before = self._before.get(path)
+            before = self._earlier_states.get(path)
             self.states[path] = before.for_new_network() if before is not None else LayerState(layer)
         given = layer_call.kwargs.get("training")
         training = training if given is None else bool(given)
@@ -138,8 +138,8 @@ class Builder:
     def _cast_to_declared(self, x: Tensor, dtype: Any) -> Tensor:
         """Returns an input of a model, cast to the dtype that the model declares."""
         if not isinstance(dtype, str):
-            dtype = "float32" if x.dtype == types.GIVEN else x.dtype
-        return self.steps.cast(x, types.standardize_dtype(dtype))
+            dtype = "float32" if x.dtype == dtypes.UNCAST else x.dtype
+        return self.steps.cast(x, dtypes.standardize_dtype(dtype))
 
     def _outputs(self, call: CallContext, values: Dict[TensorId, Tensor]) -> List[Tensor]:
         """Builds a call, and returns its outputs. Errors of its converter name the layer."""
@@ -153,10 +153,10 @@ class Builder:
                 inner = _model_inputs(layer.model, given)
                 return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = state.converter or self.converter_of(layer)
-            if converter is None:  # `Custom.check` has listed it already
+            if converter is None:  # `CustomConverters.check` has listed it
                 raise unsupported_model([])
             out = converter(call, args, kwargs)
-            progress.report("building layers", next(self.calls), self.total)
+            progress.report("building layers", next(self.call_numbers), self.total)
             return out if isinstance(out, list) else [out]
         except Exception as error:
             if is_final(error):

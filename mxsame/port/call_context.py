@@ -77,7 +77,7 @@ class CallContext:
     custom: Mapping[str, Any]  # the user's functions
     build_model: Callable  # builds a model inside the layer: Builder.model
     converter: Any = None  # the Converter that builds the call
-    refusals: List[Exception] = field(default_factory=list)  # reasons against a call whose outputs are known anyway
+    refusals: List[Exception] = field(default_factory=list)  # errors that do not prevent computing the outputs
 
     def __post_init__(self) -> None:
         self.config, self.name = Config(self.layer.config), "_".join(self.path)
@@ -149,21 +149,21 @@ class CallContext:
         """Returns an image of the layer's `data_format` as an array with channels first."""
         count = self.num_spatial_dims
         check(count in (0, x.rank - 2), f"data must have {count + 2} axes", **{"data.shape": x.shape})
-        return self.steps.arranged(x, not self.is_channels_first)
+        return self.steps.in_order(x, not self.is_channels_first)
 
     def to_keras_order(self, x: Tensor) -> Tensor:
         """Returns a tensor whose array has Keras's order of axes."""
-        return self.steps.arranged(x, False)
+        return self.steps.in_order(x, False)
 
     def to_one_order(self, inputs: Sequence[Tensor]) -> List[Tensor]:
         """Returns the tensors in one axis order: channels first if any of them has it and all have one rank."""
         transposed = any(x.transposed for x in inputs) and len({x.rank for x in inputs}) == 1
-        return [self.steps.arranged(x, transposed) for x in inputs]
+        return [self.steps.in_order(x, transposed) for x in inputs]
 
     def to_order_of_first_call(self, x: Tensor) -> Tensor:
         """Returns a tensor in the axis order of the layer's first call, for which its weights are stored."""
         x = self.padded(x)
-        return self.steps.arranged(x, self.state.first_call.setdefault("order", x.transposed))
+        return self.steps.in_order(x, self.state.first_call.setdefault("order", x.transposed))
 
     # -- steps
 
@@ -194,7 +194,8 @@ class CallContext:
             name, before, now = next(pair for pair in pairs if pair[1] != pair[2])
             raise NotReplaceable(f"its weights were made for {name}={before}; received {name}={now}")
         elif variant not in state.variants:
-            state.variants[variant] = make(prefix=self.steps.unique(self.name), params=state.block.collect_params())
+            prefix = self.steps.unique_prefix(self.name)
+            state.variants[variant] = make(prefix=prefix, params=state.block.collect_params())
         return self.steps.emit(state.variants[variant], inputs, self.name, shape=shape)
 
     def apply_with_weights(self, function: Any, *inputs: Tensor, shapes: Mapping[str, Any], conversions: Any = None,

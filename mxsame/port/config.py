@@ -8,8 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from mxsame.port import types
-from mxsame.port.cutting import searched
+from mxsame.port import dtypes
 from mxsame.port.description import (
     WRAPPER,
     Config,
@@ -21,20 +20,21 @@ from mxsame.port.description import (
     leaves,
     map_leaves,
 )
+from mxsame.port.topology import depth_first_search
 from mxsame.validation import InvalidValue, check, received
 
 MODELS = ("Sequential", "Functional", "Model")
 LAYERS_WITHOUT_TRAINABLE = re.compile(r"InputLayer|SpatialDropout\dD|Discretization")  # in configurations of Keras 3
-OF_MODELS = "layers|input_layers|output_layers|build_input_shape|dtype"  # keys of a model's configuration
-DEEPEST = 32  # models in models
-NOT_AS_KERAS_WRITES = (AttributeError, IndexError, KeyError, TypeError)  # errors of reading another structure
+MODEL_KEYS = "layers|input_layers|output_layers|build_input_shape|dtype"  # keys of a model's configuration
+MAX_DEPTH = 32  # models in models
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError)  # raised by reading a malformed configuration
 
 
 def model_of(entry: Any, version: int) -> Model:
     """Returns the model of `{"class_name": .., "config": ..}`."""
     try:
         return _model(*_class_and_config(entry), version, 0)
-    except NOT_AS_KERAS_WRITES:
+    except MALFORMED:
         rule = "a model's configuration must have class_name, config and layers as Keras writes them"
         raise InvalidValue(f"{rule}; {received(config=entry)}") from None
     except RecursionError:
@@ -49,15 +49,16 @@ def _class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:
 
 def _model(class_name: str, config: Dict[str, Any], version: int, depth: int) -> Model:
     try:
-        Config(config).refuse_unread(OF_MODELS)
+        Config(config).refuse_unread(MODEL_KEYS)
     except ValueError as error:
         raise InvalidValue(f"model {config.get('name')!r}: {error}") from None
     if class_name == "Sequential":
         return _sequential(config, version, depth)
     if class_name in MODELS and "output_layers" in config:
         return _functional(config, version, depth)
-    rule = "a model must be Sequential or Functional (a class of your own may compute anything: if it does not, take "
-    raise InvalidValue(f"{rule}keras.Model(model.inputs, model.outputs)); {received(class_name=class_name)}")
+    rule = "a model must be Sequential or Functional (a subclass of Model may compute anything; if yours only calls "
+    rule = f"{rule}layers, pass keras.Model(model.inputs, model.outputs))"
+    raise InvalidValue(f"{rule}; {received(class_name=class_name)}")
 
 
 def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
@@ -88,17 +89,17 @@ def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
     by_key = isinstance(config["input_layers"], dict) and "class_name" not in config["input_layers"]
     keys = sorted(config["input_layers"]) if by_key else [tensor.layer for tensor in inputs]
-    outputs = _counted_from_zero(layers, outputs, version)
-    _leave_out_losses(layers, outputs)
+    outputs = _renumber_calls(layers, outputs, version)
+    _drop_losses(layers, outputs)
     return Model(str(config.get("name", "model")), layers, inputs, outputs, version, keys=keys)
 
 
-def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: int) -> List[TensorId]:
+def _renumber_calls(layers: List[Layer], outputs: List[TensorId], version: int) -> List[TensorId]:
     """Renumbers the calls of nested models from 0, as those of layers, and returns the renumbered outputs.
 
-    Keras calls a model once when it is made, and files do not contain that call. Keras 2 counts it everywhere, except
-    for some models: then a call is used whose number is the number of calls. Keras 3 counts it in `output_layers` only,
-    and not for a Sequential.
+    Keras calls a model once when it is built; files do not contain that call. Keras 2 counts it in all references to
+    some models: it is counted if a reference has a number as large as the number of calls. Keras 3 counts it in
+    `output_layers` only, and not for a Sequential.
     """
     models = {layer.name: layer for layer in layers if "layers" in layer.config}
     if version == 2:
@@ -117,10 +118,10 @@ def _counted_from_zero(layers: List[Layer], outputs: List[TensorId], version: in
     return [counted(tensor) for tensor in outputs]
 
 
-def _leave_out_losses(layers: List[Layer], outputs: List[TensorId]) -> None:
+def _drop_losses(layers: List[Layer], outputs: List[TensorId]) -> None:
     """Removes the calls of `add_loss` and `add_metric`, and of layers whose outputs only these use."""
     if any(layer.class_name in ("AddLoss", "AddMetric") for layer in layers):
-        needed, _ = searched({layer.name: layer for layer in layers}, outputs)
+        needed, _ = depth_first_search({layer.name: layer for layer in layers}, outputs)
         for layer in layers:
             if layer.name not in needed and layer.class_name != "InputLayer":
                 layer.calls = []
@@ -131,16 +132,16 @@ def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
     for entry in entries:
         try:
             layers.append(_layer(entry, version, depth))
-        except NOT_AS_KERAS_WRITES:
+        except MALFORMED:
             raise InvalidValue(f"layers must be written as Keras writes them; {received(layer=entry)}") from None
     names = [layer.name for layer in layers]
-    double = next((name for name, count in Counter(names).items() if count > 1), None)
-    check(double is None, f"layers of a model must have different names; received {double!r} more than once")
+    duplicate = next((name for name, count in Counter(names).items() if count > 1), None)
+    check(duplicate is None, f"layers of a model must have different names; received {duplicate!r} more than once")
     return layers
 
 
 def _layer(entry: Any, version: int, depth: int) -> Layer:
-    check(depth <= DEEPEST, f"models must be nested at most {DEEPEST} deep")
+    check(depth <= MAX_DEPTH, f"models must be nested at most {MAX_DEPTH} deep")
     class_name, config = _class_and_config(entry)
     config = {key: _number(value) for key, value in config.items()}
     name = entry.get("name", config.get("name"))
@@ -209,7 +210,7 @@ def _argument(value: Any) -> Any:
         if kind == "__keras_tensor__":
             return TensorId(*inner["keras_history"])
         if kind in ("__tensor__", "__numpy__"):
-            return np.asarray(inner["value"], types.standardize_dtype(inner["dtype"]))
+            return np.asarray(inner["value"], dtypes.standardize_dtype(inner["dtype"]))
         if kind in ("__slice__", "__ellipsis__"):
             return dict(inner) if kind == "__slice__" else "..."
         return {key: _argument(entry) for key, entry in value.items()}

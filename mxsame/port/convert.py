@@ -12,16 +12,16 @@ import numpy as np
 from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.graphs.files import Written
-from mxsame.port import keras_mxnet, types, weights as weight_files
+from mxsame.port import dtypes, keras_mxnet, weights as weight_files
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, unsupported_model
 from mxsame.port.call_context import LayerState
-from mxsame.port.custom import CustomConverters, names_of
-from mxsame.port.cutting import Path, cut, path_of, paths_of
+from mxsame.port.custom import CustomConverters, custom_keys_of
 from mxsame.port.description import Layer, Model, as_list
 from mxsame.port.network import Built, Network, check_network
 from mxsame.port.parameters import LoadedWeight, arrays_of
 from mxsame.port.reading import read
+from mxsame.port.topology import Path, path_of, paths_of, submodel
 from mxsame.progress import Progress, report
 from mxsame.types import FilePath, KerasModel, Layout
 from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
@@ -51,14 +51,13 @@ def from_keras(
     weights : path, optional
         An `.h5` or `.weights.h5` file, or a `.keras` archive, for a model that is given as JSON.
     layout : "NCHW", "NHWC" or one of their relatives, optional
-        The order of axes of all inputs and outputs with that number of axes, at least one of them; by default the
-        model's.
+        The axis order of all inputs and outputs of that rank; at least one must have it. By default, the model's.
     custom : dict, optional
         Replacements for classes, layers and functions that are not Keras's own, or not supported. A key is the name of
         a class, a layer, a function between layers, or an activation ("<lambda>" if that has no name). A value is
 
         - a function of (config, weights) that returns a HybridBlock. The block gets arrays in Keras's order of axes
-          and of the model's types (bools, integers of 8 and 16 bits, and float16 as float32). It gets the mask of the
+          and of the model's dtypes (bools, integers of 8 and 16 bits, and float16 as float32). It gets the mask of the
           first array if its `hybrid_forward` has a parameter `mask`, and passes it on if it has `supports_masking`.
           Other arguments of a call are in the configuration: by name, or in the list `args`, with None for each array.
         - the name of the Keras layer that a class is, with all keys of its configuration: `{"MyLSTM": "LSTM"}`.
@@ -92,15 +91,15 @@ def from_keras(
     Inputs have the lengths that the model declares, and any length for None, as in Keras. Other lengths raise a
     `ValueError`; in graphs and files of the network, they raise an error of an operator `data_must_be_..`.
 
-    Inputs are cast to the types that the model declares; graphs and files of the network cast integers only. Integers
+    Inputs are cast to the dtypes that the model declares; graphs and files of the network cast integers only. Integers
     of the model stay integers, by TensorFlow's rules or those of Keras 3, or the layer is refused by name. Bools become
     ones and zeros of float32.
 
     Weights are float32. Losses of regularizers, constraints and the state of an optimizer are not read. A batch
     norm updates its statistics, with the biased variance, when gradients are computed.
 
-    `net.export`, `mxsame.export` and `mxsame.deploy` leave out layers of noise. If Gluon's `export` writes a block
-    around the network, they stay in the file, and add zeros.
+    `net.export`, `mxsame.export` and `mxsame.deploy` leave out noise layers. If Gluon's `export` writes a block
+    around the network, they stay in the file, and add no noise.
 
     Examples
     --------
@@ -128,21 +127,22 @@ def from_keras(
         report("reading")
         model = read(source, weights, custom_converters.check)
         if padding is not None:
-            keras_mxnet.settle(model)
+            keras_mxnet.adapt(model)
         check(outputs is None or as_list(outputs), "outputs must name at least one layer", outputs=outputs)
-        wanted = [path_of(name, list(paths_of(model))) for name in as_list(outputs)] if outputs is not None else []
-        model = cut(model, [outer for outer, *_ in wanted]) if wanted else model
+        paths = list(paths_of(model))
+        output_paths = [] if outputs is None else [path_of(name, paths) for name in as_list(outputs)]
+        model = submodel(model, [outer for outer, *_ in output_paths]) if output_paths else model
         rank = _transposed_rank(model, layout)
-        return Network(model, partial(_built, model, rank, custom_converters, wanted, layout), rank, wanted)
+        return Network(model, partial(_build, model, rank, custom_converters, output_paths, layout), rank, output_paths)
     except ValueError as error:
         if not custom_converters.unsupported or getattr(error, "is_custom", False):
             raise
         raise unsupported_model([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
 
 
-def _built(model: Model, rank: int, custom_converters: CustomConverters, wanted: Sequence[Path], layout: Any,
+def _build(model: Model, rank: int, custom_converters: CustomConverters, output_paths: Sequence[Path], layout: Any,
            states: Mapping[Path, LayerState]) -> Built:  # fmt: skip
-    """Builds a model with the blocks of an earlier build. Its outputs are those of the `wanted` layers, if any."""
+    """Builds a model with the blocks of an earlier build. Its outputs are those of `output_paths`, if any."""
     builder = Builder(custom_converters.converter_of, model.num_calls(), custom_converters.custom, states)
     steps, layers = builder.steps, {layer.name: layer for layer in model.layers}
     inputs = []
@@ -150,16 +150,16 @@ def _built(model: Model, rank: int, custom_converters: CustomConverters, wanted:
         shape = _input_shape(layers.get(tensor.layer), tensor.layer)
         dtype = layers[tensor.layer].config.get("dtype")
         steps.has_batch_of_1 |= _declared_shape(layers[tensor.layer])[0] == 1
-        value = steps.value(shape, len(shape) == rank)
+        value = steps.new_tensor(shape, len(shape) == rank)
         inputs.append(value._replace(dtype=dtype if isinstance(dtype, str) else "float32"))
-    outputs = builder.model(model, (), [x._replace(dtype=types.GIVEN) for x in inputs])
-    outputs = [value for path in wanted for value in builder.states[path].outputs] or outputs
-    outputs = [steps.arranged(value, value.rank == rank) for value in outputs]
+    outputs = builder.model(model, (), [x._replace(dtype=dtypes.UNCAST) for x in inputs])
+    outputs = [value for path in output_paths for value in builder.states[path].outputs] or outputs
+    outputs = [steps.in_order(value, value.rank == rank) for value in outputs]
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))
     check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
     given = {value.key for value in inputs}  # a graph needs an operator between an input and an output
     outputs = [steps.apply("output", identity, value) if value.key in given else value for value in outputs]
-    if wanted:
+    if output_paths:
         builder.keep_only(outputs)
     return Built(builder, inputs, outputs)
 
@@ -179,7 +179,7 @@ def _declared_shape(layer: Layer) -> Any:
 
 
 def _transposed_rank(model: Model, layout: Optional[str]) -> int:
-    """Returns the rank of the arrays that the net has with channels first, and Keras with channels last; 0 for none."""
+    """Returns the rank of the arrays that are channels first in the network and channels last in Keras, or 0."""
     declared = [layer.config.get("data_format") for layer in model.walk()]
     formats = [each for each in ("channels_last", "channels_first") if each in declared]
     check(layout is None or len(formats) < 2, "layout must be None for a model of both data formats", layout=layout)
@@ -237,8 +237,8 @@ def to_keras_weights(
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:
-    function = next((custom[name] for name in names_of(layer) if name in custom), None)
-    rule = f"custom layers with weights need custom={{{names_of(layer)[-1]!r}: function of (block) -> arrays}}"
+    function = next((custom[name] for name in custom_keys_of(layer) if name in custom), None)
+    rule = f"custom layers with weights need custom={{{custom_keys_of(layer)[-1]!r}: function of (block) -> arrays}}"
     check(function is not None, f"{rule}; received {layer.name!r}")
     arrays, shapes = list(map(np.asarray, function(block))), [tuple(stored.shape) for stored in layer.weights]
     given = [array.shape for array in arrays]

@@ -12,16 +12,16 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.port.activations import known_function, names_of_function
-from mxsame.port.builder import refusing, user_code
+from mxsame.port.builder import naming_layer, user_code
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters import converter_of
 from mxsame.port.converters._shared import is_layer
 from mxsame.port.description import WRAPPER, Layer, Model, WeightSpec, as_list, class_and_config, leaves, map_leaves
+from mxsame.port.dtypes import SETS_DTYPE, UNCAST, standardize_dtype
 from mxsame.port.parameters import LoadedWeight
 from mxsame.port.steps import inferred_types
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter
 from mxsame.port.tensors import Operand, Tensor
-from mxsame.port.types import GIVEN, SETS_DTYPE, standardize_dtype
 from mxsame.validation import MAX_REASONS_SHOWN, InvalidType, Refused, check, check_type
 
 
@@ -30,7 +30,7 @@ class CustomConverters:
 
     def __init__(self, custom: Any):
         self.custom = {} if custom is None else custom
-        rule = "custom must map names to functions that return blocks, and not to blocks, or to names of Keras's layers"
+        rule = "custom must map names to functions that return blocks (not to blocks), or to names of Keras layers"
         check_type(isinstance(self.custom, Mapping), rule, custom=type(custom).__name__)
         wrong = {name: type(given).__name__ for name, given in self.custom.items() if not _is_usable(given)}
         check_type(not wrong, rule, custom=wrong)
@@ -42,37 +42,37 @@ class CustomConverters:
         make, converter = self._given(layer), converter_of(layer)
         if make is not None and not _is_configuration(make):
             return Converter(partial(_custom, make=make), KERAS_ORDER, masks=HANDLES_MASK, dtypes=SETS_DTYPE)
-        return partial(_in_turn, converter, layer.after) if converter and layer.after else converter
+        return partial(_in_sequence, converter, layer.after) if converter and layer.after else converter
 
     def _given(self, layer: Layer) -> Any:
         """Returns the entry of `custom` for a layer. A name that an activation has is not that of a layer."""
-        names = (name for name in names_of(layer) if name in self.custom and name not in self.activations)
+        names = (name for name in custom_keys_of(layer) if name in self.custom and name not in self.activations)
         return next((self.custom[name] for name in names), None)
 
     def check(self, model: Model) -> None:
         """Collects layers that are not supported, and refuses names in `custom` that nothing in the model has."""
         layers = [*model.walk(), *model.layers]
-        names = {name for layer in layers for name in names_of(layer)}
+        names = {name for layer in layers for name in custom_keys_of(layer)}
         for layer in layers:
-            with refusing(layer, [layer.name]):
+            with naming_layer(layer, [layer.name]):
                 self.activations.update(_activations(layer.config, model.version))
         for layer in model.walk():
             replacement = self._given(layer)
             if replacement is not None and _is_configuration(replacement):
-                with refusing(layer, [layer.name], is_replaceable=False):
+                with naming_layer(layer, [layer.name], is_replaceable=False):
                     self._replace(layer, replacement)
         called = [layer for layer in model.walk() if layer.calls and layer.class_name != "InputLayer"]
         missing = [layer for layer in called if not self.converter_of(layer)]
         if missing:
-            keys = _several(f"{names_of(layer)[-1]!r}: function" for layer in missing)
-            given = _several(f"{names_of(layer)[1]} ({layer.name!r})" for layer in missing)
+            keys = _joined(f"{custom_keys_of(layer)[-1]!r}: function" for layer in missing)
+            given = _joined(f"{custom_keys_of(layer)[1]} ({layer.name!r})" for layer in missing)
             rule = f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> "
             rule += "layers of Keras that compute the same, or of (config, weights) -> HybridBlock"
             self.unsupported.append(f"{rule}; received {given}")
         for layer in model.walk():
             converter, given = converter_of(layer), self._given(layer)
             try:
-                with refusing(layer, [layer.name]):
+                with naming_layer(layer, [layer.name]):
                     if converter is not None and (given is None or _is_configuration(given)):
                         converter.weights_of(layer.config)
             except Refused as error:
@@ -106,15 +106,15 @@ def _activations(config: Any, version: int) -> Iterator[str]:
         yield from _activations(value, version)
 
 
-def _several(names: Iterable[str]) -> str:
+def _joined(names: Iterable[str]) -> str:
     """Returns distinct names in one line, as many as an error shows."""
     distinct = [*dict.fromkeys(names)]
     return ", ".join(distinct[:MAX_REASONS_SHOWN]) + ", .." * (len(distinct) > MAX_REASONS_SHOWN)
 
 
 def _is_usable(given: Any) -> bool:
-    """Returns whether an entry of `custom` is a name or a function. A block is a function of data, and a class of
-    blocks with Gluon's `__init__` does not accept a configuration."""
+    """Returns whether an entry of `custom` is a name or a function. A block is callable, too, but takes data; a class
+    of blocks with Gluon's `__init__` does not accept a configuration."""
     if isinstance(given, type) and issubclass(given, mx.gluon.Block):
         return given.__init__.__module__.partition(".")[0] not in ("mxnet", "mxsame")  # type: ignore[misc]
     return isinstance(given, str) or (callable(given) and not isinstance(given, mx.gluon.Block))
@@ -128,7 +128,7 @@ def _is_configuration(given: Any) -> bool:
         return True
 
 
-def _in_turn(converter: Converter, after: Sequence[Layer], call: CallContext, args: Any, kwargs: Any) -> Any:
+def _in_sequence(converter: Converter, after: Sequence[Layer], call: CallContext, args: Any, kwargs: Any) -> Any:
     """Builds a layer, and those that the user puts after it."""
     out = converter(call, args, kwargs)
     for layer in after:
@@ -136,7 +136,7 @@ def _in_turn(converter: Converter, after: Sequence[Layer], call: CallContext, ar
     return out
 
 
-def names_of(layer: Layer) -> Tuple[str, str, str]:
+def custom_keys_of(layer: Layer) -> Tuple[str, str, str]:
     """Returns the keys of `custom` that are for a layer: its name, its class with its package, and without."""
     name = layer.operator or layer.class_name
     return layer.name, name, name.split(">")[-1]
@@ -156,7 +156,7 @@ def _custom(call: CallContext, *inputs: Operand, make: Callable, **constants: Op
     given = {"args": list(inputs), "training": call.training or None, **constants}
     given = {name: map_leaves(each, Tensor, lambda x: None) for name, each in given.items() if _has_constants(each)}
     is_same = repr(state.first_call.setdefault("constants", given)) == repr(given)
-    check(is_same, "arguments that are no tensors must be the same in all calls of a custom layer", **given)
+    check(is_same, "arguments that are not tensors must be the same in all calls of a custom layer", **given)
     if state.block is None:
         with user_code():
             block = make({**call.config, **given}, [np.asarray(array) for array in layer.weights])
@@ -180,5 +180,5 @@ def call_block(call: CallContext, block: Any, arrays: List[Tensor], rank: int = 
         outputs = call.steps.emit(block, arrays, call.name, False)
         dtypes = inferred_types(block, arrays)
     outputs = [out.as_transposed() if out.rank == rank else out for out in outputs]
-    outputs = [call.cast(out._replace(dtype=GIVEN), standardize_dtype(dtype)) for out, dtype in zip(outputs, dtypes)]
+    outputs = [call.cast(out._replace(dtype=UNCAST), standardize_dtype(dtype)) for out, dtype in zip(outputs, dtypes)]
     return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs

@@ -64,7 +64,7 @@ class Config(RecordingDict):
         )
         check(not missing, f"{rule}; otherwise pass a function of (config) -> Keras layers", missing=missing)
 
-    def refuse_type(self, ignored: str = "") -> None:
+    def refuse_dtype(self, ignored: str = "") -> None:
         """Raises `NotReplaceable` for a dtype other than float32, unless `ignored` matches "dtype"."""
         dtype = dtype_name(super().get("dtype"))
         rule = "dtype must be float32 (keras.models.clone_model makes such a model, with a clone_function that sets it)"
@@ -87,7 +87,7 @@ class WeightSpec(NamedTuple):
     trainable: bool = True
     group: str = ""  # subgroup of the layer's group in a `.keras` file: the name of an attribute of the layer
     path: str = ""  # regex for the end of its path in the older format; by default the name
-    native: bool = False  # stored in MXNet's order of axes, by keras-mxnet
+    from_keras_mxnet: bool = False  # stored in MXNet's order of axes, by keras-mxnet
 
     def is_present(self, config: Dict[str, Any]) -> bool:
         """Returns whether a layer with this configuration has the weight."""
@@ -140,7 +140,7 @@ class Model:
     version: int = 2  # the version of Keras: 2 or 3
     sequential: bool = False
     source: Optional[Dict[str, Any]] = None  # configuration that the model was read from, unless only a part was
-    native: bool = False  # weights are stored by keras-mxnet
+    from_keras_mxnet: bool = False  # weights are stored by keras-mxnet
     keys: Sequence[str] = ()  # keys of its dict of inputs, in order: the model's own, or the names of the input layers
 
     def num_calls(self) -> int:

@@ -38,7 +38,7 @@ class Contents(NamedTuple):
     weights: Any
 
 
-def opened(path: Any, name: str) -> Contents:
+def open_source(path: Any, name: str) -> Contents:
     """Returns the contents of a file, or of a JSON text. `name` is the argument, for errors."""
     path = os.fspath(path)
     if path.lstrip()[:1] == "{":
@@ -50,7 +50,7 @@ def opened(path: Any, name: str) -> Contents:
     if start == HDF5_SIGNATURE:
         root = _hdf5(path, path)
         config: Any = text(root, "model_config")
-        config = None if config is None else parsed(config.encode(), f"model_config of {path}")
+        config = None if config is None else parse_json(config.encode(), f"model_config of {path}")
         return Contents(config, text(root, "keras_version"), root)
     if start[:4] == ZIP_SIGNATURE:
         return _archive(path)
@@ -68,24 +68,24 @@ def opened(path: Any, name: str) -> Contents:
 def _other_format(path: str, start: bytes) -> Optional[str]:
     """Returns, for an error, the format of another file, and how to convert it."""
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
-        return f"a SavedModel: tf.keras.models.load_model({path!r}).save('model.h5') makes a file of it"
+        return f"a SavedModel: tf.keras.models.load_model({path!r}).save('model.h5') converts it"
     if os.path.isfile(f"{path}.index") or os.path.isfile(os.path.join(path, "checkpoint")) or path.endswith(".index"):
-        return f"a checkpoint: load it into its model, then model.save('model.h5') makes a file; {path!r}"
+        return f"a checkpoint: load it into its model, then call model.save('model.h5'); {path!r}"
     if start[4:] == b"TFL3":
-        return f"a TFLite file: model.save('model.h5') of the model that was converted makes a file; {path!r}"
+        return f"a TFLite file: save the model that it was converted from, by model.save('model.h5'); {path!r}"
     if start[:4] == NDARRAYS:
-        return f"parameters of MXNet, which net.load_parameters reads; {path!r}"
+        return f"an MXNet parameter file, which net.load_parameters reads; {path!r}"
     return f"{path!r}, which starts with {start!r}" if start else None
 
 
 def _json(content: bytes, where: str) -> Contents:
-    config = parsed(content, where)
-    rule = f"{where} must be of Keras; received a graph of MXNet, which gluon.SymbolBlock.imports reads"
+    config = parse_json(content, where)
+    rule = f"{where} must be a Keras configuration; received an MXNet graph, which gluon.SymbolBlock.imports reads"
     check("arg_nodes" not in config, rule)
     return Contents(config, config.get("keras_version"), None)
 
 
-def parsed(text: bytes, where: str) -> Dict[str, Any]:
+def parse_json(text: bytes, where: str) -> Dict[str, Any]:
     """Returns a JSON object."""
     check(len(text) <= LARGEST_CONFIG, f"{where} must have at most {LARGEST_CONFIG} bytes of JSON")
     try:
@@ -106,13 +106,13 @@ def _archive(path: str) -> Contents:
             names = archive.namelist()
             for end, library in (("data.pkl", "PyTorch"), (".npy", "NumPy")):
                 is_other = any(name.endswith(end) for name in names) and "config.json" not in names
-                check(not is_other, f"{path} must be a .keras archive; it is a file of {library}")
+                check(not is_other, f"{path} must be a .keras archive; it is a {library} file")
             check("config.json" in names, f"{path} must hold config.json, as a .keras file does")
             entries = {name: _entry(archive, name, path) for name in ("config.json", "metadata.json") if name in names}
-            objects = {name: parsed(content, f"{name} of {path}") for name, content in entries.items()}
+            objects = {name: parse_json(content, f"{name} of {path}") for name, content in entries.items()}
             weights = _weights(archive, path) if WEIGHTS in names else None
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError) as error:
-        raise InvalidValue(f"{path} must be a whole zip archive: {error}") from None
+        raise InvalidValue(f"{path} must be a complete zip archive: {error}") from None
     return Contents(objects["config.json"], objects.get("metadata.json", {}).get("keras_version"), weights)
 
 
@@ -178,7 +178,7 @@ def h5py_module() -> Any:
         import h5py
     except ImportError:
         fix = f"fix it with: {install('h5py')}"
-        raise ImportError(f"a file of Keras needs the package h5py, which is not installed; {fix}") from None
+        raise ImportError(f"reading a Keras file needs the package h5py, which is not installed; {fix}") from None
     return h5py
 
 
@@ -186,7 +186,7 @@ def _hdf5(file: Any, where: str) -> Any:
     try:
         return h5py_module().File(file, "r")
     except (OSError, ValueError, RuntimeError) as error:
-        raise InvalidValue(f"{where} must be a whole HDF5 file: {error}") from None
+        raise InvalidValue(f"{where} must be a complete HDF5 file: {error}") from None
 
 
 @contextlib.contextmanager
@@ -215,15 +215,15 @@ def member(group: Any, path: str, kind: str) -> Any:
         return child if kind == "group" else checked_array(child)
 
 
-def _file_size(thing: Any) -> int:
-    return h5py_module().h5i.get_file_id(thing.id).get_filesize()
+def _file_size(item: Any) -> int:
+    return h5py_module().h5i.get_file_id(item.id).get_filesize()
 
 
 def checked_array(dataset: Any) -> Any:
     """Returns a dataset after a check that it is an array of numbers which the file contains."""
     stored, size, dtype = dataset.id.get_storage_size(), _file_size(dataset), dataset.dtype
     is_number, is_elsewhere = dtype.kind in "fiub" and not dtype.hasobject, dataset.external or dataset.is_virtual
-    rule = f"{dataset.name} must be an array of numbers, of types that NumPy has (bfloat16 is none)"
+    rule = f"{dataset.name} must be an array of numbers, of a dtype that NumPy has (bfloat16 is not one)"
     check(is_number, rule, dtype=dtype)
     check(not is_elsewhere, f"{dataset.name} must be stored in the file itself; received an array in other files")
     check(dataset.shape is not None, f"{dataset.name} must have a shape")
@@ -238,8 +238,8 @@ def datasets(group: Any) -> List[str]:
     """Returns the paths of all datasets below a group, each once."""
     h5py, paths = h5py_module(), []
 
-    def visit(name: str, thing: Any) -> Optional[bool]:
-        if isinstance(thing, h5py.Dataset):
+    def visit(name: str, item: Any) -> Optional[bool]:
+        if isinstance(item, h5py.Dataset):
             paths.append(f"{group.name.rstrip('/')}/{name}")
         return True if len(paths) > MAX_ARRAYS else None
 
@@ -248,18 +248,18 @@ def datasets(group: Any) -> List[str]:
     return paths
 
 
-def attribute(thing: Any, name: str) -> Any:
+def attribute(item: Any, name: str) -> Any:
     """Returns an attribute, a text or an array of texts; None if there is none."""
-    h5py, where = h5py_module(), f"attribute {name} of {thing.name}"
+    h5py, where = h5py_module(), f"attribute {name} of {item.name}"
     with _readable(where):
-        if name not in thing.attrs:
+        if name not in item.attrs:
             return None
-        stored = h5py.h5a.open(thing.id, name.encode())
+        stored = h5py.h5a.open(item.id, name.encode())
         if stored.shape != (0,):  # Keras writes a list without entries as floats
             is_text = h5py.check_string_dtype(stored.dtype) is not None
             check(is_text, f"{where} must be text", dtype=stored.dtype)
-            check(stored.get_storage_size() <= _file_size(thing), f"{where} must not declare more than the file holds")
-        return thing.attrs[name]
+            check(stored.get_storage_size() <= _file_size(item), f"{where} must not declare more than the file holds")
+        return item.attrs[name]
 
 
 def _decoded(value: Any, where: str) -> str:
@@ -269,21 +269,21 @@ def _decoded(value: Any, where: str) -> str:
         raise InvalidValue(f"{where} must be UTF-8: {error}") from None
 
 
-def text(thing: Any, name: str) -> Optional[str]:
+def text(item: Any, name: str) -> Optional[str]:
     """Returns an attribute that is a text; None if there is none."""
-    value = attribute(thing, name)
+    value = attribute(item, name)
     return None if value is None else _decoded(value, name)
 
 
-def texts(thing: Any, name: str) -> Optional[List[str]]:
+def text_list(item: Any, name: str) -> Optional[List[str]]:
     """Returns an attribute that is a list of texts; Keras writes a long one in parts, name0, name1 and so on."""
-    value = attribute(thing, name)
+    value = attribute(item, name)
     if value is not None:
         return [_decoded(entry, name) for entry in np.ravel(value)]
     parts: List[str] = []
     for number in range(10**4):
-        part = attribute(thing, f"{name}{number}")
+        part = attribute(item, f"{name}{number}")
         if part is None:
             return parts if number else None
         parts += [_decoded(entry, name) for entry in np.ravel(part)]
-    raise InvalidValue(f"{name} of {thing.name} must have at most 10,000 parts")
+    raise InvalidValue(f"{name} of {item.name} must have at most 10,000 parts")

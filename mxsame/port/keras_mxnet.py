@@ -1,4 +1,4 @@
-"""Models of keras-mxnet: what it stores and computes in another way is written into the model before it is built."""
+"""Models of keras-mxnet: where it differs from Keras, the model is changed before the network is built."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mxsame.validation import check
 WINDOWS = re.compile(r"((Depthwise|Separable)?Conv|(Max|Average)Pooling|LocallyConnected)\dD(Transpose)?")
 
 
-def mark_weights(model: Model) -> None:
+def set_weight_specs(model: Model) -> None:
     """Changes the specs of weights to those of keras-mxnet: a batch norm has all of its weights, and kernels of
     channels first are in MXNet's order."""
-    model.native = True
+    model.from_keras_mxnet = True
     weights: Any = LAYERS["BatchNormalization"].weights
     for layer in model.walk():
         if layer.class_name == "BatchNormalization":
@@ -25,12 +25,12 @@ def mark_weights(model: Model) -> None:
             layer.weight_specs = [gamma, *others]
         elif layer.config.get("data_format") == "channels_first":
             specs = layer.weight_specs or ()
-            layer.weight_specs = [spec._replace(native=spec.name.endswith("kernel")) for spec in specs]
+            layer.weight_specs = [spec._replace(from_keras_mxnet=spec.name.endswith("kernel")) for spec in specs]
 
 
-def settle(model: Model) -> None:
-    """Changes configurations to what keras-mxnet computes: its own SAME, batch norms without `scale`, and upsampling by
-    the nearest element."""
+def adapt(model: Model) -> None:
+    """Changes configurations to what keras-mxnet computes: its own SAME, batch norms without `scale`, and
+    nearest-neighbor upsampling."""
     model.source = None  # Keras would compute something else from it
     for layer in model.walk():
         config, layer.entry = layer.config, {}
@@ -44,4 +44,4 @@ def settle(model: Model) -> None:
         rule = f"layer {layer.name!r} ({WRAPPER}) is supported, but not with padding=keras-mxnet"
         check(layer.class_name != WRAPPER, rule)
         if layer.model is not None:
-            settle(layer.model)
+            adapt(layer.model)

@@ -12,20 +12,20 @@ import numpy as np
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors
-from mxsame.port import types
+from mxsame.port import dtypes
 from mxsame.port.blocks import Function
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.converters._shared import BIAS, KERNEL
 from mxsame.port.custom import call_block
-from mxsame.port.cutting import Path
 from mxsame.port.description import Layer, function_name, leaves
-from mxsame.port.parameters import SAME, TRANSPOSED, Conversion, LoadedWeight, kernel
+from mxsame.port.parameters import TRANSPOSED, UNCHANGED, Conversion, LoadedWeight, kernel
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor
+from mxsame.port.topology import Path
 from mxsame.tables import aligned
 from mxsame.validation import InvalidValue, flag
 
-SHORTEST = 32  # in place of dynamic lengths, where a block is called once
+DEFAULT_LENGTH = 32  # in place of dynamic lengths, where a block is called once
 INSTEAD = {
     **validation.INSTEAD,
     **dict.fromkeys(
@@ -46,23 +46,24 @@ class NetworkLayer:
     Attributes
     ----------
     name : str
-        Keras's. That of a layer of a nested model has that model's before it: "base/conv".
+        The layer's name in Keras. A layer of a nested model has the model's name as a prefix: "base/conv".
     class_name : str
-        Keras's.
+        The layer's class in Keras, or the operator.
     config : dict
-        Keras's configuration; empty for a block that has taken the layer's place.
+        The layer's configuration in Keras; empty for a block that has replaced the layer.
     blocks : list of HybridBlock
-        The blocks that compute it, in their order: that of the weights, an activation after it. A layer that is called
-        several times has them once, a layer that does nothing here has none.
+        The blocks that compute the layer, in order: first the one with the weights, then an activation. A layer that is
+        called several times has them once; a layer that does nothing at inference has none.
     input_shape : tuple
-        That of its first call, in the network's order of axes; None for dynamic lengths. A list for several inputs.
+        The input shape of the first call, in the network's axis order, with None for dynamic lengths; a list for
+        several inputs.
     output_shape : tuple
-        As `input_shape`; empty if it is no tensor.
+        Like `input_shape`; empty if the output is not a tensor.
     parameters : list
         Its weights, of Gluon's class `Parameter`, and those of all layers of a nested model.
     trainable : bool
-        Whether any of its weights is trained; without such weights, what was set. It can be set, as in Keras: weights
-        that are not trained have no gradients, and a batch norm then uses its moving statistics.
+        Whether any of its weights is trained; for a layer without weights, the value that was set. It can be set, as in
+        Keras: weights that are not trained have no gradients, and a batch norm then uses its moving statistics.
     """
 
     __slots__ = ("_net", "_path")  # so that a value for any other name is refused
@@ -123,7 +124,7 @@ class NetworkLayer:
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        train(self._net, self._states, value)
+        set_trainable(self._net, self._states, value)
 
     def __getattr__(self, name: str) -> Any:
         """Returns a parameter or a layer of a nested model."""
@@ -162,7 +163,7 @@ class NetworkLayer:
 
 
 class Layers(List[NetworkLayer]):
-    """The layers of a network, as Keras's `model.layers`; called with arrays, their outputs one after the other."""
+    """The layers of a network, like Keras's `model.layers`; calling it with arrays yields the layers' outputs."""
 
     def __init__(self, net: Any):
         super().__init__(net)
@@ -183,7 +184,7 @@ def is_trained(layers: Sequence[LayerState]) -> bool:
     return all(state.layer.trainable if state.trainable is None else state.trainable for state in layers)
 
 
-def train(net: Any, layers: Iterable[LayerState], value: bool) -> None:
+def set_trainable(net: Any, layers: Iterable[LayerState], value: bool) -> None:
     """Sets `trainable` of layers of a network."""
     value = flag("trainable", value)
     for state in layers:
@@ -208,33 +209,33 @@ def _trained(state: LayerState) -> List[Any]:
 # -- a block in place of a layer
 
 
-def replaced(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
+def replacement_state(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
     """Returns the state of a layer whose block replaces another layer. Arrays of `rank` axes have channels first."""
     name = type(block).__name__
     new = Layer(
         name, layer.name, {"name": layer.name}, layer.calls, weight_specs=[], replaced_by_name=layer.replaced_by_name
     )
     build = partial(_replacement, block=block, rank=rank, contexts=contexts)
-    converter = Converter(build, ANY_ORDER, masks=HANDLES_MASK, dtypes=types.SETS_DTYPE)
+    converter = Converter(build, ANY_ORDER, masks=HANDLES_MASK, dtypes=dtypes.SETS_DTYPE)
     return LayerState(new, block, is_custom=True, converter=converter)
 
 
-def place_weights(layer: Layer, block: Any) -> None:
-    """Sets the weights of a layer to the parameters of its block, under the names of Keras's layer of that class."""
-    nn, conversions = mx.gluon.nn, {"": SAME}
+def take_weights(layer: Layer, block: Any) -> None:
+    """Makes the parameters of a block the layer's weights, under the names of Keras's layer of that class."""
+    nn, conversions = mx.gluon.nn, {"": UNCHANGED}
     if isinstance(block, nn.Dense):
-        conversions = {"kernel": TRANSPOSED, "bias": SAME}
+        conversions = {"kernel": TRANSPOSED, "bias": UNCHANGED}
     elif isinstance(block, (nn.Conv1D, nn.Conv2D, nn.Conv3D)) and _gluon.layout_of(block).startswith("NC"):
-        conversions = {"kernel": kernel("conv"), "bias": SAME}
+        conversions = {"kernel": kernel("conv"), "bias": UNCHANGED}
     given = {spec: getattr(block, spec.parameter) for spec in (KERNEL, BIAS) if spec.name in conversions}
     given = {spec: parameter for spec, parameter in given.items() if parameter is not None}
     layer.weight_specs = list(given) or None
-    layer.weights = [_placed(parameter, conversions[spec.name]) for spec, parameter in given.items()]
+    layer.weights = [_as_loaded(parameter, conversions[spec.name]) for spec, parameter in given.items()]
     if not given:
-        layer.weights = [_placed(parameter, SAME) for parameter in block.collect_params().values()]
+        layer.weights = [_as_loaded(parameter, UNCHANGED) for parameter in block.collect_params().values()]
 
 
-def _placed(parameter: Any, conversion: Conversion) -> LoadedWeight:
+def _as_loaded(parameter: Any, conversion: Conversion) -> LoadedWeight:
     shape = conversion.to_keras(np.empty(parameter.shape, bool)).shape
     return LoadedWeight(tuple(shape), parameter, conversion.to_keras)
 
@@ -243,27 +244,28 @@ def _replacement(call: CallContext, *inputs: Operand, block: Any, rank: int, con
                  **constants: Operand) -> List[Tensor]:  # fmt: skip
     """Adds the block that replaces a layer."""
     arrays = leaves([*inputs, *constants.values()], Tensor)
-    arrays = [call.steps.arranged(x, x.rank == rank) for x in arrays]
+    arrays = [call.steps.in_order(x, x.rank == rank) for x in arrays]
     try:
         _initialize(block, arrays, contexts)
         return call_block(call, block, arrays, rank)
     except (ValueError, mx.base.MXNetError) as error:
         shapes = [tuple(x.ordered(x.shape)) for x in arrays]
         received = validation.received(shapes=shapes)
-        raise InvalidValue(f"block must take what the layer takes; {received}; {errors.reason(error)}") from None
+        raise InvalidValue(f"block must accept the inputs of the layer; {received}; {errors.reason(error)}") from None
 
 
 def _initialize(block: Any, arrays: Sequence[Tensor], contexts: Sequence[Any]) -> None:
-    """Initializes the parameters of a block that are not, by their initializers, or as in Keras ("glorot_uniform")."""
+    """Initializes the parameters of a block that are not initialized yet, by their initializers, or as in Keras
+    ("glorot_uniform")."""
     parameters = block.collect_params().values()
     for parameter in parameters:
         if not _gluon.is_initialized(parameter) and not _gluon.is_deferred(parameter):
             default = mx.init.Xavier() if len(parameter.shape or ()) > 1 else mx.init.Uniform()
             parameter.initialize(ctx=list(contexts), default_init=default)
     if any(map(_gluon.is_deferred, parameters)):
-        shapes = [[1, *(length or SHORTEST for length in x.ordered(x.shape)[1:])] for x in arrays]
+        shapes = [[1, *(length or DEFAULT_LENGTH for length in x.ordered(x.shape)[1:])] for x in arrays]
         with mx.autograd.pause(train_mode=False), contextlib.redirect_stdout(io.StringIO()):  # MXNet prints errors
-            block(*(mx.nd.zeros(shape, contexts[0], types.STORED[x.dtype]) for shape, x in zip(shapes, arrays)))
+            block(*(mx.nd.zeros(shape, contexts[0], dtypes.STORED[x.dtype]) for shape, x in zip(shapes, arrays)))
 
 
 # -- the table of layers

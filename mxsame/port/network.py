@@ -13,11 +13,20 @@ from mxsame.graphs import tracing
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder
 from mxsame.port.call_context import LayerState
-from mxsame.port.cutting import LayerName, Path, owner_of, path_of
 from mxsame.port.description import Layer, Model
-from mxsame.port.layers import Layers, NetworkLayer, is_trained, no_attribute, place_weights, replaced, summary, train
+from mxsame.port.layers import (
+    Layers,
+    NetworkLayer,
+    is_trained,
+    no_attribute,
+    replacement_state,
+    set_trainable,
+    summary,
+    take_weights,
+)
 from mxsame.port.steps import Step, needed_steps
 from mxsame.port.tensors import Tensor
+from mxsame.port.topology import LayerName, Path, owner_of, path_of
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
 from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, layout_of
@@ -45,16 +54,16 @@ class Network(HybridBlock):
     description : mxsame.port.description.Model
         What was read; its weights are in the parameters.
     transpositions : int
-        How many times the data itself changes its order of axes.
+        The number of steps that transpose the data.
     rank : int
-        How many axes arrays have that the network has with channels first, and Keras with channels last; 0 for none.
+        The rank of the arrays that are channels first in the network and channels last in Keras; 0 if there are none.
     trainable : bool
         Whether any layer is trained. It can be set, for all layers, as in Keras.
 
     Notes
     -----
-    Inputs must have the model's static lengths, as in Keras: the steps are for these. Arrays of other lengths are a
-    `ValueError`, and graphs refuse them with an error of the operator `data_must_be_..`.
+    Inputs must have the model's static lengths, as in Keras: the steps are built for them. Arrays of other lengths
+    raise a `ValueError`; graphs raise an error of the operator `data_must_be_..`.
 
     >>> import mxsame
     >>> from mxnet.gluon import nn
@@ -65,9 +74,9 @@ class Network(HybridBlock):
     ((None, 3), [Dense(128 -> 3, linear)])
     """
 
-    def __init__(self, description: Model, build: Build, rank: int = 0, wanted: Sequence[Path] = ()):
+    def __init__(self, description: Model, build: Build, rank: int = 0, output_paths: Sequence[Path] = ()):
         super().__init__(prefix="")
-        self.description, self._build, self.rank, self._wanted = description, build, rank, wanted
+        self.description, self._build, self.rank, self._output_paths = description, build, rank, output_paths
         self._take(build({}))
 
     def _take(self, built: Built) -> None:
@@ -95,10 +104,10 @@ class Network(HybridBlock):
         return {id(state.layer): state.block for state in self._states.values() if state.is_custom}
 
     @property
-    def has_layers(self) -> bool:
+    def matches_description(self) -> bool:
         """Whether it computes the same as the layers of its description with their weights."""
-        is_outer = all(len(path) == 1 for path in self._wanted)
-        return not self.description.native and is_outer and len(self.outputs) == len(self.description.outputs)
+        is_outer = all(len(path) == 1 for path in self._output_paths)
+        return not self.description.from_keras_mxnet and is_outer and len(self.outputs) == len(self.description.outputs)
 
     def layer_state(self, path: Path) -> LayerState:
         """Returns what the build has recorded of a layer: its block, and the outputs of its calls."""
@@ -128,9 +137,9 @@ class Network(HybridBlock):
 
     @property
     def output_names(self) -> List[str]:
-        """The names of the layers whose outputs the network returns; of a nested model's with its name before them."""
-        if self._wanted:
-            return ["/".join(path) for path in self._wanted for _ in self._states[path].outputs]
+        """The names of the layers whose outputs the network returns, with the name of a nested model as a prefix."""
+        if self._output_paths:
+            return ["/".join(path) for path in self._output_paths for _ in self._states[path].outputs]
         return [tensor.layer for tensor in self.description.outputs]
 
     @property
@@ -150,7 +159,7 @@ class Network(HybridBlock):
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        train(self, self._states.values(), value)
+        set_trainable(self, self._states.values(), value)
 
     @property
     def paths(self) -> List[Path]:
@@ -225,7 +234,7 @@ class Network(HybridBlock):
         check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
         model, position = owner_of(self.description, path)
         before = model.layers[position]
-        state = replaced(before, block, self.rank, tracing.contexts(self.collect_params()))
+        state = replacement_state(before, block, self.rank, tracing.contexts(self.collect_params()))
         model.layers[position] = state.layer
         try:
             with warnings.catch_warnings():
@@ -239,7 +248,7 @@ class Network(HybridBlock):
                 rule = f"the network must run with the new layer {name!r}: "
                 raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
             raise
-        place_weights(state.layer, block)
+        take_weights(state.layer, block)
         self._take(built)
         _gluon.drop_graph(self)
 
@@ -313,7 +322,7 @@ class Network(HybridBlock):
         if any(name == "float16" and rank > 1 for name, rank in weights):
             operands.check_convolvable("data", others[0])
         dtype = "float32" if {name for name, _ in weights} == {"float32"} else None
-        return {value.key: _declared(value, array, dtype) for value, array in zip(self.inputs, arrays)}
+        return {value.key: _as_declared(value, array, dtype) for value, array in zip(self.inputs, arrays)}
 
     def hybrid_forward(self, F: Any, x: Any, *others: Any) -> Any:
         values = self._checked((x, *others))
@@ -361,7 +370,7 @@ def check_network(net: Any) -> None:
 
 
 @deferred_in_trace
-def _declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
+def _as_declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
     """Returns an input with the static lengths of the model, which an array must have, and a Symbol checks in the
     graph. If the model declares float32, integers are cast to it, and floats to `dtype` if that is given."""
     wanted = tuple(value.ordered(value.shape))
@@ -380,7 +389,7 @@ def _declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
 
 def _as_floats(array: Any, dtype: Optional[str]) -> Any:
     """Returns integers as float32, and floats as they are, or cast to `dtype`. A graph of `deploy` is for both: the
-    dtype of its Symbols says nothing."""
+    dtype of its Symbols carries no information."""
     given = tensors.known_type(array)
     is_float = given is not None and np.dtype(given).kind == "f"
     if isinstance(array, mx.sym.Symbol):

@@ -14,7 +14,7 @@ from mxsame.port.description import Layer, why_extra_weights
 from mxsame.types import KernelKind
 from mxsame.validation import InvalidValue, check, received
 
-LARGEST_PART = 2**22  # bytes of an array that is in another order of axes than its parameter, copied at once
+LARGEST_PART = 2**22  # bytes copied at a time from an array whose axes are not in its parameter's order
 
 
 class Conversion(NamedTuple):
@@ -24,7 +24,7 @@ class Conversion(NamedTuple):
     to_keras: Callable
 
 
-SAME = Conversion(np.asarray, np.asarray)
+UNCHANGED = Conversion(np.asarray, np.asarray)
 TRANSPOSED = Conversion(np.transpose, np.transpose)
 SCALAR = Conversion(np.ravel, np.squeeze)
 
@@ -69,7 +69,7 @@ def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, C
     """
     weight_specs, count = layer.weight_specs or [], len(layer.weights)
     names = ", ".join(spec.name for spec in weight_specs) or "none"
-    shared = "" if count else " (of a layer that is in several models, a file has them once)"
+    shared = "" if count else " (a file stores a layer that is in several models once)"
     rule = f"weights must be {names}; received {count} arrays{shared}{why_extra_weights(layer)}"
     check(len(weight_specs) == count, rule)
     for number, (spec, array) in enumerate(zip(weight_specs, layer.weights)):
@@ -77,7 +77,7 @@ def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, C
         if parameter is None:
             layer.weights[number] = np.asarray(array)
             continue
-        conversion = conversions if isinstance(conversions, Conversion) else conversions.get(spec.name, SAME)
+        conversion = conversions if isinstance(conversions, Conversion) else conversions.get(spec.name, UNCHANGED)
         set_parameter(parameter, conversion, array, spec.name)
         layer.weights[number] = LoadedWeight(tuple(array.shape), parameter, conversion.to_keras)
         if not spec.trainable:
@@ -110,7 +110,7 @@ def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str)
         raise InvalidValue(f"{role} must have the axes of its layer; {received(shape=stored)}") from None
     expected = tuple(parameter.shape)
     fits = len(expected) == array.ndim and all(want in (have, 0, -1) for want, have in zip(expected, array.shape))
-    rule = f"{role} must have the shape {expected} in MXNet's order of axes, as the configuration has it"
+    rule = f"{role} must have the shape {expected} in MXNet's axis order, which follows from the configuration"
     check(fits, rule, shape=stored)
     data = mx.nd.empty(array.shape, ctx=mx.cpu(), dtype=parameter.dtype)
     rows = max(LARGEST_PART // max(array[:1].nbytes, 1), 1)

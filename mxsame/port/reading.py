@@ -16,26 +16,26 @@ from mxsame.port.config import model_of
 from mxsame.port.converters import weight_specs_of
 from mxsame.port.description import Layer, Model, function_name, group_name
 
-MAX_CALLS = 20_000  # calls of layers: models that call models several times have more than their file
+MAX_CALLS = 20_000  # layer calls, with those of nested models: a model that is called several times counts each time
 
 
 def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
     """Returns the layers, calls and weights of a Keras model, as data.
 
-    Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weight is looked at.
+    Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weights are read.
     """
     is_live = hasattr(source, "to_json") and hasattr(source, "layers")
     if not is_live and not isinstance(source, (str, os.PathLike)):
         shown = "=None" if source is None else f" of type {type(source).__name__}"
         raise validation.InvalidType(f"source must be a path or a Keras model; received source{shown}")
-    contents = files.opened(_json_of(source) if is_live else source, "source")
+    contents = files.open_source(_json_of(source) if is_live else source, "source")
     rule = "source must hold a model's configuration: give the JSON of model.to_json() as source, and this as weights"
     validation.check(contents.config is not None, f"{rule}; received {str(source)!r}, which holds weights only")
-    model = model_of(contents.config, _major(contents))
+    model = model_of(contents.config, _keras_version(contents))
     model.source = contents.config
     if is_live:
-        for layer, theirs in _pairs(model, source):
-            layer.config = _with_functions(layer.config, theirs, model.version)
+        for layer, live_layer in _pairs(model, source):
+            layer.config = _with_unique_function_names(layer.config, live_layer, model.version)
     calls = model.num_calls()
     validation.check(calls <= MAX_CALLS, f"layers must be called at most {MAX_CALLS} times in all", calls=calls)
     if check is not None:
@@ -43,8 +43,8 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     root = contents.weights
     if weights is not None:
         validation.check_type(isinstance(weights, (str, os.PathLike)), "weights must be a path", weights=weights)
-        given = files.opened(weights, "weights")
-        _major(given)  # refuses those of Keras 1, too
+        given = files.open_source(weights, "weights")
+        _keras_version(given)  # refuses those of Keras 1, too
         root, rule = given.weights, "weights must be an HDF5 file or a .keras archive"
         validation.check(root is not None, f"{rule}; received {os.fspath(weights)!r}")
     group = None if root is None else weight_files.group_of(root)
@@ -52,9 +52,9 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     for layer in model.walk():
         layer.weight_specs = weight_specs_of(layer)
     if backend == "mxnet":
-        keras_mxnet.mark_weights(model)
+        keras_mxnet.set_weight_specs(model)
     if backend == "torch":
-        _warn_of_averages(model)
+        _warn_about_average_pooling(model)
     if group is not None:
         weight_files.assign(model, group, by_order=weights is not None)
     elif is_live:
@@ -71,23 +71,23 @@ def _json_of(model: Any) -> str:
         raise validation.InvalidValue(f"source must be a Sequential or functional model: {error}") from None
 
 
-def _major(contents: files.Contents) -> int:
+def _keras_version(contents: files.Contents) -> int:
     """Returns the version of Keras, 2 or 3."""
     version, config = contents.version, contents.config or {}
     if isinstance(version, str) and version.split(".")[0].isdigit():
-        rule = "files must be of Keras 2 or newer: Keras 2.0 to 2.3 reads older ones, and writes them anew by "
+        rule = "files must be saved by Keras 2 or newer; Keras 2.0 to 2.3 converts older ones, by "
         rule, major = f"{rule}keras.models.load_model(path).save(path)", int(version.split(".")[0])
         validation.check(major >= 2, rule, keras_version=version)
         return min(major, 3)
     return 3 if "registered_name" in config and "backend" not in config else 2
 
 
-def _warn_of_averages(model: Model) -> None:
+def _warn_about_average_pooling(model: Model) -> None:
     pools = [layer for layer in model.walk() if layer.class_name.startswith("AveragePooling")]
     names = [layer.name for layer in pools if layer.config.get("padding") == "same"]
     if names:
-        rule = "the model was saved by Keras on PyTorch, which counts the padding of averages (keras-team/keras#23233)"
-        given = f"layers give here what they give on TensorFlow: {', '.join(names[:5])}"
+        rule = "the model was saved by Keras on PyTorch, which counts the padding in averages (keras-team/keras#23233)"
+        given = f"these layers compute here what they compute on TensorFlow: {', '.join(names[:5])}"
         warnings.warn(f"{rule}; {given}", UserWarning, stacklevel=4)
 
 
@@ -95,62 +95,63 @@ def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:
     """Yields each layer that is not a model, with the live layer."""
     layers = {layer.name: layer for layer in live.layers}
     for layer in model.layers:
-        theirs = layers.get(layer.name)
-        if theirs is None:  # the input of a Sequential, and operators of Keras 3, which are no layers
+        live_layer = layers.get(layer.name)
+        if live_layer is None:  # the input of a Sequential, and operators of Keras 3, which are not layers
             continue
         while layer.wrapped is not None:
-            layer, theirs = layer.wrapped, theirs.layer
+            layer, live_layer = layer.wrapped, live_layer.layer
         if layer.model is not None:
-            yield from _pairs(layer.model, theirs)
+            yield from _pairs(layer.model, live_layer)
         else:
-            yield layer, theirs
+            yield layer, live_layer
 
 
 def _take_live(model: Model, live: Any) -> None:
-    for layer, theirs in _pairs(model, live):
-        if getattr(theirs, "lora_enabled", False):  # its kernel is the merged one
-            layer.weights = [getattr(theirs, spec.name) for spec in layer.weight_specs or ()]
+    for layer, live_layer in _pairs(model, live):
+        if getattr(live_layer, "lora_enabled", False):  # its kernel is the merged one
+            layer.weights = [getattr(live_layer, spec.name) for spec in layer.weight_specs or ()]
             continue
-        layer.weights = theirs.get_weights() if model.native else _weights_of(theirs, layer)
+        layer.weights = live_layer.get_weights() if model.from_keras_mxnet else _weights_of(live_layer, layer)
 
 
-def _weights_of(theirs: Any, layer: Layer) -> List[Any]:
+def _weights_of(live_layer: Any, layer: Layer) -> List[Any]:
     """Returns the weights of a live layer, part by part if it has several: `layer.weights` has trainable ones first."""
     groups = dict.fromkeys(spec.group for spec in layer.weight_specs or ())
     if len(groups) < 2:
-        return list(theirs.weights)
-    parts = [list(functools.reduce(_attribute, group.split("/"), theirs).weights) for group in groups if group]
+        return list(live_layer.weights)
+    parts = [list(functools.reduce(_attribute, group.split("/"), live_layer).weights) for group in groups if group]
     known = {id(weight) for part in parts for weight in part}
-    return [*itertools.chain(*parts), *(weight for weight in theirs.weights if id(weight) not in known)]
+    return [*itertools.chain(*parts), *(weight for weight in live_layer.weights if id(weight) not in known)]
 
 
-def _attribute(theirs: Any, name: str) -> Any:
+def _attribute(owner: Any, name: str) -> Any:
     """Returns an attribute of a live layer, which may be private, or an entry of a list by the name of its group."""
-    if isinstance(theirs, list):
+    if isinstance(owner, list):
         counts: Dict[str, int] = {}
-        return {group_name(type(each).__name__, counts): each for each in theirs}[name]
-    return getattr(theirs, name) if hasattr(theirs, name) else getattr(theirs, f"_{name}")
+        return {group_name(type(each).__name__, counts): each for each in owner}[name]
+    return getattr(owner, name) if hasattr(owner, name) else getattr(owner, f"_{name}")
 
 
-def _with_functions(config: Dict[str, Any], live: Any, version: int) -> Dict[str, Any]:
+def _with_unique_function_names(config: Dict[str, Any], live: Any, version: int) -> Dict[str, Any]:
     """Returns a configuration in which names of functions are unique: Keras writes functions of TensorFlow and of the
     user as its own if they have the same name."""
     changed = {}
     for name, value in config.items():
         if name in ("activation", "recurrent_activation"):
             function = getattr(live, name, None) or getattr(getattr(live, "cell", None), name, None)
-            changed[name] = _named(function, value, version)
+            changed[name] = _unique_function_name(function, value, version)
         elif name in ("layer", "backward_layer", "cell") and isinstance(value, dict) and "config" in value:
             own = getattr(live, "forward_layer", None) if name == "layer" else None
-            inner = _with_functions(value["config"], own or getattr(live, name, None), version)
+            inner = _with_unique_function_names(value["config"], own or getattr(live, name, None), version)
             changed[name] = {**value, "config": inner}
         elif name == "cells" and len(value) == len(getattr(live, "cells", ())):
             pairs = zip(value, live.cells)
-            changed[name] = [{**each, "config": _with_functions(each["config"], cell, version)} for each, cell in pairs]
+            configs = (_with_unique_function_names(each["config"], cell, version) for each, cell in pairs)
+            changed[name] = [{**each, "config": inner} for each, inner in zip(value, configs)]
     return {**config, **changed}
 
 
-def _named(function: Any, serialized: Any, version: int) -> Any:
+def _unique_function_name(function: Any, serialized: Any, version: int) -> Any:
     """Returns the serialized name of a live function if it is Keras's own, or computes the same, else its name with its
     library or module."""
     module, name = str(getattr(function, "__module__", "")), getattr(function, "__name__", "<lambda>")

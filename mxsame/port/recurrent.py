@@ -1,7 +1,7 @@
 """Keras's recurrent layers as Gluon blocks: SimpleRNN, LSTM, GRU and ConvLSTM in one direction, and both directions.
 
-They run by MXNet's fused operator if its formulas are Keras's. Otherwise they run step by step: unrolled if the number
-of steps is static, and by MXNet's `foreach` if it is dynamic.
+They run on MXNet's fused RNN operator if it computes Keras's formulas. Otherwise they run step by step: unrolled if the
+number of steps is static, and by MXNet's `foreach` if it is dynamic.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Kind(NamedTuple):
 
 # LSTM: input, forget, cell, output in both. GRU: update, reset, new in Keras; reset, update, new in MXNet.
 KINDS = {"SimpleRNN": Kind(1, (0,)), "LSTM": Kind(2, (0, 1, 2, 3)), "GRU": Kind(1, (1, 0, 2))}
-NEW = 2  # the gate with the other activation
+CANDIDATE = 2  # the gate that `activation` is applied to
 MAX_STEPS, MAX_DEPLOYED_STEPS = 512, 1024  # the most steps that are unrolled in a graph, and in a deployed one
 # activations that other formats have for recurrent layers, too, and the defaults of their arguments
-PORTABLE = {
+EXPORTABLE = {
     **{name: arguments_of(ACTIVATIONS[name]) for name in ("elu", "hard_sigmoid", "leaky_relu")},
     **{name: {} for name in ("identity", "relu", "sigmoid", "softsign", "tanh")},
 }
@@ -63,7 +63,7 @@ class Options(NamedTuple):
     zero_output_for_mask: bool = False
 
 
-class Stepwise(mx.gluon.HybridBlock):
+class RecurrentBase(mx.gluon.HybridBlock):
     """The base of recurrent layers: data (N, T, ..) -> sequences (N, T, ..), or the output (N, ..) of the last step.
 
     Its arguments are the data, the initial states, which are optional, and with `takes_mask` a mask (N, T): where that
@@ -73,8 +73,8 @@ class Stepwise(mx.gluon.HybridBlock):
     ndim, kind = 3, "LSTM"
     units: int  # elements, or channels, of each state
 
-    def __init__(self, options: Options, **gluons: Any):
-        super().__init__(**gluons)
+    def __init__(self, options: Options, **kwargs: Any):
+        super().__init__(**kwargs)
         self.options = options
 
     def hybrid_forward(self, F: Any, x: Any, *more: Any, **parameters: Any) -> Any:
@@ -90,7 +90,7 @@ class Stepwise(mx.gluon.HybridBlock):
         return [output, *states] if options.return_state else output
 
     def activations(self, F: Any) -> List[Callable]:
-        """Returns the activation and that of the gates. A hard sigmoid of gates becomes a clip: see `scaled`."""
+        """Returns the activations of output and gates. The hard sigmoid of gates is a clip: see `fold_hard_sigmoid`."""
         given = (self.options.activation, self.options.recurrent_activation)
         activation, gate = (partial(function, F, **arguments) for function, arguments in given)
         return [activation, partial(F.clip, a_min=0, a_max=1) if self._has_hard_gates() else gate]
@@ -98,19 +98,19 @@ class Stepwise(mx.gluon.HybridBlock):
     def _has_hard_gates(self) -> bool:
         return self.options.recurrent_activation[0] is ACTIVATIONS["hard_sigmoid"]
 
-    def scaled(self, F: Any, array: Any, offset: float = 0.0) -> Any:
+    def fold_hard_sigmoid(self, F: Any, array: Any, offset: float = 0.0) -> Any:
         """Returns the rows of a parameter for all gates. Since a hard sigmoid is clip(slope * x + 1/2, 0, 1), the rows
         of such gates are multiplied by the slope, and those of a bias get the offset 1/2."""
         if not self._has_hard_gates():
             return array
         slope = self.options.recurrent_activation[1]["slope"]
-        parts = self.parted(F, array, len(KINDS[self.kind].gates), axis=0)
-        return F.concat(*(part if n == NEW else part * slope + offset for n, part in enumerate(parts)), dim=0)
+        parts = self.split_gates(F, array, len(KINDS[self.kind].gates), axis=0)
+        return F.concat(*(part if n == CANDIDATE else part * slope + offset for n, part in enumerate(parts)), dim=0)
 
-    def parted(self, F: Any, gates: Any, count: int, axis: int = 1) -> List[Any]:
+    def split_gates(self, F: Any, gates: Any, count: int, axis: int = 1) -> List[Any]:
         """Returns the parts of the gates. MXNet's `split` takes ten times as long as slices."""
         ends = [(n * self.units, (n + 1) * self.units) for n in range(count)]
-        if self.ndim == Stepwise.ndim:
+        if self.ndim == RecurrentBase.ndim:
             return [F.slice_axis(gates, axis=axis, begin=begin, end=end) for begin, end in ends]
         before = (None,) * axis  # `slice_axis` would copy all of a convolution's output first, for each part
         return [F.slice(gates, begin=(*before, begin), end=(*before, end)) for begin, end in ends]
@@ -122,7 +122,7 @@ class Stepwise(mx.gluon.HybridBlock):
         # one for each state: `foreach` refuses the same Symbol twice
         return [F.broadcast_axis(entries, axis=1, size=self.units) for _ in range(KINDS[self.kind].states)]
 
-    def stepped(self, F: Any, step: Callable, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
+    def run_steps(self, F: Any, step: Callable, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
         """Runs all steps of data (T, N, ..), and returns the outputs (T, N, ..) and the last states.
 
         `step(x, states)` returns the next states, the first of which is the output. Where the mask (T, N) is 0, the
@@ -159,15 +159,15 @@ class Stepwise(mx.gluon.HybridBlock):
         return outputs, carried[1:] if mask is not None else carried
 
 
-class Recurrent(Stepwise):
+class Recurrent(RecurrentBase):
     """A SimpleRNN, LSTM or GRU, by `kind`, in one direction: (N, T, in_units) -> (N, T, units), or (N, units).
 
     With `reset_after`, the reset gate of a GRU is applied after the matrix product, and it has two biases.
     """
 
     def __init__(self, kind: str, units: int, in_units: int, options: Options, use_bias: bool = True,
-                 reset_after: bool = False, **gluons: Any):  # fmt: skip
-        super().__init__(options, **gluons)
+                 reset_after: bool = False, **kwargs: Any):  # fmt: skip
+        super().__init__(options, **kwargs)
         self.kind, self.units, self._reset_after = kind, units, reset_after
         self._rows = rows = units * len(KINDS[kind].gates)
         with self.name_scope():
@@ -195,14 +195,14 @@ class Recurrent(Stepwise):
         """Runs the fused operator if its formulas are Keras's and there is no mask, or else step by step."""
         states, mode, spec = states or self.zeros(F, x), self._mode(), RecurrentSpec(use_bias=bias is not None)
         if mode is None and scope().target == FORMAT:
-            mode, spec = self._other_formulas(spec)
+            mode, spec = self._mode_with_spec(spec)
         if mode is not None and mask is None:
             return self._fused(F, mode, spec, x, states, i2h_weight, h2h_weight, bias)
-        of_data, of_states = self._biases(F, bias, h2h_weight)
-        weights = [self.scaled(F, weight) for weight in (i2h_weight, h2h_weight)]
-        bias = self.scaled(F, of_data, 0.5)
+        input_bias, recurrent_bias = self._biases(F, bias, h2h_weight)
+        weights = [self.fold_hard_sigmoid(F, weight) for weight in (i2h_weight, h2h_weight)]
+        bias = self.fold_hard_sigmoid(F, input_bias, 0.5)
         x = F.FullyConnected(x, weights[0], bias, num_hidden=self._rows, flatten=False)
-        return self.stepped(F, self._step(F, weights[1], self.scaled(F, of_states)), x, states, mask)
+        return self.run_steps(F, self._step(F, weights[1], self.fold_hard_sigmoid(F, recurrent_bias)), x, states, mask)
 
     def _biases(self, F: Any, bias: Any, weight: Any) -> Tuple[Any, Any]:
         """Returns the biases of the products of data and of states; zeros without a bias."""
@@ -216,22 +216,23 @@ class Recurrent(Stepwise):
 
     def _mode(self) -> Optional[str]:
         """Returns the mode in which MXNet's operator has the layer's formulas; None if there is none."""
-        activation, gate = self._named()
+        activation, gate = self._activation_names()
         if self.kind == "SimpleRNN":
             return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(activation[0] if not activation[1] else "")
         fits = (activation, gate) == (("tanh", {}), ("sigmoid", {})) and (self.kind == "LSTM" or self._reset_after)
         return self.kind.lower() if fits else None
 
-    def _named(self) -> List[Tuple[str, Dict[str, Any]]]:
+    def _activation_names(self) -> List[Tuple[str, Dict[str, Any]]]:
         """Returns the names of the two activations, and their arguments."""
         both = (self.options.activation, self.options.recurrent_activation)
         return [(function.__name__, arguments) for function, arguments in both]
 
-    def _other_formulas(self, spec: RecurrentSpec) -> Tuple[Optional[str], RecurrentSpec]:
+    def _mode_with_spec(self, spec: RecurrentSpec) -> Tuple[Optional[str], RecurrentSpec]:
         """Returns a mode of MXNet's operator for this kind, and the spec with the layer's own formulas, for files of
-        other formats; None for activations that are not in `PORTABLE`."""
-        activations = [(name, {**PORTABLE.get(name, {}), **arguments}) for name, arguments in self._named()]
-        if any(name not in PORTABLE or "max_value" in arguments for name, arguments in activations):
+        other formats; None for activations that are not `EXPORTABLE`."""
+        names = self._activation_names()
+        activations = [(name, {**EXPORTABLE.get(name, {}), **arguments}) for name, arguments in names]
+        if any(name not in EXPORTABLE or "max_value" in arguments for name, arguments in activations):
             return None, spec
         mode = {"SimpleRNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[self.kind]
         return mode, spec._replace(activations=activations, reset_after=self._reset_after)
@@ -251,7 +252,7 @@ class Recurrent(Stepwise):
         """Returns the function of one step, from the data's part of the gates and the states to the next states. It
         uses `broadcast_add`, which takes half of the time of `+` for small arrays."""
         activation, gate = self.activations(F)
-        units, reset_after, parted = self.units, self._reset_after, partial(self.parted, F)
+        units, reset_after, split_gates = self.units, self._reset_after, partial(self.split_gates, F)
 
         def product(state: Any, weight: Any, rows: int, bias: Any = None) -> Any:
             return F.FullyConnected(state, weight, bias, num_hidden=rows, no_bias=bias is None)
@@ -260,17 +261,17 @@ class Recurrent(Stepwise):
             return [activation(F.broadcast_add(x, product(states[0], weight, units)))]
 
         def lstm(x: Any, states: State) -> State:
-            gates = parted(F.broadcast_add(x, product(states[0], weight, 4 * units)), 4)
+            gates = split_gates(F.broadcast_add(x, product(states[0], weight, 4 * units)), 4)
             return _lstm(F, gates, states[1], activation, gate)
 
         def gru(x: Any, states: State) -> State:
             (state,) = states
-            parts = parted(x, 3)
+            parts = split_gates(x, 3)
             if reset_after:
-                recurrent = parted(product(state, weight, 3 * units, bias), 3)
+                recurrent = split_gates(product(state, weight, 3 * units, bias), 3)
             else:
                 of_gates = F.slice_axis(weight, axis=0, begin=0, end=2 * units)
-                recurrent = parted(product(state, of_gates, 2 * units), 2)
+                recurrent = split_gates(product(state, of_gates, 2 * units), 2)
             reset, update = (gate(F.broadcast_add(*each)) for each in zip(parts[:2], recurrent))
             if reset_after:
                 new = reset * recurrent[2]
@@ -317,8 +318,8 @@ class Bidirectional(mx.gluon.HybridBlock):
     outputs if `merge_mode` is None, and the last states if the layers return theirs.
     """
 
-    def __init__(self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], **gluons: Any):
-        super().__init__(**gluons)
+    def __init__(self, forwards: Callable, backwards: Callable, merge_mode: Optional[str], **kwargs: Any):
+        super().__init__(**kwargs)
         self._merge_mode = merge_mode
         with self.name_scope():
             self.forwards, self.backwards = forwards(prefix="forward_"), backwards(prefix="backward_")
@@ -336,15 +337,15 @@ class Bidirectional(mx.gluon.HybridBlock):
         return merged[0] if len(merged) == 1 and not first else [*merged, *first, *second]
 
 
-class ConvLSTM(Stepwise):
+class ConvLSTM(RecurrentBase):
     """An LSTM whose products are convolutions (Shi et al. 2015, without peepholes): (N, T, C, \\*size) -> (N, T,
     filters, \\*out), or (N, filters, \\*out).
 
     `i2h` and `h2h` make layers of `mxsame.nn` that convolve data and states to the 4 * filters gates; those of states
     with SAME and stride 1, as in Keras."""
 
-    def __init__(self, i2h: Callable, h2h: Callable, options: Options, **gluons: Any):
-        super().__init__(options, **gluons)
+    def __init__(self, i2h: Callable, h2h: Callable, options: Options, **kwargs: Any):
+        super().__init__(options, **kwargs)
         with self.name_scope():
             self.i2h, self.h2h = i2h(prefix="i2h_"), h2h(prefix="h2h_")
         self.ndim, self.units = self.i2h.num_spatial_dims + 3, self.h2h.weight.shape[1]
@@ -352,11 +353,11 @@ class ConvLSTM(Stepwise):
     def sequence(self, F: Any, x: Any, states: State, mask: Any) -> Tuple[Any, State]:
         """Runs all steps. If both layers have the same windows, one convolution has data and states at each step;
         otherwise that of the data has all steps as one batch."""
-        weights = [self.scaled(F, _array(F, layer.weight, x)) for layer in (self.i2h, self.h2h)]
+        weights = [self.fold_hard_sigmoid(F, _array(F, layer.weight, x)) for layer in (self.i2h, self.h2h)]
         bias = _zero_bias(F, weights[0]) if self.i2h.bias is None else _array(F, self.i2h.bias, x)
-        bias, (activation, gate) = self.scaled(F, bias, 0.5), self.activations(F)
-        is_one = self.i2h._spec == self.h2h._spec
-        if is_one:
+        bias, (activation, gate) = self.fold_hard_sigmoid(F, bias, 0.5), self.activations(F)
+        same_windows = self.i2h._spec == self.h2h._spec
+        if same_windows:
             weight = F.concat(*weights, dim=1)
         else:
             gates = self.i2h._operator_output(F.reshape(x, shape=(-3, -2)), weight=weights[0], bias=bias)
@@ -370,13 +371,13 @@ class ConvLSTM(Stepwise):
             return copy_to_plain(F, array) if copies else array
 
         def step(x: Any, states: State) -> State:
-            if is_one:
+            if same_windows:
                 gates = self.h2h._operator_output(plain(F.concat(x, states[0], dim=1)), weight=weight, bias=bias)
             else:
                 gates = x + self.h2h._operator_output(states[0], weight=weights[1])
-            return _lstm(F, self.parted(F, plain(gates), 4), states[1], activation, gate)
+            return _lstm(F, self.split_gates(F, plain(gates), 4), states[1], activation, gate)
 
-        return self.stepped(F, step, x, states or self.zeros(F, x), mask)
+        return self.run_steps(F, step, x, states or self.zeros(F, x), mask)
 
 
 def _array(F: Any, parameter: Any, x: Any) -> Any:

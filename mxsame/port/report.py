@@ -19,7 +19,7 @@ from mxsame.validation import InvalidValue, check, check_arguments, check_type
 ROUNDING = 1e-4  # makes less of a difference, a shift a hundred times more
 
 
-class Line(NamedTuple):
+class LayerRow(NamedTuple):
     """A layer in the table of `mxsame convert`."""
 
     layer: str
@@ -30,10 +30,10 @@ class Line(NamedTuple):
     padding: Optional[str]  # the padding of its block
 
 
-def lines(net: Network, arrays: Sequence[Any]) -> List[Line]:
+def layer_rows(net: Network, arrays: Sequence[Any]) -> List[LayerRow]:
     """Returns a line for each layer that has steps, in the order in which they run."""
     return [
-        Line(
+        LayerRow(
             "/".join(path),
             layer.operator or layer.class_name,
             list(dict.fromkeys(getattr(block, "function", None) or type(block).__name__ for block in blocks)),
@@ -103,9 +103,9 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     -------
     Comparison
         (layer, class_name, difference) of each layer; `print` shows a table, and the first layer that is wrong, which
-        is `differing[0]`. Rounding makes differences up to 1e-5, shifted windows some above 0.01. Another shape, and
-        NaN in only one of the two, counts as an infinite difference. A layer is compared if it is in the reference; of
-        a nested model only its output.
+        is `differing[0]`. Rounding causes differences up to 1e-5, shifted windows cause some above 0.01. Another shape,
+        and NaN in only one of the two, counts as an infinite difference. A layer is compared if it is in the reference;
+        of a nested model only its output.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
             ours[name] = (layer.class_name, out.asnumpy())
     layers = ", ".join(dict.fromkeys("/".join(path) for path in net.paths))
     check(ours, f"reference must have layers of the net, which are {layers}; received those of {', '.join(wanted)}")
-    theirs = _by_keras(reference, list(ours), arrays) if recorded is None else recorded
+    theirs = _keras_outputs(reference, list(ours), arrays) if recorded is None else recorded
     each = (Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items())
     return Comparison(each)
 
@@ -170,7 +170,7 @@ def _operations(model: Any) -> Dict[str, Any]:
     return {layer.name: layer for layer in getattr(model, "operations", model.layers)}
 
 
-def _by_keras(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) -> Dict[str, Any]:
+def _keras_outputs(model: Any, names: Sequence[str], inputs: Sequence[np.ndarray]) -> Dict[str, Any]:
     """Returns the outputs of layers of a live model, by name."""
     live = _operations(model)
     functional = importlib.import_module(type(model).__module__.split(".")[0]).Model

@@ -1,7 +1,8 @@
 """The steps of a network: blocks that run one after the other, on arrays in the order of axes that they need.
 
-Convolutions and pooling layers need channels first. Layers as Flatten, Reshape and outputs need Keras's order. All
-others (activations, additions, batch norms) keep the order of their input, so that a network has few transpositions.
+Convolutions and pooling layers need channels first. Layers such as Flatten and Reshape, and outputs, need Keras's
+order. All others (activations, additions, batch norms) keep the order of their input, so that a network has few
+transpositions.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Name
 import numpy as np
 
 from mxsame._mxnet import mx
-from mxsame.port import blocks, types
-from mxsame.port.parameters import SAME, set_parameter
+from mxsame.port import blocks, dtypes
+from mxsame.port.parameters import UNCHANGED, set_parameter
 from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import InvalidType, check, check_element_count
 
-LENGTHS = (5040, 10080)  # in place of a dynamic length: with many divisors, and different after any strides
+LENGTHS = (5040, 10080)  # two substitutes for a dynamic length, with many divisors, that differ after any strides
 
 
 class Step(NamedTuple):
@@ -52,12 +53,12 @@ class Steps(List[Step]):
         self.has_batch_of_1 = False  # whether an input of the model declares a batch of 1
         self.unmasked: Set[int] = set()  # keys of Keras's tensors whose masks a layer has removed
         self.time_major: FrozenSet[int] = frozenset()  # keys of inputs whose first axis is time
-        self._arranged: Dict[Tuple[int, Any], Tensor] = {}  # by key, and the order or the pads
+        self._in_order: Dict[Tuple[int, Any], Tensor] = {}  # by key, and the order or the pads
         self._sources: Dict[int, FrozenSet[int]] = {}
         self._names: Dict[str, int] = {}
         self._parameters: set = set()
 
-    def value(self, shape: Sequence[Size], transposed: bool = False, sources: Any = None) -> Tensor:
+    def new_tensor(self, shape: Sequence[Size], transposed: bool = False, sources: Any = None) -> Tensor:
         """Returns a new tensor, by default an input of the network."""
         key = len(self._sources)
         self._sources[key] = frozenset({key}) if sources is None else sources
@@ -78,12 +79,12 @@ class Steps(List[Step]):
         """
         transposed = inputs[0].transposed if transposed is None else transposed
         factors = {x.batch_factor for x in inputs}
-        rule = "tensors must have one batch, and not what a reshape or a concatenation has made of it"
+        rule = "tensors must have the same batch, not one that a reshape or a concatenation has changed"
         check(len(factors) == 1, rule)
         outputs, sources = [], self.sources(inputs)
         for each in _inferred_shapes(block, inputs, transposed) if shape is None else [shape]:
             check_element_count("the output", each)
-            outputs.append(self.value(each, transposed, sources)._replace(batch_factor=inputs[0].batch_factor))
+            outputs.append(self.new_tensor(each, transposed, sources)._replace(batch_factor=inputs[0].batch_factor))
         self.append(Step(block, [value.key for value in inputs], [value.key for value in outputs], layer))
         return outputs
 
@@ -91,37 +92,37 @@ class Steps(List[Step]):
                  **arguments: Any) -> Tensor:  # fmt: skip
         """Adds a function of `mxsame.port.blocks`, or an operator of MXNet by its name, and returns its output."""
         name = getattr(function, "__name__", function)
-        block = blocks.Function(function, prefix=self.unique(f"{layer}_{name}"), **arguments)
+        block = blocks.Function(function, prefix=self.unique_prefix(f"{layer}_{name}"), **arguments)
         return self.emit(block, inputs, layer, transposed, shape)[0]
 
     def constant(self, layer: str, function: Any, x: Tensor, arrays: Mapping[str, Any], **arguments: Any) -> Tensor:
         """Adds a function whose parameters are these constant arrays, and returns its output."""
         shapes = {name: array.shape for name, array in arrays.items()}
-        block = blocks.Function(function, self.unique(layer), shapes, **arguments)
+        block = blocks.Function(function, self.unique_prefix(layer), shapes, **arguments)
         for name, array in arrays.items():
             parameter = getattr(block, name)
             parameter.grad_req = "null"
             parameter.cast(array.dtype)
-            set_parameter(parameter, SAME, array, parameter.name)
+            set_parameter(parameter, UNCHANGED, array, parameter.name)
         return self.emit(block, [x], layer)[0]
 
     def with_unique_parameters(self, make: Callable, name: str) -> Any:
         """Returns a block whose parameters have new names: a separable layer "x" has an x_depthwise_weight, as a layer
         "x_depthwise" does."""
-        block = make(prefix=self.unique(name))
+        block = make(prefix=self.unique_prefix(name))
         while self._parameters.intersection(block.collect_params()):
-            block = make(prefix=self.unique(name))
+            block = make(prefix=self.unique_prefix(name))
         self._parameters.update(block.collect_params())
         return block
 
-    def unique(self, name: str) -> str:
+    def unique_prefix(self, name: str) -> str:
         """Returns a prefix that no other block has."""
         number = self._names[name] = self._names.get(name, -1) + 1
-        return f"{name}_" if not number else self.unique(f"{name}_{number}")
+        return f"{name}_" if not number else self.unique_prefix(f"{name}_{number}")
 
-    # -- the order of axes, pads and types
+    # -- the order of axes, pads and dtypes
 
-    def arranged(self, x: Tensor, transposed: bool) -> Tensor:
+    def in_order(self, x: Tensor, transposed: bool) -> Tensor:
         """Returns a tensor in one order of axes: as it is, or transposed by a step that is added once."""
         x = self.padded(x)
         if x.transposed == transposed or x.rank < 3:
@@ -137,9 +138,9 @@ class Steps(List[Step]):
 
     def _once(self, x: Tensor, change: Any, make: Callable) -> Tensor:
         """Returns what `make()` returns at the first call for this tensor and change."""
-        if (x.key, change) not in self._arranged:
-            self._arranged[x.key, change] = make()
-        return self._arranged[x.key, change]._replace(mask=x.mask, dtype=x.dtype)
+        if (x.key, change) not in self._in_order:
+            self._in_order[x.key, change] = make()
+        return self._in_order[x.key, change]._replace(mask=x.mask, dtype=x.dtype)
 
     def _rearranged(self, x: Tensor, transposed: bool) -> Tensor:
         make = partial(self.apply, "to_channels_first" if transposed else "to_channels_last")
@@ -157,13 +158,13 @@ class Steps(List[Step]):
         """Returns a tensor of this dtype, by a step if its array has to change."""
         if dtype == x.dtype:
             return x
-        stored, as_given = types.STORED[dtype], x.dtype == types.GIVEN
+        stored, as_given = dtypes.STORED[dtype], x.dtype == dtypes.UNCAST
         out = x
         if dtype == "bool" and not as_given:
             out = self.apply("cast", blocks.scalar, self.padded(x), operator="not_equal", value=0.0)
-        elif types.STORED.get(x.dtype) != stored and not (as_given and dtype == "float32"):
+        elif dtypes.STORED.get(x.dtype) != stored and not (as_given and dtype == "float32"):
             out = self.padded(x)
-            for each in dict.fromkeys([types.OF_INPUTS.get(dtype, stored) if as_given else stored, stored]):
+            for each in dict.fromkeys([dtypes.INPUT_DTYPES.get(dtype, stored) if as_given else stored, stored]):
                 out = self.apply("cast", "cast", out, dtype=each)
         return out._replace(mask=x.mask, dtype=dtype)
 
@@ -181,7 +182,7 @@ def _traced(block: Any, inputs: Sequence[Tensor]) -> Tuple[List[str], Any]:
 def inferred_types(block: Any, inputs: Sequence[Tensor]) -> List[str]:
     """Returns the dtypes of a block's outputs, as MXNet infers them: float32 where it does not."""
     names, group = _traced(block, inputs)
-    given = {name: types.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
+    given = {name: dtypes.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
     inferred = group.infer_type(**given)[1] or [np.float32] * len(group.list_outputs())
     return [np.dtype(each).name for each in inferred]
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame import validation
-from mxsame.port import types
+from mxsame.port import dtypes
 from mxsame.port.call_context import CallContext
 from mxsame.port.description import Layer, LayerCall, WeightSpec, is_unset, leaves, map_leaves, snake_case
 from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
@@ -25,8 +25,8 @@ from mxsame.validation import InvalidValue, check
 # `order` of a converter: the method that brings each of its tensors into the axis order that it needs
 ANY_ORDER, CHANNELS_FIRST, KERAS_ORDER = CallContext.padded, CallContext.to_channels_first, CallContext.to_keras_order
 ORDER_OF_FIRST_CALL = CallContext.to_order_of_first_call
-SAME_ORDER = CallContext.to_one_order  # takes all of them
-PADS_PENDING = None  # the tensors are as they come, with `pads` that are not applied yet
+SAME_ORDER = CallContext.to_one_order  # called with all tensors at once
+PADS_PENDING = None  # the tensors are passed unchanged, with `pads` that are not applied yet
 
 # `masks` of a converter: its output has no mask, that of the first input, or the one that the converter sets
 DROPS_MASK, PASSES_MASK, HANDLES_MASK = "drops", "passes", "handles"
@@ -62,7 +62,7 @@ class Converter:
     weights: Union[Sequence[WeightSpec], Callable[[Dict[str, Any]], Sequence[WeightSpec]]] = ()
     masks: str = DROPS_MASK
     aliases: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's parameter names -> the function's
-    dtypes: Any = types.FLOAT32
+    dtypes: Any = dtypes.FLOAT32
     ignored: Optional[str] = None  # regex of configuration keys that change nothing here; None: no key is checked
     name: str = ""
 
@@ -76,7 +76,7 @@ class Converter:
             validation.check(kind != Kind.CONSTANT or "Tensor" not in str(hints[name]), rule)
 
     def __call__(self, call: CallContext, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
-        call = replace(call, converter=self)  # its configuration has no keys that were read
+        call = replace(call, converter=self)  # with a new Config, which counts no key as read
         args = [*args, *(kwargs[name] for name in FIRST_ARGUMENTS if name in kwargs)]
         kwargs = {name: value for name, value in kwargs.items() if name not in FIRST_ARGUMENTS}
         if self.masks == HANDLES_MASK:
@@ -84,9 +84,9 @@ class Converter:
         given = self._bound(call, args, kwargs)
         values = leaves(given, Tensor)
         cast, dtype = cast_inputs(call, self.dtypes, values)
-        inputs, named = map_leaves(given, Tensor, dict(zip(values, self._arranged(call, cast))).__getitem__)
+        inputs, named = map_leaves(given, Tensor, dict(zip(values, self._in_order(call, cast))).__getitem__)
         if self.ignored is not None:
-            call.config.refuse_type(self.ignored)
+            call.config.refuse_dtype(self.ignored)
         out = self.build(call, *inputs, **named)
         out = out if dtype is None else map_leaves(out, Tensor, lambda each: each._replace(dtype=dtype))
         if self.ignored is not None:
@@ -103,7 +103,7 @@ class Converter:
         mask = leaves(args, Tensor)[0].mask if passes else None
         return map_leaves(out, Tensor, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
-    def _arranged(self, call: CallContext, tensors: List[Tensor]) -> List[Tensor]:
+    def _in_order(self, call: CallContext, tensors: List[Tensor]) -> List[Tensor]:
         """Returns the tensors in the axis order that the converter needs."""
         if self.order is PADS_PENDING:
             return tensors
@@ -175,14 +175,14 @@ def cast_inputs(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple
     """Returns the tensors of a call, cast by the rule `dtypes` of its converter, and the dtype of the outputs: None if
     the converter sets it. A layer casts float16 and float64 to float32; an operator does not."""
     is_layer = call.layer.operator is None
-    values = [call.cast(x, "float32") if is_layer and x.dtype in types.FLOATS else x for x in values]
-    if rule == types.SETS_DTYPE or not values:
+    values = [call.cast(x, "float32") if is_layer and x.dtype in dtypes.FLOATS else x for x in values]
+    if rule == dtypes.SETS_DTYPE or not values:
         return list(values), None
-    casts = rule in (types.CAST, types.CAST_IN_KERAS[call.version])
-    if casts and not any(x.dtype in types.FLOATS - {"float32"} for x in values):
+    casts = rule in (dtypes.CAST, dtypes.CAST_IN_KERAS[call.version])
+    if casts and not any(x.dtype in dtypes.FLOATS - {"float32"} for x in values):
         return [call.cast(x, "float32") for x in values], "float32"
-    allowed = rule if isinstance(rule, frozenset) else types.FLOAT32
-    dtype = types.check_dtype(types.result_type([x.dtype for x in values], call.version), allowed)
+    allowed = rule if isinstance(rule, frozenset) else dtypes.FLOAT32
+    dtype = dtypes.check_dtype(dtypes.result_type([x.dtype for x in values], call.version), allowed)
     return [call.cast(x, dtype) for x in values], dtype
 
 

@@ -20,7 +20,7 @@ class Tensor(NamedTuple):
     transposed: bool = False  # the array has Keras's last axis as its second: channels first
     pads: Optional[Tuple[Tuple[int, int], ...]] = None  # zeros that a following convolution may pad by itself
     mask: Any = None  # Keras's mask, a Tensor (N, T): 1, or 0 at steps that layers skip
-    dtype: str = "float32"  # Keras's, see mxsame.port.types
+    dtype: str = "float32"  # Keras's, see mxsame.port.dtypes
     batch_factor: Optional[Fraction] = Fraction(1)  # length of the first axis / the inputs' batch; None if unknown
     same_as: Optional[int] = None  # key of the tensor that Keras returns here, e.g. the input of Dropout at inference
 
@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
 
     def axis(self, axis: int) -> int:
         """Returns the axis of the array that is Keras's `axis`."""
-        check(type(axis) is int and -self.rank <= axis < self.rank, f"axis must be one of {self.rank}", axis=axis)
+        check(type(axis) is int and -self.rank <= axis < self.rank, f"axis must be within {self.rank} axes", axis=axis)
         return self.ordered(range(self.rank)).index(axis % self.rank)
 
     def axes(self, axes: Sequence[int]) -> Tuple[int, ...]:
@@ -67,22 +67,23 @@ class Tensor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OpenLength:
-    """A dynamic length, as an entry of `tf.shape(x)`: that of an axis of a tensor, or a product, without a tensor.
+class DynamicLength:
+    """A dynamic length, such as an entry of `tf.shape(x)`: the length of an axis of a tensor, or a product of lengths,
+    which has no tensor.
 
     Only parameters of converters that are annotated as `Lengths` or `Sized` accept it.
     """
 
-    of_value: Optional[Tensor] = None
+    tensor: Optional[Tensor] = None
     axis: int = 0
 
     def __repr__(self) -> str:
-        of = "a product of dynamic lengths" if self.of_value is None else f"axis {self.axis} of {self.of_value}"
+        of = "a product of dynamic lengths" if self.tensor is None else f"axis {self.axis} of {self.tensor}"
         return f"the length of {of}"
 
     @property
     def is_batch(self) -> bool:
-        return self.of_value is not None and self.axis == 0
+        return self.tensor is not None and self.axis == 0
 
 
 Operand = Union[Tensor, Any]  # a tensor or a constant
@@ -90,20 +91,20 @@ if TYPE_CHECKING:  # mypy does not see what `check` has excluded
     Lengths = Any
     Sized = Any
 else:
-    Lengths = Union[OpenLength, Any]  # a constant that may contain dynamic lengths
-    Sized = Union[Tensor, OpenLength, Any]  # a tensor, or such a constant
+    Lengths = Union[DynamicLength, Any]  # a constant that may contain dynamic lengths
+    Sized = Union[Tensor, DynamicLength, Any]  # a tensor, or such a constant
 
 
 def refuse_lengths(name: str, given: Any) -> None:
     """Raises a `ValueError` for an argument that contains dynamic lengths."""
     rule = f"{name} must not be a dynamic length, as tf.shape gives it: declare a static one in keras.Input"
-    check(not _has_open_length(given), rule, **{name: given})
+    check(not _has_dynamic_length(given), rule, **{name: given})
 
 
-def _has_open_length(nested: Any) -> bool:
+def _has_dynamic_length(nested: Any) -> bool:
     entries = nested.values() if isinstance(nested, dict) else nested
     is_nested = isinstance(nested, (list, tuple, dict)) and not isinstance(nested, Tensor)
-    return isinstance(nested, OpenLength) or (is_nested and any(map(_has_open_length, entries)))
+    return isinstance(nested, DynamicLength) or (is_nested and any(map(_has_dynamic_length, entries)))
 
 
 def with_mask(args: Any, kwargs: Dict[str, Any], version: int) -> Tuple[Any, Dict[str, Any]]:

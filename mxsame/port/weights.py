@@ -23,7 +23,7 @@ LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.kera
 
 def group_of(root: Any) -> Any:
     """Returns the group of an HDF5 file that has the weights: the root, or "model_weights" of a whole model."""
-    whole = files.texts(root, "layer_names") is None
+    whole = files.text_list(root, "layer_names") is None
     return (files.member(root, "model_weights", "group") if whole else None) or root
 
 
@@ -32,7 +32,7 @@ def assign(model: Model, group: Any, by_order: bool) -> None:
 
     `by_order` ignores names, as Keras does: automatic names differ from session to session.
     """
-    if files.texts(group, "layer_names") is not None:
+    if files.text_list(group, "layer_names") is not None:
         _assign_legacy(model, group, by_order)
         return
     for name in LAYERS_GROUPS:
@@ -61,7 +61,7 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
         if stored is None:
             continue  # missing weights are noticed where a layer needs them
         _assign_group(layer, stored, container)
-        # tf.keras 2.13 counts a layer with weights twice: it lists those once more among all layers.
+        # tf.keras 2.13 counts a layer with weights twice: once among all layers, once among those with weights.
         if container == LAYERS_GROUPS[1] and (layer.weights or (len(stored) > 1 and files.datasets(stored))):
             counts[name] += 1
 
@@ -99,9 +99,9 @@ def _vars(group: Any, parent: str) -> Any:
 
 def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     stored = {}
-    for name in files.texts(group, "layer_names") or []:
-        entry = _needed(group, name, "group")
-        arrays = [_needed(entry, weight, "dataset") for weight in files.texts(entry, "weight_names") or []]
+    for name in files.text_list(group, "layer_names") or []:
+        entry = _required(group, name, "group")
+        arrays = [_required(entry, weight, "dataset") for weight in files.text_list(entry, "weight_names") or []]
         if arrays:
             stored[name] = arrays
     # A layer of an unknown class (a custom one) has weights if the file has some under the name of its entry.
@@ -116,16 +116,16 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     check(fits, f"{rule} (missing by name: {missing}; surplus: {surplus})")
     for layer, name in zip(layers, stored):
         name = name if by_order else layer.name
-        _distribute(layer, stored[name], model.version, not by_order)
+        _assign_entry(layer, stored[name], model.version, not by_order)
 
 
-def _needed(group: Any, name: str, kind: str) -> Any:
+def _required(group: Any, name: str, kind: str) -> Any:
     item = files.member(group, name, kind)
     check(item is not None, f"{group.name} must hold all that its attributes name; {name!r} is missing")
     return item
 
 
-def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> None:
+def _assign_entry(layer: Layer, arrays: List[Any], version: int, named: bool) -> None:
     """Gives a layer, or the layers of a nested model, the arrays of one entry: by their paths if these are unique, else
     by order, which depends on what was frozen. `named`: paths contain the names of a nested model's layers."""
     if layer.model is None and layer.weight_specs is None:
@@ -133,7 +133,7 @@ def _distribute(layer: Layer, arrays: List[Any], version: int, named: bool) -> N
         return
     if layer.model is not None:
         arrays = _without_custom(layer.model, arrays)
-    slots = ordered(layer, version)
+    slots = weights_in_order(layer, version)
     shown = ", ".join(f"{owner.name}/{spec.name}" for owner, spec in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
     fits = len(slots) == len(arrays)
@@ -186,7 +186,7 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
     return others
 
 
-def ordered(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec]]:
+def weights_in_order(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec]]:
     """Returns the weights of one entry in the order of the older format: trainable ones first. Keras 3 keeps the order
     of layers in a frozen model."""
     if version == 2:
@@ -220,34 +220,35 @@ def write(path: Any, model: Model, arrays: Any) -> None:
     check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
     with draft_for(path) as draft, files.h5py_module().File(draft, "w") as file:
         if path.endswith(".weights.h5"):
-            write_by_class(file, model, arrays, linked=True)
+            write_by_class(file, model, arrays, for_tf_keras=True)
             file.create_group("vars")  # the model's own, without which tf.keras 2.13 fails
         else:
             write_entries(file, model, arrays)
 
 
-def write_by_class(group: Any, model: Model, arrays: Any, linked: bool = False) -> None:
-    """Writes the groups of the newer format as Keras 3. If `linked`, they are also there under the names of tf.keras
-    2.13, which counts a layer with weights twice, and keeps the underscore of a private attribute."""
+def write_by_class(group: Any, model: Model, arrays: Any, for_tf_keras: bool = False) -> None:
+    """Writes the groups of the newer format, like Keras 3. With `for_tf_keras`, they are also linked under the names of
+    tf.keras 2.13, which counts a layer with weights twice, and keeps the underscore of a private attribute."""
     counts: Tuple[Dict[str, int], Dict[str, int]] = ({}, {})
-    for name in LAYERS_GROUPS[: 1 + linked]:
+    for name in LAYERS_GROUPS[: 1 + for_tf_keras]:
         group.create_group(name)
     for layer in model.layers:
         if layer.operator is None:
             name = _class_name(layer)
             own, theirs = (f"{parent}/{group_name(name, each)}" for parent, each in zip(LAYERS_GROUPS, counts))
-            _write_layer(group.create_group(own), layer, arrays, linked)
-            if linked:
-                group[own].require_group("vars")  # without one, Keras 3 takes that of the layer with the other's name
+            _write_layer(group.create_group(own), layer, arrays, for_tf_keras)
+            if for_tf_keras:
+                # without it, Keras 3 reads the variables of another layer, whose linked group has this name
+                group[own].require_group("vars")
                 group[theirs] = group[own]
                 counts[1][name] += any(inner.weights for inner in layer.walk())
 
 
-def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
+def _write_layer(group: Any, layer: Layer, arrays: Any, for_tf_keras: bool) -> None:
     if layer.wrapped is not None:
-        _write_layer(group.create_group("layer"), layer.wrapped, arrays, linked)
+        _write_layer(group.create_group("layer"), layer.wrapped, arrays, for_tf_keras)
     elif layer.model is not None:
-        write_by_class(group, layer.model, arrays, linked)
+        write_by_class(group, layer.model, arrays, for_tf_keras)
     for parent, weight_specs in itertools.groupby(layer.weight_specs or (), lambda spec: spec.group):
         names = [spec.name for spec in weight_specs]
         if layer.class_name == "SpectralNormalization" and not parent:  # its layer's kernel is its own, too
@@ -255,7 +256,7 @@ def _write_layer(group: Any, layer: Layer, arrays: Any, linked: bool) -> None:
         for number, name in enumerate(names):
             group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])
         child = parent.split("/")[0]
-        if linked and child and not child.startswith("_") and f"_{child}" not in group:
+        if for_tf_keras and child and not child.startswith("_") and f"_{child}" not in group:
             group[f"_{child}"] = group[child]
 
 
@@ -264,12 +265,12 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
     entries = [layer for layer in model.layers if layer.operator is None or model.version == 2]
     entries = entries[1:] if model.sequential else entries  # Keras does not count the input of a Sequential
     _write_names(file, "layer_names", [layer.name for layer in entries])
-    written_by = (b"mxnet", b"2.2.4") if model.native else (b"tensorflow", b"2.13.1")
+    written_by = (b"mxnet", b"2.2.4") if model.from_keras_mxnet else (b"tensorflow", b"2.13.1")
     file.attrs["backend"], file.attrs["keras_version"] = written_by
     for layer in entries:
         group = file.require_group(layer.name)  # "a/b" has made "a"
         names = []
-        for owner, spec in ordered(layer, model.version):
+        for owner, spec in weights_in_order(layer, model.version):
             names.append(f"{owner.name}/{spec.name}:0")
             if names[-1] in group:  # two layers of one name in nested models
                 names[-1] = f"{owner.name}_{len(names)}/{spec.name}:0"
@@ -277,12 +278,12 @@ def write_entries(file: Any, model: Model, arrays: Any) -> None:
         _write_names(group, "weight_names", names)
 
 
-def _write_names(thing: Any, name: str, entries: List[str]) -> None:
+def _write_names(group: Any, name: str, entries: List[str]) -> None:
     """Writes names as an attribute, or in several parts if that is too large for one, as Keras does."""
     encoded = [entry.encode() for entry in entries]
     per_part = max(64_000 // max(map(len, encoded), default=1), 1)
     if len(encoded) <= per_part:
-        thing.attrs[name] = encoded
+        group.attrs[name] = encoded
         return
     for number, start in enumerate(range(0, len(encoded), per_part)):
-        thing.attrs[f"{name}{number}"] = encoded[start : start + per_part]
+        group.attrs[f"{name}{number}"] = encoded[start : start + per_part]

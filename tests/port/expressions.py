@@ -151,7 +151,7 @@ def outcome(model, arrays, path, tolerance=3e-5):
     assert not any(np.isnan(array).all() for array in wanted)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "layer .* (takes the statistics of masked steps|does nothing here)")
+            warnings.filterwarnings("ignore", "layer .* (counts masked steps in its statistics|does nothing here)")
             for way, out in ways(path, given):  # noqa: B007 - it is in the messages below
                 got = [array.astype("float64") for array in arrays_of(out)]
                 compare(got, [array.astype("float64") for array in wanted], tolerance)

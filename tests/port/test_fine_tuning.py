@@ -18,7 +18,7 @@ from running import from_files
 import mxsame
 from mxsame.export_keras import checking
 from mxsame.port import blocks
-from mxsame.port.activations import OF_LIBRARIES
+from mxsame.port.activations import LIBRARY_FUNCTIONS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fine_tune.py"
 DIGITS = mxsame.sample("digits")
@@ -51,7 +51,7 @@ def test_a_block_in_place_of_a_layer(way, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "table", [OF_LIBRARIES, blocks.ELEMENTWISE, blocks.REDUCTIONS], ids=["activations", "of several", "reductions"]
+    "table", [LIBRARY_FUNCTIONS, blocks.ELEMENTWISE, blocks.REDUCTIONS], ids=["activations", "of several", "reductions"]
 )
 def test_pickle_finds_functions_of_layers(table):
     assert all(pickle.loads(pickle.dumps(function)) is function for function in table.values())
@@ -131,7 +131,7 @@ def test_layers_have_names():
             ValueError,
             r"weights were made for shapes=.*10, 128.*10, 3\)",
         ),
-        (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"^layer 'dense' .* takes; .*\(None, 128\)"),
+        (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"^layer 'dense' .* .*\(None, 128\)"),
         (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
         (lambda net: mxsame.from_keras(DIGITS, outputs=[]), ValueError, r"at least one layer; received outputs=\[\]"),
         (lambda net: mxsame.from_keras(None), TypeError, "or a Keras model; received source=None"),

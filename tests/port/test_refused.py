@@ -62,9 +62,9 @@ class AsItIs(mx.gluon.HybridBlock):
 
 BLOCKS = {  # the user's function of `Mine` -> what is said
     "none": (None, r"\{'Mine': function, 'Other': function\}.*--custom.*received Mine \('one'\), Other \('two'\)"),
-    "a block": (AsItIs(), "functions that return blocks, and not to blocks"),
+    "a block": (AsItIs(), r"functions that return blocks \(not to blocks\)"),
     "no block": (lambda config, weights: None, "custom must return a HybridBlock; received a NoneType$"),
-    "a class without a configuration": (AsItIs, "functions that return blocks, and not to blocks"),
+    "a class without a configuration": (AsItIs, r"functions that return blocks \(not to blocks\)"),
     "another shape": (
         lambda config, weights: mx.gluon.nn.Flatten(),
         r"data.shape=\(None, 12\); the block given for 'one' returns \(None, 12\); custom",
@@ -192,7 +192,7 @@ REFUSED = {  # what -> (a model or its only layer, message)
     "TensorFlow 2.3": (entry("TensorFlowOpLayer", config={"node_def": ADD}), r"TensorFlowOpLayer.AddV2 \('one'\)"),
     "an operator without a module": (without_a_module("Average"), r"received Average \('one'\)"),
     "a user's, without a module": (without_a_module("Softmax1"), r"received Softmax1 \('one'\)"),
-    "a product without a module": (without_a_module("Prod"), "axis must leave the batch"),
+    "a product without a module": (without_a_module("Prod"), "axis must not be the batch"),
     "a mask": (called("LeakyReLU", {"mask": ["data", 0, 0]}), r"'one' \(LeakyReLU\): argument mask must not be given"),
     "an argument": (called("Add", {"scale": 2}), r"'one' \(Add\): argument scale must not be given; received scale=2"),
     # a key that may mean something, at each position of a configuration

@@ -81,7 +81,7 @@ def test_graphs_and_files_of_a_net_refuse_other_lengths(tmp_path):
     message = r"must have the shape .* here \(None, 4, 6, 3\); received data.shape=\(1, 5, 7, 3\)"
     for use in (
         lambda: list(net.layers(given)),
-        lambda: report.lines(net, [given]),
+        lambda: report.layer_rows(net, [given]),
         lambda: mxsame.deploy(net, given.shape),
         lambda: mxsame.export(net, str(tmp_path / "net"), given.shape),
     ):

@@ -13,7 +13,7 @@ from mxsame.port import blocks
 from mxsame.port.activations import (
     ACTIVATIONS,
     DEFAULTS,
-    OF_LIBRARIES,
+    LIBRARY_FUNCTIONS,
     arguments_of,
     identity,
     known_function,
@@ -35,7 +35,7 @@ def activate(call: CallContext, x: Tensor) -> Tensor:
     """Adds the activation of the configuration: a name, or a serialized function or layer."""
     serialized = call.config.get("activation")
     if is_layer(serialized):
-        return _after_layer(call, serialized, x)
+        return _activation_layer(call, serialized, x)
     return x if function_name(serialized) in (None, "linear") else _apply(call, *function_of(call, serialized), x)
 
 
@@ -48,7 +48,7 @@ def _apply(call: CallContext, function: Callable, arguments: Dict[str, Any], x: 
     """Adds a function of x, in Keras's order of axes if the user's function depends on that."""
     if "axis" in arguments_of(function):
         arguments = {**arguments, "axis": x.axis(arguments.get("axis", -1))}
-    elif function not in OF_LIBRARIES.values() and not ignores_axis_order(function):
+    elif function not in LIBRARY_FUNCTIONS.values() and not ignores_axis_order(function):
         x = call.to_keras_order(x)
     return call.apply(function, x, **arguments)
 
@@ -64,7 +64,7 @@ def function_of(call: CallContext, serialized: Any) -> Tuple[Callable, Dict[str,
     key = next((key for key in names if key in call.custom), "")
     rule = f"activation must be Keras's own, or be given by custom={{{names[-1]!r}: function of (F, x)}}"
     check(key, rule, activation=names[0])
-    return _users(call.custom[key], key), {}
+    return _checked_user_function(call.custom[key], key), {}
 
 
 def _function_of_layer(call: CallContext, serialized: Dict[str, Any]) -> Tuple[Callable, Dict[str, Any]]:
@@ -73,7 +73,7 @@ def _function_of_layer(call: CallContext, serialized: Dict[str, Any]) -> Tuple[C
     check(class_name in OF_LAYERS, f"activation must be a function, or {', '.join(OF_LAYERS)}", class_name=class_name)
     inner = replace(call, layer=Layer(class_name, call.layer.name, config))
     name, arguments = OF_LAYERS[class_name](inner)
-    inner.config.refuse_type()
+    inner.config.refuse_dtype()
     inner.config.refuse_unread()
     return ACTIVATIONS[name], arguments
 
@@ -100,7 +100,7 @@ OF_LAYERS: Dict[str, Callable[[CallContext], Tuple[str, Dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-def _users(function: Callable, name: str) -> Callable:
+def _checked_user_function(function: Callable, name: str) -> Callable:
     """Returns the user's function of (F, x), with checks for errors in it and for its result."""
 
     def activation(F: Any, x: Any) -> Any:
@@ -114,11 +114,11 @@ def _users(function: Callable, name: str) -> Callable:
 
 
 def ignores_axis_order(function: Callable) -> bool:
-    """Returns whether a function of an array ignores_axis_order with a transposition, as elementwise functions do."""
+    """Returns whether a function of an array commutes with a transposition, as elementwise functions do."""
     x = mx.nd.sin(mx.nd.arange(24)).reshape((2, 3, 4))
     try:
         pair = function(mx.nd, x).transpose((2, 0, 1)), function(mx.nd, x.transpose((2, 0, 1)))
-    except Exception:  # it may be one of other numbers of axes
+    except Exception:  # it may need another rank
         return False
     return pair[0].shape == pair[1].shape and bool((pair[0] == pair[1]).asnumpy().all())
 
@@ -128,7 +128,7 @@ def is_layer(serialized: Any) -> bool:
     return is_object and class_and_config(serialized)[0] in LAYERS
 
 
-def _after_layer(call: CallContext, serialized: Dict[str, Any], x: Tensor) -> Tensor:
+def _activation_layer(call: CallContext, serialized: Dict[str, Any], x: Tensor) -> Tensor:
     """Builds an activation that is a layer without weights, as in `Activation(LeakyReLU())`."""
     class_name, config = class_and_config(serialized)
     weights = LAYERS[class_name].weights_of(config)
@@ -150,14 +150,14 @@ def axes_of(axis: Any, rank: int) -> List[int]:
 def axes_after_batch(axis: Any, rank: int) -> List[int]:
     """Returns what `axes_of` does, and raises a `ValueError` for the batch axis."""
     axes = axes_of(axis, rank)
-    check(0 not in axes, "axis must leave the batch as it is", axis=axis)
+    check(0 not in axes, "axis must not be the batch", axis=axis)
     return axes
 
 
 def permute(call: CallContext, x: Tensor, axes: Sequence[int]) -> Tensor:
     """Permutes Keras's axes, the first of which must stay the batch."""
     fits = sorted(axes) == list(range(x.rank)) and axes[0] == 0
-    check(fits, f"axes must be an order of {x.rank} axes, the batch first", axes=axes)
+    check(fits, f"axes must be a permutation of {x.rank} axes, with the batch first", axes=axes)
     here = x.axes(axes)
     if here == tuple(range(x.rank)):
         return call.apply(identity, x, transposed=False, shape=tuple(x.shape[axis] for axis in axes))
@@ -245,25 +245,25 @@ def _with_rank(call: CallContext, x: Tensor, rank: int) -> Tensor:
 
 
 def dropout_rate(call: CallContext, name: str = "rate", default: Optional[float] = None) -> float:
-    """Returns the part of elements that a layer drops."""
-    part = call.number(name, default)
-    check(0 <= part < 1, f"{name} must be a number of [0, 1)", **{name: part})
-    return part
+    """Returns the fraction of elements that a layer drops."""
+    rate = call.number(name, default)
+    check(0 <= rate < 1, f"{name} must be a number in [0, 1)", **{name: rate})
+    return rate
 
 
 # options of random layers, which have no effect at inference
 RANDOM_OPTIONS = "data_format|((height|width)_)?factor|mode|fill_mode|fill_value|interpolation|value_range"
 
 
-def warn_of_training(call: CallContext, what: str) -> None:
-    """Warns that a layer does something else than Keras's in training."""
+def warn_about_training(call: CallContext, what: str) -> None:
+    """Warns that a layer behaves differently from Keras's in training."""
     warnings.warn(f"layer {'/'.join(call.path)!r} ({call.layer.class_name}) {what}", UserWarning, stacklevel=2)
 
 
 def random_layer(call: CallContext, x: Tensor, more: str = "") -> Tensor:
-    """Builds a layer of random changes of images: the identity, in training, too."""
+    """Builds a layer of random image augmentation as the identity, also in training."""
     fits = call.version == 3 or not call.training  # Keras 3 writes training=True, and ignores it
     check(fits, "random layers must not be called with training=True")
-    rule = "change the images before the network takes them"
-    warn_of_training(call, f"does nothing here, in training neither{more}: {rule}")
+    rule = "augment the images before they are passed to the network"
+    warn_about_training(call, f"does nothing here, not even in training{more}: {rule}")
     return x

@@ -12,12 +12,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port.blocks import MASKED, Function, kept, masked, reshape
+from mxsame.port.blocks import MASKED, Function, multiply_by_mask, reshape, where_mask
 from mxsame.port.converters._shared import dropout_rate, merge_into_batch, permute, split_from_batch
 from mxsame.port.description import WeightSpec, as_list
-from mxsame.port.parameters import SAME, SCALAR, Conversion, reshaped
+from mxsame.port.dtypes import CAST
+from mxsame.port.parameters import SCALAR, UNCHANGED, Conversion, reshaped
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer
-from mxsame.port.types import CAST
 from mxsame.validation import check, check_divisible, integer
 
 MASK_AXES = {"query": 2, "value": 1, "key": 1}  # the axis of the scores (N, T, S) that a mask of one sequence lacks
@@ -27,10 +27,10 @@ MASK_AXES = {"query": 2, "value": 1, "key": 1}  # the axis of the scores (N, T, 
 SUBTRACTED, REPLACED, ZEROS = "subtracted", "replaced", "zeros"
 
 
-def attended(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
-             heads: int = 1, left_out: str = SUBTRACTED) -> List[Any]:  # fmt: skip
+def attend(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bool, dropout: Mapping[str, Any],
+             heads: int = 1, masking: str = SUBTRACTED) -> List[Any]:  # fmt: skip
     """Returns the values (N, S, D), weighted by the softmax of the scores (N, T, S), the weights, and the weights after
-    dropout. Positions that any mask excludes get no weight, by the rule `left_out`. The batch N has an entry for each
+    dropout. Positions that any mask excludes get no weight, by the rule `masking`. The batch N has an entry for each
     head, that of the masks has one for all heads."""
     allowed = None
     for name, mask in masks.items():
@@ -41,12 +41,12 @@ def attended(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: 
     if causal:
         before = causal_mask(F, scores)
         allowed = before if allowed is None else F.broadcast_mul(allowed, before)
-    if allowed is not None and left_out == SUBTRACTED:
+    if allowed is not None and masking == SUBTRACTED:
         scores = F.broadcast_add(scores, (1 - allowed) * MASKED)
     elif allowed is not None:
         scores = F.where(F.broadcast_like(allowed, scores), scores, F.zeros_like(scores) + MASKED)
     weights = F.softmax(scores, axis=-1)
-    weights = F.broadcast_mul(weights, allowed) if left_out == ZEROS and allowed is not None else weights
+    weights = F.broadcast_mul(weights, allowed) if masking == ZEROS and allowed is not None else weights
     dropped = F.Dropout(weights, **dropout) if dropout else weights
     return [F.batch_dot(dropped, value), weights, dropped]
 
@@ -72,7 +72,7 @@ def attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any
         return x if weight is None else F.broadcast_mul(x, F.reshape(weight, shape=(*(1,) * (ndim - 1), -1)))
 
     given = dict(zip(masks, arrays))
-    of_query = given.pop("query", None)
+    query_mask = given.pop("query", None)
     if score_mode == "dot":
         scores = times(F.batch_dot(query, key, transpose_b=True), scale, 3)
     else:
@@ -80,15 +80,15 @@ def attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, scale: Any
         pairs = F.broadcast_add(F.expand_dims(query, axis=2), F.expand_dims(key, axis=1))
         pairs = times(F.tanh(times(pairs, before, 4)), after, 4)
         scores = times(F.sum(pairs, axis=3), concat_score_weight, 3)
-    output, _, weights = attended(F, scores, value, given, use_causal_mask, dropout)
-    if of_query is not None:
-        output = (kept if replaces else masked)(F, output, of_query)
+    output, _, weights = attend(F, scores, value, given, use_causal_mask, dropout)
+    if query_mask is not None:
+        output = (where_mask if replaces else multiply_by_mask)(F, output, query_mask)
     return [output, weights] if return_attention_scores else output
 
 
 def multi_head_attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any, heads: int, key_heads: int,
                          units: Dict[str, int], use_causal_mask: bool, dropout: Mapping[str, Any], masks: Sequence[str],
-                         return_attention_scores: bool, left_out: str, **parameters: Any) -> Any:  # fmt: skip
+                         return_attention_scores: bool, masking: str, **parameters: Any) -> Any:  # fmt: skip
     """Returns the output (N, T, units) of `keras.layers.MultiHeadAttention` (Vaswani et al. 2017), or with fewer heads
     of keys and values than of the query that of `GroupQueryAttention` (Ainslie et al. 2023).
 
@@ -100,17 +100,17 @@ def multi_head_attention(F: Any, query: Any, key: Any, value: Any, *arrays: Any,
         weight, bias = parameters[f"{name}_weight"], parameters.get(f"{name}_bias")
         return F.FullyConnected(x, weight, bias, num_hidden=units[name], flatten=False, no_bias=bias is None)
 
-    def parted(x: Any, count: int) -> Any:
+    def split_heads(x: Any, count: int) -> Any:
         """Split the heads: (N, T, count * D) -> (N * heads, T, D)."""
         x = F.transpose(F.reshape(x, shape=(0, 0, -4, count, -1)), axes=(0, 2, 1, 3))
         x = F.repeat(x, repeats=heads // count, axis=1) if count < heads else x
         return F.reshape(x, shape=(-3, -2))
 
     gate = F.sigmoid(projected(query, "gate")) if "gate" in units else None
-    query = parted(projected(query, "query") / math.sqrt(units["query"] // heads), heads)
-    key, value = (parted(projected(x, name), key_heads) for x, name in ((key, "key"), (value, "value")))
+    query = split_heads(projected(query, "query") / math.sqrt(units["query"] // heads), heads)
+    key, value = (split_heads(projected(x, name), key_heads) for x, name in ((key, "key"), (value, "value")))
     scores = F.batch_dot(query, key, transpose_b=True)
-    outputs = attended(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads, left_out)[:2]
+    outputs = attend(F, scores, value, dict(zip(masks, arrays)), use_causal_mask, dropout, heads, masking)[:2]
     output, weights = (F.reshape(each, shape=(-4, -1, heads, -2)) for each in outputs)
     output = F.reshape(F.transpose(output, axes=(0, 2, 1, 3)), shape=(0, 0, -3))
     output = projected(output if gate is None else output * gate, "output")
@@ -167,7 +167,8 @@ def _multi_head(call: CallContext, query: Tensor, value: Tensor, key: Optional[T
         inputs[2] = inputs[1]
     axes, options = call.config.get("attention_axes"), (bool(use_causal_mask), bool(return_attention_scores))
     axes = list(range(1, query.rank - 1)) if axes is None else as_list(axes)
-    fits = all(type(axis) is int and 0 < axis < query.rank - 1 for axis in axes)  # Keras counts others from other ends
+    # Keras resolves negative axes against different ranks
+    fits = all(type(axis) is int and 0 < axis < query.rank - 1 for axis in axes)
     check(fits, f"attention_axes must be within 1 and {query.rank - 2}", attention_axes=axes)
     if query.rank <= 3:
         out, *scores = _of_sequences(call, inputs, attention_mask, *options)
@@ -205,12 +206,12 @@ def _of_sequences(call: CallContext, inputs: Sequence[Tensor], attention_mask: O
               for spec in specs for part, kind in [spec.name.split("_")]}  # fmt: skip
     stored = zip(specs, call.layer.weights)
     conversions = {spec.name: _as_matrix(tuple(array.shape), spec.name == "output_kernel") for spec, array in stored}
-    left_out = SUBTRACTED
+    masking = SUBTRACTED
     if call.version == 3:  # whose softmax has a mask if there are scores to return or a dropout
-        left_out = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
+        masking = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
     inputs = [named[name] for name in ("query", "key", "value")]
     return _attended(call, multi_head_attention, inputs, masks, shapes, conversions, heads=heads, key_heads=key_heads,
-                     units=rows, left_out=left_out, use_causal_mask=use_causal_mask,
+                     units=rows, masking=masking, use_causal_mask=use_causal_mask,
                      return_attention_scores=return_attention_scores)  # fmt: skip
 
 
@@ -262,7 +263,7 @@ def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Te
     if call.version == 3:
         masks = {name: call.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
-    conversion = SAME if additive else SCALAR
+    conversion = UNCHANGED if additive else SCALAR
     return _attended(call, attention, [query, key, value], masks, shapes, conversion, score_mode=mode,
                      replaces=call.version == 3, use_causal_mask=causal,
                      return_attention_scores=bool(return_attention_scores))  # fmt: skip

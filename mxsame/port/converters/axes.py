@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port import blocks, types
+from mxsame.port import blocks, dtypes
 from mxsame.port.converters._shared import axes_after_batch, axes_of, permute
 from mxsame.port.description import as_list
+from mxsame.port.dtypes import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, OPERATORS, CallContext, Tensor, layer, operator
-from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
-from mxsame.port.types import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
+from mxsame.port.tensors import DynamicLength, Lengths, Sized, refuse_lengths
 from mxsame.validation import MAX_LENGTH, check, check_divisible, integer, pads_of_axis
 
 # -- shapes and permutations
@@ -36,14 +36,14 @@ def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
     """Reshapes to lengths. -1 may be the batch, if all others are static, or one of the others, as may be a dynamic
     length. The batch is merged with other axes, or split, if the other lengths have another number of elements."""
     batch, *rest = as_list(newshape)
-    rest = [-1 if isinstance(n, OpenLength) and not n.is_batch else n for n in rest]
+    rest = [-1 if isinstance(n, DynamicLength) and not n.is_batch else n for n in rest]
     refuse_lengths("shape", rest)
-    is_length = isinstance(batch, OpenLength) and batch.is_batch
+    is_length = isinstance(batch, DynamicLength) and batch.is_batch
     rule, given = "shape must be -1 for the batch, then static", {"shape": newshape, "data": x.shape}
     check(is_length or batch in (-1, None), rule, **given)
     is_static = None not in (x.batch_factor, *x.shape[1:])
     elements = math.prod(x.shape[1:]) * x.batch_factor if is_static else None  # for each entry of the inputs' batch
-    factor = batch.of_value.batch_factor if is_length else x.batch_factor
+    factor = batch.tensor.batch_factor if is_length else x.batch_factor
     keeps_elements = -1 not in rest and elements == (factor or 0) * math.prod(rest)
     if factor is not None and (factor == x.batch_factor if is_length else keeps_elements):
         return _to_shape(call, x, rest)
@@ -66,8 +66,8 @@ def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
 
 @operator("shape", dtypes=SETS_DTYPE)
 def _shape(call: CallContext, x: Tensor, out_type: Any = None) -> tuple:
-    """Returns lengths, which are not tensors here: integers, or `OpenLength`."""
-    return tuple(OpenLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
+    """Returns lengths, which are not tensors here: integers, or `DynamicLength`."""
+    return tuple(DynamicLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
 
 
 @layer("Permute", dtypes=ANY_DTYPE)
@@ -150,10 +150,10 @@ def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", c
     check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return call.apply(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
-    own = int(mode == "reflect")  # the element at the end is not repeated
-    shorter = all(n is None or max(pair) <= n - own for n, pair in zip(x.shape, pads))
+    skipped = int(mode == "reflect")  # the element at the end is not repeated
+    shorter = all(n is None or max(pair) <= n - skipped for n, pair in zip(x.shape, pads))
     check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
-    return call.apply(blocks.pad_mirrored, x, pads=x.ordered(pads), skipped=own)
+    return call.apply(blocks.pad_reflect, x, pads=x.ordered(pads), skipped=skipped)
 
 
 # -- slices
@@ -184,7 +184,7 @@ def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
         (along,) = axes_after_batch(along, x.rank)
         check(x.shape[along], "the axis must have a static length", shape=x.shape)
         by = integer("shift", by, -MAX_LENGTH) % x.shape[along]
-        x = call.apply(blocks.rolled, x, axis=x.axis(along), shift=by) if by else x
+        x = call.apply(blocks.roll, x, axis=x.axis(along), shift=by) if by else x
     return x
 
 
@@ -242,12 +242,12 @@ def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
     entries = _full_key(key, x.rank)
     indices = [entry for entry in entries if entry is not None]
     fits = len(indices) == x.rank and indices[0] == WHOLE and entries[0] is not None
-    check(fits, "indices must leave the batch as it is", key=key)
+    check(fits, "indices must select the whole batch", key=key)
     x, indices = _cropped_like(call, x, indices)
     refuse_lengths("key", [part for entry in indices for part in _parts(entry)])
     slices = [_within(entry, n) for entry, n in zip(indices, x.shape)]
     lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
-    check(0 not in lengths, "indices must leave elements", key=key, shape=x.shape)
+    check(0 not in lengths, "indices must select at least one element", key=key, shape=x.shape)
     if any(not isinstance(entry, slice) for entry in entries):
         x = call.to_keras_order(x)
     if any(entry != WHOLE for entry in slices):
@@ -295,10 +295,10 @@ def _cropped_like(call: CallContext, x: Tensor, indices: List[Any]) -> Tuple[Ten
     indices that remain."""
     for axis, entry in enumerate(indices):
         length = entry.stop if isinstance(entry, slice) else None
-        if isinstance(length, OpenLength) and length.of_value is not None:
+        if isinstance(length, DynamicLength) and length.tensor is not None:
             is_crop = length.axis == axis and entry.start in (None, 0) and entry.step in (None, 1)
             check(is_crop, "a dynamic length must end a slice of the same axis, from its start", key=entry)
-            x, like = call.to_one_order([x, length.of_value])
+            x, like = call.to_one_order([x, length.tensor])
             shape = tuple(None if at == axis else n for at, n in enumerate(x.shape))
             x = call.apply(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
             indices = [*indices[:axis], WHOLE, *indices[axis + 1 :]]
@@ -307,7 +307,8 @@ def _cropped_like(call: CallContext, x: Tensor, indices: List[Any]) -> Tuple[Ten
 
 def _full_key(key: Sequence[Any], rank: int) -> list:
     """Returns one entry for each axis and each new axis: a slice, an integer, or None."""
-    key = ["..." if entry == "..." or isinstance(entry, dict) else entry for entry in key]  # Keras 2 has {} or a text
+    # Keras 2 writes {} or a string for an ellipsis
+    key = ["..." if entry == "..." or isinstance(entry, dict) else entry for entry in key]
     key = key if "..." in key else [*key, "..."]
     at, missing = key.index("..."), rank - sum(entry is not None for entry in key) + 1
     return [*key[:at], *[WHOLE] * missing, *key[at + 1 :]]
@@ -373,17 +374,17 @@ def _moments(call: CallContext, x: Tensor, axes: Any, keepdims: bool = False) ->
 
 
 @operator("argmax", "argmin", dtypes=SETS_DTYPE)
-def _position(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False,
+def _argmax(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = False,
               output_type: Any = None) -> Tensor:  # fmt: skip
     (axis,) = axes_after_batch(axis, x.rank)
     x = x if keepdims else call.to_keras_order(x)
     kind, along = call.converter.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
-    if x.dtype in types.FLOATS:
-        out = call.apply(blocks.positions, x, kind=kind, signed_zeros=call.version == 3, **along)
+    if x.dtype in dtypes.FLOATS:
+        out = call.apply(blocks.argmax_or_argmin, x, kind=kind, signed_zeros=call.version == 3, **along)
     else:
         out = call.apply(kind, x, **along)
-    out = out._replace(dtype=types.STORED[x.dtype])  # MXNet's positions have the type of the data
-    return call.cast(out, types.standardize_dtype(output_type or ("int64" if call.version == 2 else "int32")))
+    out = out._replace(dtype=dtypes.STORED[x.dtype])  # MXNet's positions have the type of the data
+    return call.cast(out, dtypes.standardize_dtype(output_type or ("int64" if call.version == 2 else "int32")))
 
 
 @operator("top_k", order=KERAS_ORDER, dtypes=SETS_DTYPE)
@@ -392,11 +393,11 @@ def _top_k(call: CallContext, x: Tensor, k: int = 1, sorted: bool = True) -> Lis
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])
-    values, positions = (call.apply(blocks.ranked, x, ret_typ=each, count=count) for each in ("value", "indices"))
+    values, positions = (call.apply(blocks.top_k, x, ret_typ=each, count=count) for each in ("value", "indices"))
     return [values._replace(dtype=x.dtype), call.cast(positions._replace(dtype="float32"), "int32")]
 
 
 @operator("cumsum")
 def _cumsum(call: CallContext, x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     (axis,) = axes_after_batch(axis, x.rank)
-    return call.apply(blocks.cumulated, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))
+    return call.apply(blocks.cumsum, x, axis=x.axis(axis), exclusive=bool(exclusive), backwards=bool(reverse))

@@ -1,4 +1,4 @@
-"""Converters of layers for categories, as Embedding, and of masks."""
+"""Converters of layers for categorical data, such as Embedding, and for masks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.converters._shared import LORA
 from mxsame.port.description import WeightSpec
+from mxsame.port.dtypes import CAST, FLOATS, SETS_DTYPE, STORED, standardize_dtype
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer, operator
-from mxsame.port.types import CAST, FLOATS, SETS_DTYPE, STORED, standardize_dtype
 from mxsame.validation import check, integer
 
 
@@ -32,7 +32,7 @@ def _embedding(call: CallContext, x: Tensor) -> Tensor:
 def _masking(call: CallContext, x: Tensor) -> Tensor:
     """Masks the steps all of whose elements are the mask value."""
     mask = call.apply(blocks.any_not_equal, x, value=call.number("mask_value", 0.0))
-    return call.apply(blocks.masked if call.version == 2 else blocks.kept, x, mask)._replace(mask=mask)
+    return call.apply(blocks.multiply_by_mask if call.version == 2 else blocks.where_mask, x, mask)._replace(mask=mask)
 
 
 @layer("CategoryEncoding", order=KERAS_ORDER, dtypes=CAST)
@@ -47,7 +47,7 @@ def _discretization(call: CallContext, x: Tensor) -> Tensor:
     is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
     check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
     x, arrays = call.cast(x, "float32"), {"boundaries": boundaries.reshape(*(1,) * x.rank, -1)}
-    out = call.cast(call.constant(blocks.counted_below, x, arrays), "int64" if call.version == 2 else "int32")
+    out = call.cast(call.constant(blocks.bucketize, x, arrays), "int64" if call.version == 2 else "int32")
     return _encoded(call, out, len(boundaries) + 1, str(call.config.get("output_mode", "int")))
 
 

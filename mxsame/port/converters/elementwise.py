@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port import blocks, types
+from mxsame.port import blocks, dtypes
 from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
 from mxsame.port.converters._shared import (
     OF_LAYERS,
@@ -21,7 +21,7 @@ from mxsame.port.converters._shared import (
 )
 from mxsame.port.description import as_list
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, CallContext, Operand, Tensor, layer, operator
-from mxsame.port.tensors import Lengths, OpenLength, Sized, refuse_lengths
+from mxsame.port.tensors import DynamicLength, Lengths, Sized, refuse_lengths
 from mxsame.validation import check
 
 # -- activations
@@ -32,7 +32,7 @@ def _activation(call: CallContext, x: Tensor) -> Tensor:
     return activate(call, x)
 
 
-@layer("LeakyReLU", masks=PASSES_MASK, dtypes=types.CAST)
+@layer("LeakyReLU", masks=PASSES_MASK, dtypes=dtypes.CAST)
 @layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES_MASK)
 def _activation_layer(call: CallContext, x: Tensor) -> Tensor:
     name, arguments = OF_LAYERS[call.layer.class_name](call)
@@ -50,19 +50,19 @@ def _softmax(call: CallContext, x: Tensor) -> Tensor:
         else:
             is_bool = mask.dtype == "bool"
             kept = mask if is_bool else call.apply(blocks.scalar, mask, operator="greater", value=0.5)
-            x = call.apply(blocks.choose, kept, x, numbers=(None, blocks.MASKED))
+            x = call.apply(blocks.where, kept, x, numbers=(None, blocks.MASKED))
     axes = as_list(call.config.get("axis", -1))
     if len(axes) == 1:
         out = apply_activation(call, "softmax", x, axis=axes[0])
     else:
         out = call.apply(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
     if mask is not None and call.version == 3:  # zeros even if all is masked
-        out = call.apply(blocks.choose, kept, out, numbers=(None, 0.0))
+        out = call.apply(blocks.where, kept, out, numbers=(None, 0.0))
     return out._replace(mask=mask)
 
 
 @operator(*(name for name in ACTIVATIONS if name != "tanh"))
-@operator("tanh", dtypes=types.CAST_IN_KERAS[3])
+@operator("tanh", dtypes=dtypes.CAST_IN_KERAS[3])
 def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
     name = call.converter.name
     names = arguments_of(ACTIVATIONS[name])
@@ -81,7 +81,7 @@ def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
 
 
-@operator(*BINARY, dtypes=types.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
+@operator(*BINARY, dtypes=dtypes.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
 def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
     """Computes with two tensors, with a tensor and a number or an array, or with lengths of a shape."""
     name = call.converter.name
@@ -89,11 +89,11 @@ def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
         return _of_lengths(name, x, y)
     for key, each in (("x", x), ("y", y)):
         refuse_lengths(key, each)
-    operands, dtype = _typed(call, name, [x, y])
-    out = _computed(call, name, *operands)
+    operands, dtype = _cast_operands(call, name, [x, y])
+    out = _apply_binary(call, name, *operands)
     if name not in blocks.COMPARISONS:
         return out._replace(dtype=dtype)
-    stored = types.STORED[dtype]  # MXNet's comparisons have the type of what they compare
+    stored = dtypes.STORED[dtype]  # MXNet's comparisons have the type of what they compare
     return call.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 
@@ -109,59 +109,59 @@ def _of_lengths(name: str, x: Any, y: Any) -> Any:
         both = (each if isinstance(each, (list, tuple)) else itertools.repeat(each) for each in (x, y))
         return tuple(_of_lengths(name, *pair) for pair in zip(*both))
     check(name != "floor_divide" or y != 0, "lengths must not be divided by 0", x=x, y=y)
-    static, open_lengths = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, OpenLength)]
+    static, dynamic_lengths = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, DynamicLength)]
     fits = name == "multiply" or (static and name in ("add", "subtract", "floor_divide"))
-    rule = "dynamic lengths must be multiplied only, and that of the batch not: declare static ones in keras.Input"
-    check(fits and not any(each.is_batch for each in open_lengths), rule, x=x, y=y)
-    return OpenLength() if open_lengths else blocks.PYTHON[name](x, y)
+    rule = "dynamic lengths can only be multiplied, and the batch not at all: declare static lengths in keras.Input"
+    check(fits and not any(each.is_batch for each in dynamic_lengths), rule, x=x, y=y)
+    return DynamicLength() if dynamic_lengths else blocks.PYTHON[name](x, y)
 
 
-def _typed(call: CallContext, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
+def _cast_operands(call: CallContext, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
     """Returns two operands, tensors cast to the dtype of the computation, and that dtype. Integers are divided as
     floats; Keras 3 compares with constants of float32."""
-    dtype = _common(call, operands)
-    if name == "divide" and dtype not in types.FLOATS:
-        dtype = "float64" if call.version == 2 and dtype in types.INTEGERS else "float32"
-    allowed = types.ANY_DTYPE if name in (*blocks.COMPARISONS, "maximum", "minimum") else types.ARITHMETIC
-    types.check_dtype(dtype, types.FLOAT32 if name == "power" else allowed)
+    dtype = _common_dtype(call, operands)
+    if name == "divide" and dtype not in dtypes.FLOATS:
+        dtype = "float64" if call.version == 2 and dtype in dtypes.INTEGERS else "float32"
+    allowed = dtypes.ANY_DTYPE if name in (*blocks.COMPARISONS, "maximum", "minimum") else dtypes.ARITHMETIC
+    dtypes.check_dtype(dtype, dtypes.FLOAT32 if name == "power" else allowed)
     if name in blocks.COMPARISONS and call.version == 3:
         operands = [np.float32(each) if isinstance(each, float) else each for each in operands]
     return [call.cast(each, dtype) if isinstance(each, Tensor) else each for each in operands], dtype
 
 
-def _common(call: CallContext, operands: Sequence[Operand]) -> str:
+def _common_dtype(call: CallContext, operands: Sequence[Operand]) -> str:
     """Returns the dtype of an operator of two operands. TensorFlow casts constants to that of the tensor, Keras 3
     promotes both."""
     tensors = [each.dtype for each in operands if isinstance(each, Tensor)]
-    constants = [types.dtype_of_constant(each) for each in operands if not isinstance(each, Tensor)]
+    constants = [dtypes.dtype_of_constant(each) for each in operands if not isinstance(each, Tensor)]
     if tensors and call.version == 2:
-        return types.result_type(tensors, 2)
-    dtype = types.result_type([*tensors, *constants], 3)
+        return dtypes.result_type(tensors, 2)
+    dtype = dtypes.result_type([*tensors, *constants], 3)
     return "int32" if constants and dtype == "bool" else dtype
 
 
-def _of_two(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
+def _same_rank(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
     """Adds a function of two tensors of one rank: otherwise operators add axes before the batch."""
     check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     return elementwise(call, name, [x, y])
 
 
-def _computed(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
+def _apply_binary(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
     if isinstance(x, Tensor) and isinstance(y, Tensor):
-        return _of_two(call, name, x, y)
+        return _same_rank(call, name, x, y)
     reflected = not isinstance(x, Tensor)
     data, constant = (y, x) if reflected else (x, y)
     given = np.asarray(constant, dtype="float64")
     array = given.astype(data.dtype).astype("float64")
-    fits = data.dtype in types.FLOATS or np.array_equal(array, given)
-    check(fits, "a constant must have values of the tensor's type", dtype=data.dtype)
+    fits = data.dtype in dtypes.FLOATS or np.array_equal(array, given)
+    check(fits, "a constant must have values of the tensor's dtype", dtype=data.dtype)
     check(array.ndim <= data.rank, "a constant must have no more axes than the tensor", shape=array.shape)
     if array.size == 1:
         return call.apply(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
-    stored = types.STORED[data.dtype]
-    check(stored in types.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
+    stored = dtypes.STORED[data.dtype]
+    check(stored in dtypes.FLOATS, "a constant array must be used with floats", dtype=data.dtype)
     data, array = broadcast_constant("array", array, data, stored)
-    return call.constant(blocks.with_array, data, {"array": array}, operator=name, reflected=reflected)
+    return call.constant(blocks.elementwise_with_constant, data, {"array": array}, operator=name, reflected=reflected)
 
 
 @operator("bias_add")
@@ -170,12 +170,12 @@ def _bias_add(call: CallContext, value: Tensor, bias: Operand, data_format: Any 
     array = np.asarray(bias)
     check(array.ndim == 1, "bias must be a constant vector", bias=bias)
     ones = value.rank - 2 if str(data_format).startswith("NC") else 0
-    return _computed(call, "add", value, array.reshape(-1, *(1,) * ones))
+    return _apply_binary(call, "add", value, array.reshape(-1, *(1,) * ones))
 
 
 @operator("squared_difference")
 def _squared_difference(call: CallContext, x: Operand, y: Operand) -> Tensor:
-    return call.apply("square", _computed(call, "subtract", x, y))
+    return call.apply("square", _apply_binary(call, "subtract", x, y))
 
 
 # -- one operand
@@ -185,11 +185,11 @@ MXNET: Dict[str, Any] = {"absolute": "abs", "stop_gradient": "BlockGrad", "sign"
 TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "cos", "tan") for h in ("", "h")]
 
 
-@operator("negative", "absolute", dtypes=types.ARITHMETIC)
-@operator("sqrt", "log", "exp", "log1p", "expm1", "floor", "ceil", dtypes=types.CAST_IN_KERAS[3])
-@operator(*(name for name in TRIGONOMETRY if name != "tanh"), dtypes=types.CAST_IN_KERAS[3])
+@operator("negative", "absolute", dtypes=dtypes.ARITHMETIC)
+@operator("sqrt", "log", "exp", "log1p", "expm1", "floor", "ceil", dtypes=dtypes.CAST_IN_KERAS[3])
+@operator(*(name for name in TRIGONOMETRY if name != "tanh"), dtypes=dtypes.CAST_IN_KERAS[3])
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
-@operator("stop_gradient", dtypes=types.ANY_DTYPE)
+@operator("stop_gradient", dtypes=dtypes.ANY_DTYPE)
 def _unary(call: CallContext, x: Sized) -> Any:
     """Computes a function of one tensor. A square root may be that of a length, by which attention divides."""
     name = call.converter.name
@@ -202,13 +202,13 @@ def _unary(call: CallContext, x: Sized) -> Any:
 @operator("round")
 def _round(call: CallContext, x: Tensor, decimals: int = 0) -> Tensor:
     check(decimals == 0, "decimals must be 0", decimals=decimals)
-    return call.apply(blocks.rounded, x)
+    return call.apply(blocks.round_half_even, x)
 
 
-@operator("zeros_like", "ones_like", dtypes=types.ANY_DTYPE)
+@operator("zeros_like", "ones_like", dtypes=dtypes.ANY_DTYPE)
 def _filled(call: CallContext, x: Tensor, dtype: Any = None) -> Tensor:
     out = call.apply(call.converter.name, x)._replace(dtype=x.dtype)
-    return out if dtype is None else call.cast(out, types.standardize_dtype(dtype))
+    return out if dtype is None else call.cast(out, dtypes.standardize_dtype(dtype))
 
 
 @operator("clip", aliases={"clip_value_min": "x_min", "clip_value_max": "x_max"})
@@ -217,18 +217,18 @@ def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
     return call.apply("clip", x, a_min=float(x_min), a_max=float(x_max))
 
 
-@operator("identity", "cast", masks=HANDLES_MASK, dtypes=types.SETS_DTYPE)
+@operator("identity", "cast", masks=HANDLES_MASK, dtypes=dtypes.SETS_DTYPE)
 def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
     """Casts a tensor, or a static length, to a dtype. If it has that already, Keras returns the same tensor, with its
     mask; an identity returns a new one."""
     if not isinstance(x, Tensor):
         refuse_lengths("x", x)
         check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
-        return np.asarray(x).astype(types.standardize_dtype(dtype)).item()
+        return np.asarray(x).astype(dtypes.standardize_dtype(dtype)).item()
     x = x._replace(mask=None) if str(call.layer.operator).endswith("identity") else x
     if dtype is None:
         return x
-    out = call.cast(x, types.check_dtype(types.standardize_dtype(dtype), {x.dtype, "bool", *types.ARITHMETIC}))
+    out = call.cast(x, dtypes.check_dtype(dtypes.standardize_dtype(dtype), {x.dtype, "bool", *dtypes.ARITHMETIC}))
     return out if out.dtype == x.dtype else out._replace(mask=None)
 
 
@@ -238,25 +238,25 @@ def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
 LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # for ones and zeros
 
 
-@operator(*LOGICAL, order=KERAS_ORDER, dtypes=types.SETS_DTYPE)
+@operator(*LOGICAL, order=KERAS_ORDER, dtypes=dtypes.SETS_DTYPE)
 def _logical(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
-    out = _of_two(call, LOGICAL[call.converter.name], call.cast(x, "bool"), call.cast(y, "bool"))
+    out = _same_rank(call, LOGICAL[call.converter.name], call.cast(x, "bool"), call.cast(y, "bool"))
     return out._replace(dtype="bool")
 
 
-@operator("logical_not", dtypes=types.SETS_DTYPE)
+@operator("logical_not", dtypes=dtypes.SETS_DTYPE)
 def _not(call: CallContext, x: Tensor) -> Tensor:
     out = call.apply(blocks.scalar, call.cast(x, "bool"), operator="subtract", value=1.0, reflected=True)
     return out._replace(dtype="bool")
 
 
-@operator("isnan", dtypes=types.SETS_DTYPE)
+@operator("isnan", dtypes=dtypes.SETS_DTYPE)
 def _is_nan(call: CallContext, x: Tensor) -> Tensor:
-    types.check_dtype(x.dtype, types.FLOATS)
+    dtypes.check_dtype(x.dtype, dtypes.FLOATS)
     return call.apply(blocks.ELEMENTWISE["not_equal"], x, x)._replace(dtype="bool")
 
 
-@operator("where", order=KERAS_ORDER, dtypes=types.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
+@operator("where", order=KERAS_ORDER, dtypes=dtypes.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
 def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """Selects from two operands, each of which is a tensor or a number."""
     tensors = [each for each in (x, y) if isinstance(each, Tensor)]
@@ -265,7 +265,7 @@ def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tens
     numbers = [None if isinstance(each, Tensor) else float(each) for each in (x, y)]
     shapes = [each.shape for each in (condition, *tensors)]
     check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)
-    dtype = _common(call, [x, y])
+    dtype = _common_dtype(call, [x, y])
     tensors = [call.cast(each, dtype) for each in tensors]
-    out = call.apply(blocks.choose, call.cast(condition, "bool"), *tensors, numbers=numbers)
+    out = call.apply(blocks.where, call.cast(condition, "bool"), *tensors, numbers=numbers)
     return out._replace(dtype=dtype) if tensors else call.cast(out, dtype)

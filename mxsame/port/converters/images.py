@@ -7,10 +7,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port import blocks, types
+from mxsame.port import blocks, dtypes
 from mxsame.port.converters._shared import random_layer
 from mxsame.port.table import CHANNELS_FIRST, CallContext, Tensor, layer, operator
-from mxsame.port.tensors import Lengths, OpenLength
+from mxsame.port.tensors import DynamicLength, Lengths
 from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
 # -- padding and cropping
@@ -26,7 +26,7 @@ def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]
     return call.in_data_format((0, 0), [pads_of_axis(argument, entry) for entry in entries], (0, 0))
 
 
-@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, dtypes=types.STORED_AS_FLOAT32)
+@layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, dtypes=dtypes.STORED_AS_FLOAT32)
 def _zero_padding(call: CallContext, x: Tensor) -> Tensor:
     """Pads with zeros, or leaves that to a convolution that follows."""
     per_axis = _pairs(call, x, "padding")
@@ -37,14 +37,14 @@ def _zero_padding(call: CallContext, x: Tensor) -> Tensor:
     return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
 
 
-@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, dtypes=types.ANY_DTYPE)
+@layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, dtypes=dtypes.ANY_DTYPE)
 def _cropping(call: CallContext, x: Tensor) -> Tensor:
     return _cropped(call, x, _pairs(call, x, "cropping"))
 
 
 def _cropped(call: CallContext, x: Tensor, per_axis: Sequence[Tuple[int, int]]) -> Tensor:
     leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
-    check(leaves, "cropping must leave elements", **{"data.shape": x.shape})
+    check(leaves, "cropping must not remove all elements", **{"data.shape": x.shape})
     here = x.ordered(per_axis)
     return call.apply("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
 
@@ -52,7 +52,7 @@ def _cropped(call: CallContext, x: Tensor, per_axis: Sequence[Tuple[int, int]]) 
 # -- other sizes
 
 
-@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, dtypes=types.STORED_AS_FLOAT32)
+@layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, dtypes=dtypes.STORED_AS_FLOAT32)
 @layer("UpSampling2D", order=CHANNELS_FIRST)
 def _upsampling(call: CallContext, x: Tensor) -> Tensor:
     factors = call.per_spatial_axis("size")
@@ -63,7 +63,7 @@ def _upsampling(call: CallContext, x: Tensor) -> Tensor:
     return call.apply(blocks.upsample if is_nearest else blocks.upsample_bilinear, x, factors=factors)
 
 
-LARGEST_INDEX = 10_000  # rows or columns
+MAX_SIDE = 10_000  # rows or columns
 
 
 def _nearest(length: int, size: int) -> np.ndarray:
@@ -75,7 +75,7 @@ def _nearest(length: int, size: int) -> np.ndarray:
 def _cubic(length: int, size: int) -> np.ndarray:
     """Returns the weights (size, length) of bicubic interpolation (Keys 1981, a = -1/2). TensorFlow has a table of
     1,024 steps for the kernel, and scales the weights within the image to a sum of 1."""
-    integer("length", length, 1, LARGEST_INDEX)
+    integer("length", length, 1, MAX_SIDE)
     weights: np.ndarray = np.zeros((size, length), dtype="float32")
     a = -0.5
     half, scale = np.float32(0.5), np.float32(length) / np.float32(size)
@@ -89,7 +89,7 @@ def _cubic(length: int, size: int) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-def _fitting(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
+def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
     """Returns how much to crop or pad each axis for the aspect ratio of `size`, by Keras's rule in float32."""
     (height, width), (new_height, new_width) = call.static_spatial_shape(x), size
     products, lengths = (width * new_height, height * new_width), (new_width, new_height)
@@ -101,7 +101,7 @@ def _fitting(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) ->
     return call.in_data_format((0, 0), pairs, (0, 0))
 
 
-@operator("resize", order=CHANNELS_FIRST, dtypes=types.SETS_DTYPE, aliases={"method": "interpolation"})
+@operator("resize", order=CHANNELS_FIRST, dtypes=dtypes.SETS_DTYPE, aliases={"method": "interpolation"})
 def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear",
             crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
             fill_value: float = 0.0, data_format: Optional[str] = None) -> Tensor:  # fmt: skip
@@ -111,15 +111,16 @@ def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "b
     check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
     if method == "nearest" or call.version == 3:  # whose output has the type of the data
-        types.check_dtype(x.dtype, types.FLOAT32)
+        dtypes.check_dtype(x.dtype, dtypes.FLOAT32)
     x = call.cast(x, "float32")
-    if all(isinstance(length, OpenLength) and length.of_value for length in size) and method != "bicubic":
+    if all(isinstance(length, DynamicLength) and length.tensor for length in size) and method != "bicubic":
         return _resized_like(call, x, size, method == "nearest")
-    height, width = size = [integer("size", length, 1, LARGEST_INDEX) for length in size]
+    height, width = size = [integer("size", length, 1, MAX_SIDE) for length in size]
     if crop_to_aspect_ratio:
-        x = _cropped(call, x, _fitting(call, x, size, padded=False))
+        x = _cropped(call, x, _pairs_for_aspect_ratio(call, x, size, padded=False))
     elif pad_to_aspect_ratio:
-        x = call.apply(blocks.pad, x, pads=x.ordered(_fitting(call, x, size, padded=True)), value=fill_value)
+        pads = _pairs_for_aspect_ratio(call, x, size, padded=True)
+        x = call.apply(blocks.pad, x, pads=x.ordered(pads), value=fill_value)
     if method == "bilinear":
         return call.apply(blocks.resize_bilinear, x, size=(height, width))
     formula = _nearest if method == "nearest" else _cubic
@@ -131,8 +132,8 @@ def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "b
 
 def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], nearest: bool) -> Tensor:
     """Resizes to dynamic lengths of other tensors."""
-    axes = [length.of_value.axis(length.axis) for length in size]
-    others = [length.of_value for length in reversed(size)]
+    axes = [length.tensor.axis(length.axis) for length in size]
+    others = [length.tensor for length in reversed(size)]
     shape = (x.shape[0], None, None, x.shape[-1])
     return call.apply(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
 
@@ -140,14 +141,14 @@ def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], nearest: bo
 RESIZING = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
-@layer("Resizing", order=CHANNELS_FIRST, dtypes=types.CAST_IN_KERAS[2])
+@layer("Resizing", order=CHANNELS_FIRST, dtypes=dtypes.CAST_IN_KERAS[2])
 def _resizing(call: CallContext, x: Tensor) -> Tensor:
     config = call.config
     options = {name: config[name] for name in RESIZING if name in config}
     return _resize(call, x, (config["height"], config["width"]), **options)
 
 
-@layer("CenterCrop", order=CHANNELS_FIRST, dtypes=types.CAST)
+@layer("CenterCrop", order=CHANNELS_FIRST, dtypes=dtypes.CAST)
 def _center_crop(call: CallContext, x: Tensor) -> Tensor:
     """Crops the center. Keras resizes a part of images that are too small."""
     check(x.rank == 4, "data must be images", shape=x.shape)
@@ -158,7 +159,7 @@ def _center_crop(call: CallContext, x: Tensor) -> Tensor:
     return _cropped(call, x, call.in_data_format((0, 0), [(n // 2, n - n // 2) for n in surplus], (0, 0)))
 
 
-@layer("RandomCrop", order=CHANNELS_FIRST, dtypes=types.CAST, ignored="data_format")
+@layer("RandomCrop", order=CHANNELS_FIRST, dtypes=dtypes.CAST, ignored="data_format")
 def _random_crop(call: CallContext, x: Tensor) -> Tensor:
     """Builds what Keras does at inference: Keras 2 resizes a part of the image, and Keras 3 does nothing."""
     is_kept = call.version == 3
@@ -167,7 +168,7 @@ def _random_crop(call: CallContext, x: Tensor) -> Tensor:
     return x if is_kept else _resize(call, x, size, crop_to_aspect_ratio=True)
 
 
-@operator("depth_to_space", order=CHANNELS_FIRST, dtypes=types.ANY_DTYPE)
+@operator("depth_to_space", order=CHANNELS_FIRST, dtypes=dtypes.ANY_DTYPE)
 @operator("space_to_depth", order=CHANNELS_FIRST)
 def _depth_to_space(call: CallContext, x: Tensor, block_size: int, data_format: str = "NHWC") -> Tensor:
     block = integer("block_size", block_size, 1)

@@ -13,10 +13,10 @@ from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import BIAS, KERNEL, LORA, activate, permute
 from mxsame.port.description import WeightSpec, as_list, leaves
+from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import TRANSPOSED, Conversion
 from mxsame.port.table import KERAS_ORDER, ORDER_OF_FIRST_CALL, PASSES_MASK, layer, operator
 from mxsame.port.tensors import Operand, Tensor
-from mxsame.port.types import CAST
 from mxsame.validation import check
 
 # -- Einstein sums
@@ -56,8 +56,8 @@ def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
     """
     einsum = Einsum(*_letters(equation, rank, 2))
     once = all(len(set(each)) == len(each) for each in einsum)
-    alone = (set(einsum.first) ^ set(einsum.second)) ^ set(einsum.output)  # in one of the three, or in all
-    fits = once and alone == set(einsum.shared) and (len(einsum.first), len(einsum.second)) == (rank, second_rank)
+    odd_letters = (set(einsum.first) ^ set(einsum.second)) ^ set(einsum.output)  # in one of the three, or in all
+    fits = once and odd_letters == set(einsum.shared) and (len(einsum.first), len(einsum.second)) == (rank, second_rank)
     check(fits, "equation must be a product of two arrays", equation=equation)
     return einsum
 
@@ -79,21 +79,21 @@ def _letters(equation: str, rank: int, count: int) -> List[str]:
     of the first array."""
     given, _, output = equation.replace(" ", "").partition("->")
     first, *others = given.split(",")
-    check(output and len(others) == count - 1, f"equation must be of an output and {count} arrays", equation=equation)
+    check(output and len(others) == count - 1, f"equation must have {count} inputs and an output", equation=equation)
     more = string.digits[: max(rank - len(first.replace("...", "")), 0)]
     return [axes.replace("...", more) for axes in (first, *others, output)]
 
 
-def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, made: Tuple[int, ...]) -> Any:
-    """Returns data times a weight (made, contracted), plus a bias that broadcasts; `made` are the lengths of the axes
+def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, new_lengths: Tuple[int, ...]) -> Any:
+    """Returns data times a weight (new, contracted), plus a bias that broadcasts; `new_lengths` are those of the axes
     that the weight adds to the output."""
     kept = (0,) * len(einsum.free(0))
     x = _transposed(F, x, einsum.first, einsum.free(0) + einsum.contracted)
     if len(einsum.contracted) != 1:
         x = F.reshape(x, shape=(*kept, -1))
-    x = F.FullyConnected(x, weight, num_hidden=math.prod(made), flatten=False, no_bias=True)
-    if len(made) != 1:
-        x = F.reshape(x, shape=(*kept, *made))
+    x = F.FullyConnected(x, weight, num_hidden=math.prod(new_lengths), flatten=False, no_bias=True)
+    if len(new_lengths) != 1:
+        x = F.reshape(x, shape=(*kept, *new_lengths))
     x = _transposed(F, x, einsum.free(0) + einsum.free(1), einsum.output)
     return x if bias is None else F.broadcast_add(x, bias)
 
@@ -109,9 +109,9 @@ def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, in
     first, second = einsum.free(0), einsum.free(1)
     left, right = matrix(x, einsum.first, first, einsum.contracted), matrix(y, einsum.second, einsum.contracted, second)
     out = F.batch_dot(left, right)
-    made = einsum.shared + first + second
-    out = F.reshape(out, shape=(-1, *(lengths[letter] for letter in made[1:])))
-    return _transposed(F, out, made, einsum.output)
+    axes = einsum.shared + first + second
+    out = F.reshape(out, shape=(-1, *(lengths[letter] for letter in axes[1:])))
+    return _transposed(F, out, axes, einsum.output)
 
 
 def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
@@ -170,13 +170,10 @@ def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
     to_keras = partial(weight_to_keras, einsum=einsum, lengths=lengths)
     kernel = Conversion(partial(weight_to_mxnet, einsum=einsum), to_keras)
-    made = tuple(lengths[letter] for letter in einsum.free(1))
-    weight = (math.prod(made), math.prod(lengths[letter] for letter in einsum.contracted))
-    shapes = {"weight": weight, "bias": bias}
-    out = call.apply_with_weights(
-        einsum_dense, x, shapes=shapes, conversions={"kernel": kernel}, einsum=einsum, made=made
-    )
-    return activate(call, out)
+    new_lengths = tuple(lengths[letter] for letter in einsum.free(1))
+    weight = (math.prod(new_lengths), math.prod(lengths[letter] for letter in einsum.contracted))
+    arguments: Dict[str, Any] = {"shapes": {"weight": weight, "bias": bias}, "conversions": {"kernel": kernel}}
+    return activate(call, call.apply_with_weights(einsum_dense, x, **arguments, einsum=einsum, new_lengths=new_lengths))
 
 
 @layer("Dot", order=KERAS_ORDER)
@@ -215,7 +212,8 @@ def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tenso
     first, second = ([axis % rank for axis in as_list(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
     lengths = [x.shape[axis] for axis in first]
     fits = 0 not in first and lengths == [array.shape[axis] for axis in second]
-    check(fits, "axes must be static, alike, and not the batch", axes=axes, shapes=[x.shape, array.shape])
+    rule = "the summed axes must be static, have the same lengths in both, and not be the batch"
+    check(fits, rule, axes=axes, shapes=[x.shape, array.shape])
     free = [axis for axis in range(x.rank) if axis not in first]
     made = [axis for axis in range(array.ndim) if axis not in second]
     x = permute(call, x, [*free, *first]) if first else call.apply(blocks.expand_dims, x, axes=(x.rank,))
@@ -235,7 +233,7 @@ def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tens
     """Computes the sum of two tensors by matrix products, and permutes one tensor."""
     arrays = leaves(list(operands), Tensor)
     is_stored = arrays or call.version == 3
-    check(is_stored, "tf.einsum must be another layer (Dot, EinsumDense, tf.matmul): Keras 2 stores no tensors of it")
+    check(is_stored, "tf.einsum must be replaced by Dot, EinsumDense or tf.matmul: Keras 2 does not store its tensors")
     few = len(arrays) == len(operands) <= 2
     check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
     if len(arrays) == 1:
@@ -246,5 +244,6 @@ def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tens
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
     fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
     fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
-    check(fits, "axes must be that of the batch, then static and alike", shapes=[x.shape, y.shape])
+    rule = "axes must be the batch, then static axes that have the same lengths in both"
+    check(fits, rule, shapes=[x.shape, y.shape])
     return call.apply(einsum_product, x, y, einsum=einsum, lengths=lengths)

@@ -7,8 +7,8 @@ from typing import Any, List, Sequence
 from mxsame.port import blocks
 from mxsame.port.converters._shared import elementwise, with_static_lengths
 from mxsame.port.description import as_list
+from mxsame.port.dtypes import ANY_DTYPE, ARITHMETIC
 from mxsame.port.table import HANDLES_MASK, SAME_ORDER, CallContext, Tensor, layer, operator
-from mxsame.port.types import ANY_DTYPE, ARITHMETIC
 from mxsame.validation import check
 
 
@@ -47,13 +47,13 @@ def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> 
     check(fits, "masked inputs must have one shape", shapes=[x.shape for x in inputs])
     inputs, masks = [call.to_keras_order(x) for x in inputs], [x.mask for x in inputs]
     if name == "multiply":
-        factors = [x if x.mask is None else call.apply(blocks.kept, x, x.mask, other=1.0) for x in inputs]
+        factors = [x if x.mask is None else call.apply(blocks.where_mask, x, x.mask, other=1.0) for x in inputs]
         out = elementwise(call, name, factors)
-        return out if None in masks else call.apply(blocks.kept, out, _combined(call, "maximum", masks))
+        return out if None in masks else call.apply(blocks.where_mask, out, _combined(call, "maximum", masks))
     function, out, mask = blocks.ELEMENTWISE[name], inputs[0], masks[0]
     for x in inputs[1:]:
-        own = x if x.mask is None else call.apply(blocks.kept, x, x.mask, out)
-        out = call.apply(function, out if mask is None else call.apply(blocks.kept, out, mask, own), own)
+        own = x if x.mask is None else call.apply(blocks.where_mask, x, x.mask, out)
+        out = call.apply(function, out if mask is None else call.apply(blocks.where_mask, out, mask, own), own)
         mask = None if mask is None or x.mask is None else _combined(call, "maximum", [mask, x.mask])
     return out
 
@@ -80,7 +80,7 @@ def _concatenate(call: CallContext, *inputs: Tensor) -> Tensor:
         return out._replace(mask=_merged_mask(call, masks))
     rule = "masks must be those of all inputs, along other axes than the last"
     check(call.version == 3 or len(given) == len(masks), rule, axis=axis)
-    masks = [call.apply(blocks.all_kept, call.to_keras_order(x)) if x.mask is None else x.mask for x in inputs]
+    masks = [call.apply(blocks.ones_mask, call.to_keras_order(x)) if x.mask is None else x.mask for x in inputs]
     return out._replace(mask=call.apply(blocks.concatenate, *masks, axis=along))
 
 

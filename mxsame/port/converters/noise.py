@@ -7,15 +7,15 @@ from typing import Sequence
 from mxsame.port import blocks
 from mxsame.port.converters._shared import RANDOM_OPTIONS, dropout_rate, random_layer
 from mxsame.port.description import snake_case
+from mxsame.port.dtypes import ANY_DTYPE, CAST, STORED_AS_FLOAT32
 from mxsame.port.table import PASSES_MASK, PASSES_MASK_IN_KERAS, CallContext, Tensor, layer
-from mxsame.port.types import ANY_DTYPE, CAST, STORED_AS_FLOAT32
 from mxsame.validation import check
 
 
-def _dropped(call: CallContext, x: Tensor, part: float, axes: Sequence[int]) -> Tensor:
-    if not part or call.training is False:
+def _dropped(call: CallContext, x: Tensor, rate: float, axes: Sequence[int]) -> Tensor:
+    if not rate or call.training is False:
         return x
-    out = call.apply("Dropout", x, p=part, axes=x.axes(axes), mode="always" if call.training else "training")
+    out = call.apply("Dropout", x, p=rate, axes=x.axes(axes), mode="always" if call.training else "training")
     return out._replace(same_as=None if call.training else x.keras_key)
 
 

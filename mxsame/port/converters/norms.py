@@ -11,12 +11,12 @@ import numpy as np
 from mxsame._mxnet import mx
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
-from mxsame.port.converters._shared import axes_of, broadcast_constant, warn_of_training
+from mxsame.port.converters._shared import axes_of, broadcast_constant, warn_about_training
 from mxsame.port.description import WeightSpec, as_list
-from mxsame.port.parameters import SAME, Conversion, reshaped
+from mxsame.port.dtypes import CAST, CAST_IN_KERAS
+from mxsame.port.parameters import UNCHANGED, Conversion, reshaped
 from mxsame.port.table import HANDLES_MASK, ORDER_OF_FIRST_CALL, PASSES_MASK, PASSES_MASK_IN_KERAS, layer, operator
 from mxsame.port.tensors import Tensor
-from mxsame.port.types import CAST, CAST_IN_KERAS
 from mxsame.validation import check, check_divisible, check_shape, integer
 
 GAMMA, BETA = WeightSpec("gamma", "gamma", "scale"), WeightSpec("beta", "beta", "center")
@@ -54,12 +54,12 @@ def _batch_norm(call: CallContext, x: Tensor) -> Tensor:
 
 
 def _batch_norm_along(call: CallContext, x: Tensor, axis: int, length: Optional[int],
-                      conversion: Conversion = SAME) -> Tensor:  # fmt: skip
+                      conversion: Conversion = UNCHANGED) -> Tensor:  # fmt: skip
     """Builds a batch norm along one axis of the array."""
     check(not call.training, "a batch norm must not be called with training=True")
     frozen = call.training is False or not call.layer.trainable
     if x.mask is not None and not frozen:
-        warn_of_training(call, "takes the statistics of masked steps, too, in training here")
+        warn_about_training(call, "counts masked steps in its statistics in training, unlike Keras")
     of_rank = {3: blocks.BatchNorm1D, 5: blocks.BatchNorm3D} if axis == 1 else {}
     make = partial(
         of_rank.get(x.rank, mx.gluon.nn.BatchNorm),
@@ -73,7 +73,7 @@ def _batch_norm_along(call: CallContext, x: Tensor, axis: int, length: Optional[
 # -- other norms, with weights along some axes
 
 
-def _over(x: Tensor, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
+def _weight_along(x: Tensor, axes: Sequence[int], stored: Optional[tuple] = None) -> Tuple[tuple, Conversion]:
     """Returns the shape of a parameter that broadcasts along other axes than these, and the conversion from Keras's
     weight, whose shape is `stored`: by default the lengths of these axes."""
     full = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
@@ -88,10 +88,10 @@ def _broadcastable(array: Any, stored: Sequence[int], full: Sequence[int], axes:
     return array.reshape(full).transpose(axes)
 
 
-def _along(call: CallContext, function: Callable, x: Tensor, axes: Sequence[int], stored: Optional[tuple] = None,
-           **arguments: Any) -> Tensor:  # fmt: skip
+def _weights_along(call: CallContext, function: Callable, x: Tensor, axes: Sequence[int],
+                   stored: Optional[tuple] = None, **arguments: Any) -> Tensor:  # fmt: skip
     """Adds a function with the layer's weights, which have these axes of x."""
-    shape, conversion = _over(x, axes, stored)
+    shape, conversion = _weight_along(x, axes, stored)
     order = [sorted(axes).index(axis) for axis in x.ordered(range(x.rank)) if axis in axes]
     call.check_same_in_all_calls(order_of_weights=order)
     shapes = {spec.parameter: shape for spec in call.layer.weight_specs or ()}
@@ -102,7 +102,7 @@ def _normed(call: CallContext, norm: Callable, x: Tensor, axes: Sequence[int], s
             epsilon: float = 1e-3, **arguments: Any) -> Tensor:  # fmt: skip
     """Adds a norm with the layer's epsilon, and gamma and beta along these axes after it."""
     epsilon = call.number("epsilon", epsilon)
-    return _along(call, blocks.scale_shift, x, axes, stored, before=norm, epsilon=epsilon, **arguments)
+    return _weights_along(call, blocks.scale_shift, x, axes, stored, before=norm, epsilon=epsilon, **arguments)
 
 
 @layer("LayerNormalization", order=ORDER_OF_FIRST_CALL, weights=(GAMMA, BETA), masks=PASSES_MASK,
@@ -111,7 +111,7 @@ def _layer_norm(call: CallContext, x: Tensor) -> Tensor:
     """Builds a layer norm. Keras stores its weights with the axes in the order of `axis`, and reshapes them."""
     axes = _axes(call, x)
     stored = tuple(x.shape[axis % x.rank] for axis in as_list(call.config.get("axis", -1)))
-    return _normed(call, blocks.standardized, x, axes, stored, over=x.axes(axes))
+    return _normed(call, blocks.standardize, x, axes, stored, over=x.axes(axes))
 
 
 @layer("RMSNormalization", order=ORDER_OF_FIRST_CALL, weights=[WeightSpec("scale", "gamma")])
@@ -119,14 +119,14 @@ def _rms_norm(call: CallContext, x: Tensor) -> Tensor:
     axes = _axes(call, x)
     last = list(range(x.rank - len(axes), x.rank))
     check(axes == last, "axis must be the last axes: Keras multiplies them by scale", axis=axes)
-    return _normed(call, blocks.rms, x, axes, epsilon=1e-6, over=x.axes(axes))
+    return _normed(call, blocks.rms_norm, x, axes, epsilon=1e-6, over=x.axes(axes))
 
 
 @layer("GroupNormalization", weights=(GAMMA, BETA), masks=PASSES_MASK)
 def _group_norm(call: CallContext, x: Tensor) -> Tensor:
     axis = _axes(call, x)
     check(axis in ([1], [x.rank - 1]), "axis must be the channels of an image", axis=axis)
-    x = call.steps.arranged(x, axis != [1])
+    x = call.steps.in_order(x, axis != [1])
     channels, groups = x.shape[axis[0]], call.config.get("groups", 32)
     check(channels, "channels must have a static length", shape=x.shape)
     groups = channels if groups == -1 else integer("groups", groups, 1)
@@ -137,7 +137,7 @@ def _group_norm(call: CallContext, x: Tensor) -> Tensor:
 @layer("LayerScale", order=ORDER_OF_FIRST_CALL, weights=[WeightSpec("gamma", "gamma")],
        ignored="projection_dim|init_values")  # fmt: skip
 def _layer_scale(call: CallContext, x: Tensor) -> Tensor:
-    return _along(call, blocks.scale_shift, x, [x.rank - 1])
+    return _weights_along(call, blocks.scale_shift, x, [x.rank - 1])
 
 
 @layer("PReLU", order=ORDER_OF_FIRST_CALL, weights=[WeightSpec("alpha", "alpha")], masks=PASSES_MASK)
@@ -145,7 +145,7 @@ def _prelu(call: CallContext, x: Tensor) -> Tensor:
     shared = {axis % x.rank for axis in call.config.get("shared_axes") or []}
     axes = [axis for axis in range(1, x.rank) if axis not in shared]
     stored = tuple(1 if axis in shared else x.shape[axis] for axis in range(1, x.rank))
-    return _along(call, blocks.prelu, x, axes, stored)
+    return _weights_along(call, blocks.prelu, x, axes, stored)
 
 
 @layer("Normalization", order=ORDER_OF_FIRST_CALL, weights=STATISTICS, masks=PASSES_MASK_IN_KERAS[3], dtypes=CAST)
@@ -157,13 +157,13 @@ def _normalization(call: CallContext, x: Tensor) -> Tensor:
     axis = config.get("axis", -1)
     axes = [] if axis in (None, [], ()) else axes_of(axis, x.rank)
     if config.get("mean") is None:
-        return _along(call, blocks.standardized_by, x, axes, invert=invert)
-    shape, (_, conversion) = [x.shape[axis] for axis in axes], _over(x, axes)
+        return _weights_along(call, blocks.normalize, x, axes, invert=invert)
+    shape, (_, conversion) = [x.shape[axis] for axis in axes], _weight_along(x, axes)
     arrays = {}
     for name in ("mean", "variance"):
         array = np.broadcast_to(np.asarray(config[name], dtype="float32").ravel(), (math.prod(shape),))
         arrays[name] = conversion.to_mxnet(array.reshape(shape))
-    return call.constant(blocks.standardized_by, x, arrays, invert=invert)
+    return call.constant(blocks.normalize, x, arrays, invert=invert)
 
 
 @layer("Rescaling", masks=PASSES_MASK_IN_KERAS[3], dtypes=CAST)
@@ -177,12 +177,12 @@ def _rescaling(call: CallContext, x: Tensor) -> Tensor:
     return call.apply(blocks.scalar, x, operator="add", value=call.number("offset")) if offset else x
 
 
-# -- to a length of 1
+# -- unit norms
 
 
 def _unit(call: CallContext, x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     """Divides by the Euclidean length along these axes, the square of which is at least `epsilon`."""
-    return call.apply(blocks.unit, x, axes=x.axes(axes), epsilon=epsilon)
+    return call.apply(blocks.l2_normalize, x, axes=x.axes(axes), epsilon=epsilon)
 
 
 @layer("UnitNormalization", masks=PASSES_MASK, dtypes=CAST_IN_KERAS[2])

@@ -13,10 +13,10 @@ from mxsame.port.blocks import repeated_state
 from mxsame.port.call_context import LayerState
 from mxsame.port.converters._shared import function_of, ignores_axis_order, window_arguments
 from mxsame.port.description import CELLS, Config, Layer, WeightSpec, class_and_config, dtype_name, group_name, leaves
+from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, CallContext, Operand, Tensor, layer
-from mxsame.port.types import CAST
 from mxsame.validation import check, integer
 
 IGNORED = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"  # without a mask
@@ -43,14 +43,14 @@ def _options(call: CallContext, config: Dict[str, Any], x: Tensor, states: Seque
     takes_mask = _takes_mask(call, x, states)
     of_mask: Dict[str, Any] = {"takes_mask": takes_mask, "zero_output_for_mask": takes_mask and zero_output}
     shape = getattr(x.mask, "shape", None)
-    check(x.mask is None or x.mask.rank == 2, "mask must be that of steps, (N, T)", shape=shape)
+    check(x.mask is None or x.mask.rank == 2, "mask must have one entry for each step, (N, T)", shape=shape)
     _check_unrolled(config, takes_mask and zero_output)
     activation, gate = (function_of(call, config.get(name, default)) for name, default in DEFAULT_ACTIVATIONS.items())
     return Options(x.shape[1], activation, gate, **flags, **of_mask)
 
 
 def _check_unrolled(config: Dict[str, Any], zero_output: Any) -> None:
-    """Raises a `ValueError` for unrolled zeros of sequences that go backwards, for which Keras uses the mask
+    """Raises a `ValueError` for an unrolled backward layer with zeros for masked steps: Keras applies its mask
     forwards."""
     unrolled = zero_output and all(config.get(name) for name in ("return_sequences", "go_backwards", "unroll"))
     check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
@@ -229,7 +229,7 @@ def _bidirectional(call: CallContext, x: Tensor, *states: Tensor, initial_state:
 
     outputs = _outputs(call, maker, x, given, conversions, configs)
     for config in configs:
-        config.refuse_type()
+        config.refuse_dtype()
         config.refuse_unread(IGNORED)
     return outputs
 

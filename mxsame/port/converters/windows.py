@@ -26,10 +26,10 @@ from mxsame.port.converters._shared import (
     window_arguments,
 )
 from mxsame.port.description import Layer, WeightSpec
-from mxsame.port.parameters import SAME, Conversion, kernel
+from mxsame.port.dtypes import CAST_IN_KERAS, STORED_AS_FLOAT32
+from mxsame.port.parameters import UNCHANGED, Conversion, kernel
 from mxsame.port.table import CHANNELS_FIRST, HANDLES_MASK, KERAS_ORDER, PADS_PENDING, delegate, layer, operator
 from mxsame.port.tensors import Operand, Tensor
-from mxsame.port.types import CAST_IN_KERAS, STORED_AS_FLOAT32
 from mxsame.validation import check, integer, pads_of_axis
 
 DEPTHWISE = WeightSpec("depthwise_kernel", "weight")
@@ -57,13 +57,13 @@ def _regrouped(array: Any, multiplier: int) -> Any:
 def _conversion(spec: WeightSpec, is_transposed: bool, depth_multiplier: int) -> Conversion:
     """Returns the conversion of a weight. keras-mxnet stores channels-first kernels in MXNet's order (`native`)."""
     is_depthwise = spec.name == "depthwise_kernel"
-    if spec.native and is_depthwise:
+    if spec.from_keras_mxnet and is_depthwise:
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
             partial(_regrouped, multiplier=1),
             partial(_regrouped, multiplier=depth_multiplier),
         )
-    if spec.native or spec.name == "bias":
-        return SAME
+    if spec.from_keras_mxnet or spec.name == "bias":
+        return UNCHANGED
     if is_depthwise:
         return kernel("depthwise", depth_multiplier)
     return kernel("conv_transpose" if is_transposed else "pointwise" if spec.name == "pointwise_kernel" else "conv")
@@ -220,7 +220,7 @@ def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
         for n, count in zip(call.static_spatial_shape(x), call.per_spatial_axis("output_size"))
     ]
-    return call.apply(blocks.pool_spans, x, kind="max" if "Max" in call.layer.class_name else "mean", spans=spans)
+    return call.apply(blocks.adaptive_pool, x, kind="max" if "Max" in call.layer.class_name else "mean", spans=spans)
 
 
 @operator("max_pool", "avg_pool", order=PADS_PENDING, aliases={"ksize": "pool_size"})

@@ -6,10 +6,10 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from mxsame.port.converters._shared import merge_into_batch, split_from_batch, warn_of_training
+from mxsame.port.converters._shared import merge_into_batch, split_from_batch, warn_about_training
 from mxsame.port.description import Layer, WeightSpec, class_and_config
+from mxsame.port.dtypes import SETS_DTYPE
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, CallContext, Tensor, delegate, layer
-from mxsame.port.types import SETS_DTYPE
 from mxsame.validation import check
 
 
@@ -49,13 +49,13 @@ def _spectral_weights(config: Dict[str, Any]) -> List[WeightSpec]:
 @layer("SpectralNormalization", weights=_spectral_weights, masks=HANDLES_MASK, dtypes=SETS_DTYPE,
        ignored="power_iterations")  # fmt: skip
 def _spectral_norm(call: CallContext, x: Tensor) -> Any:
-    """Builds the wrapped layer, whose stored kernel is divided already. It is not divided in training here."""
+    """Builds the wrapped layer, whose stored kernel is already normalized. Training does not normalize it again."""
     inner, layer = _wrapped(call.config), call.layer
     check(not call.training, "a layer with spectral normalization must not be called with training=True")
     inner.weight_specs = (layer.weight_specs or [])[:-1]
     inner.weights = layer.weights[: len(inner.weight_specs)]  # a `.keras` file has the kernel again, next to the vector
     inner.config = {**inner.config, "trainable": layer.trainable and inner.trainable}
-    warn_of_training(call, "does not divide its kernel here in training")
+    warn_about_training(call, "does not normalize its kernel in training, unlike Keras")
     out = delegate(call, inner, x)
     layer.weights = [*inner.weights, np.asarray(layer.weights[-1])]
     return out

@@ -1,7 +1,8 @@
-"""Dtypes of tensors: what Keras computes from integers, bools and other floats. All other dtypes are refused.
+"""The dtypes of tensors, and Keras's rules for integers, bools and other floats. All other dtypes are refused.
 
-A tensor has Keras's dtype. Its array has that of `STORED`: float32 for small integers, bools (ones and zeros) and
-float16, whose values float32 represents exactly. A converter declares in `types` what it does with other dtypes.
+A tensor has the dtype that it has in Keras. Its MXNet array has `STORED[dtype]`: float32 for small integers, bools
+(ones and zeros) and float16, whose values float32 represents exactly. A converter declares in `dtypes` what it does
+with other dtypes.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from mxsame import validation
 
 FLOATS = frozenset({"float16", "float32", "float64"})
 INTEGERS = frozenset({"int32", "int64"})
-SMALL = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float16"})
+NARROW = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float16"})
 STORED = {  # MXNet's dtypes, by Keras's
     **{name: name for name in ("float32", "float64", "int32", "int64")},
-    **dict.fromkeys(SMALL, "float32"),
+    **dict.fromkeys(NARROW, "float32"),
     "uint32": "int64",
 }
-OF_INPUTS = {name: name for name in ("int8", "uint8", "float16")}  # MXNet has these, to which inputs are cast first
-GIVEN = "as given"  # the dtype of an array that the user passes, before it is cast
+INPUT_DTYPES = {name: name for name in ("int8", "uint8", "float16")}  # inputs are cast to these first, then to `STORED`
+UNCAST = "as given"  # the dtype of an array that the user passes, before it is cast
 
-# `types` of a converter: the dtypes that it accepts, which its outputs have, too, or one of the rules below
-FLOAT32, ANY_DTYPE, STORED_AS_FLOAT32 = frozenset({"float32"}), frozenset(STORED), SMALL | {"float32"}
+# `dtypes` of a converter: the dtypes that it accepts and returns, or one of the rules below
+FLOAT32, ANY_DTYPE, STORED_AS_FLOAT32 = frozenset({"float32"}), frozenset(STORED), NARROW | {"float32"}
 ARITHMETIC = FLOATS - {"float16"} | INTEGERS
 CAST, SETS_DTYPE = "cast to float32", "set by the converter"
 CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3"}  # FLOAT32 in the other version
@@ -45,7 +46,7 @@ def result_type(dtypes: Sequence[str], version: int) -> str:
     for wide in narrower if version == 3 else ():
         if wide in distinct and distinct - {wide} <= narrower[wide]:
             return wide
-    validation.check(len(distinct) == 1, "tensors must be of one type", dtypes=list(dtypes))
+    validation.check(len(distinct) == 1, "tensors must have one dtype", dtypes=list(dtypes))
     return distinct.pop()
 
 
@@ -59,5 +60,5 @@ def dtype_of_constant(value: Any) -> str:
 
 def check_dtype(dtype: str, allowed: Any) -> str:
     """Returns the dtype if it is one of those that a converter accepts."""
-    validation.check(dtype in allowed, f"tensors must be of the type {' or '.join(sorted(allowed))} here", dtype=dtype)
+    validation.check(dtype in allowed, f"tensors must have the dtype {' or '.join(sorted(allowed))} here", dtype=dtype)
     return dtype

@@ -46,7 +46,7 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     if name in named:
         return named[name]
     inner = [path for path in paths if path[-1] == name]
-    check(len(inner) < 2, f"{name!r} must be one layer; it may be {' or '.join(map('/'.join, inner))}")
+    check(len(inner) < 2, f"{name!r} must be one layer; it could be {' or '.join(map('/'.join, inner))}")
     if not inner:
         similar = most_alike(name, named)
         shown = ", ".join([*named][:MAX_NAMES_SHOWN]) + ", .." * (len(named) > MAX_NAMES_SHOWN)
@@ -63,13 +63,13 @@ def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
     return owner_of(inner, tuple(rest)) if rest and inner is not None else (model, position)
 
 
-def cut(model: Model, names: Sequence[str]) -> Model:
+def submodel(model: Model, names: Sequence[str]) -> Model:
     """Returns the model whose outputs are those of these layers' first calls, as `keras.Model(inputs, outputs)` makes
     it: without layers, calls and inputs that they do not need."""
     layers = {layer.name: layer for layer in model.layers}
     outputs = [TensorId(name) for name in names]
     needed: Dict[str, List[int]] = {}
-    for name, number in sorted(searched(layers, outputs)[1]):
+    for name, number in sorted(depth_first_search(layers, outputs)[1]):
         needed.setdefault(name, []).append(number)
 
     def renumbered(tensor: TensorId) -> TensorId:
@@ -88,7 +88,7 @@ def cut(model: Model, names: Sequence[str]) -> Model:
 def keras_order(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> List[Layer]:
     """Returns the layers that the outputs need in Keras's order: by depth, then as a depth-first search from the
     outputs finds them."""
-    found, calls = searched(layers, outputs)
+    found, calls = depth_first_search(layers, outputs)
     deepest: Dict[str, int] = {}
     for (name, _), depth in _depths(layers, calls).items():
         deepest[name] = max(depth, deepest.get(name, 0))
@@ -100,10 +100,10 @@ def sorted_calls(model: Model) -> List[Tuple[Layer, int, LayerCall]]:
     since a layer may remove the mask of its input."""
     layers = {layer.name: layer for layer in model.layers}
     starts = [TensorId(layer.name, number) for layer in model.layers for number in range(len(layer.calls))]
-    calls = [(name, number) for name, number in searched(layers, starts)[1] if layers[name].calls]
+    calls = [(name, number) for name, number in depth_first_search(layers, starts)[1] if layers[name].calls]
     if model.version == 3:
         outputs = [tensor for tensor in model.outputs if _is_call(layers, *tensor[:2])]
-        depths = _depths(layers, searched(layers, outputs)[1])
+        depths = _depths(layers, depth_first_search(layers, outputs)[1])
         order = {call: number for number, call in enumerate(sorted(depths, key=lambda call: -depths[call]))}
         calls.sort(key=lambda call: order.get(call, len(order)))
     return [(layers[name], number, layers[name].calls[number]) for name, number in calls]
@@ -120,14 +120,14 @@ def _depths(layers: Mapping[str, Layer], calls: Sequence[Call]) -> Dict[Call, in
     return depths
 
 
-def searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[Dict[str, int], List[Call]]:
+def depth_first_search(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[Dict[str, int], List[Call]]:
     """Returns the layers that the outputs need, numbered as a depth-first search finds them, and their calls, each
     after those that it needs.
 
     Raises `ValueError` for calls in a cycle, and on tensors that are not in the model."""
     found: Dict[str, int] = {}
     done: Dict[Call, None] = {}
-    begun: Set[Call] = set()
+    started: Set[Call] = set()
     stack = [(tensor[:2], False) for tensor in reversed(outputs)]
     while stack:
         call, is_done = stack.pop()
@@ -136,8 +136,8 @@ def searched(layers: Mapping[str, Layer], outputs: Sequence[TensorId]) -> Tuple[
         elif call not in done:
             name, number = call
             rule = "layers must not be called on their own outputs"
-            check(call not in begun, f"{rule}; layer {name!r} is in a cycle")
-            begun.add(call)
+            check(call not in started, f"{rule}; layer {name!r} is in a cycle")
+            started.add(call)
             found.setdefault(name, len(found))
             sources = [tensor[:2] for tensor in _sources(layers[name], number)]
             missing = [source for source in sources if not _is_call(layers, *source)]
