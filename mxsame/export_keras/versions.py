@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple
 
 from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port.converters import converter_of
-from mxsame.port.converters._shared import is_layer
 from mxsame.port.description import Layer, LayerCall, dtype_name, function_name
+from mxsame.port.table import is_layer
 from mxsame.validation import check
 
 ANY = object()  # for a key that changes nothing, whatever its value

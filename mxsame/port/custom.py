@@ -15,12 +15,11 @@ from mxsame.port.activations import known_function, names_of_function
 from mxsame.port.builder import naming_layer, user_code
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters import converter_of
-from mxsame.port.converters._shared import is_layer
 from mxsame.port.description import WRAPPER, Layer, Model, WeightSpec, as_list, class_and_config, leaves, map_leaves
 from mxsame.port.dtypes import SETS_DTYPE, UNCAST, standardize_dtype
 from mxsame.port.parameters import LoadedWeight
 from mxsame.port.steps import inferred_types
-from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter, is_layer
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.validation import MAX_REASONS_SHOWN, InvalidType, Refused, check, check_type
 

@@ -94,6 +94,9 @@ class WeightSpec(NamedTuple):
         return config.get(self.option, True) not in (False, None) and config.get(self.unless) is None
 
 
+KERNEL, BIAS = WeightSpec("kernel", "weight"), WeightSpec("bias", "bias", "use_bias")
+
+
 @dataclass
 class Layer:
     """A layer, an operator node, or a nested model."""

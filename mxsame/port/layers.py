@@ -15,9 +15,8 @@ from mxsame.graphs import errors
 from mxsame.port import dtypes
 from mxsame.port.blocks import Function
 from mxsame.port.call_context import CallContext, LayerState
-from mxsame.port.converters._shared import BIAS, KERNEL
 from mxsame.port.custom import call_block
-from mxsame.port.description import Layer, function_name, leaves
+from mxsame.port.description import BIAS, KERNEL, Layer, function_name, leaves
 from mxsame.port.parameters import TRANSPOSED, UNCHANGED, Conversion, LoadedWeight, kernel
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor

@@ -18,7 +18,16 @@ import numpy as np
 from mxsame import validation
 from mxsame.port import dtypes
 from mxsame.port.call_context import CallContext
-from mxsame.port.description import Layer, LayerCall, WeightSpec, is_unset, leaves, map_leaves, snake_case
+from mxsame.port.description import (
+    Layer,
+    LayerCall,
+    WeightSpec,
+    class_and_config,
+    is_unset,
+    leaves,
+    map_leaves,
+    snake_case,
+)
 from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
 from mxsame.validation import InvalidValue, check
 
@@ -210,6 +219,12 @@ def _register(table: Dict[str, Converter], names: Sequence[str], declared: Dict[
         return build
 
     return register
+
+
+def is_layer(serialized: Any) -> bool:
+    """Returns whether a part of a configuration is a layer that has a converter."""
+    is_object = isinstance(serialized, dict) and {"class_name", "config"} <= serialized.keys()
+    return is_object and class_and_config(serialized)[0] in LAYERS
 
 
 def delegate(call: CallContext, inner: Layer, *inputs: Tensor) -> Any:

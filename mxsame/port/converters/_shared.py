@@ -20,12 +20,13 @@ from mxsame.port.activations import (
     names_of_function,
 )
 from mxsame.port.builder import user_code
-from mxsame.port.description import Layer, WeightSpec, as_list, class_and_config, function_name
-from mxsame.port.table import LAYERS, CallContext, Tensor, delegate
+from mxsame.port.call_context import CallContext
+from mxsame.port.description import Layer, as_list, class_and_config, function_name
+from mxsame.port.table import LAYERS, delegate, is_layer
+from mxsame.port.tensors import Tensor
 from mxsame.validation import InvalidType, check, one_of
 
 LORA = "lora_rank|lora_alpha"  # options of weights that Keras trains in place of a kernel, and adds to it in files
-KERNEL, BIAS = WeightSpec("kernel", "weight"), WeightSpec("bias", "bias", "use_bias")
 
 
 # -- activations
@@ -121,11 +122,6 @@ def ignores_axis_order(function: Callable) -> bool:
     except Exception:  # it may need another rank
         return False
     return pair[0].shape == pair[1].shape and bool((pair[0] == pair[1]).asnumpy().all())
-
-
-def is_layer(serialized: Any) -> bool:
-    is_object = isinstance(serialized, dict) and {"class_name", "config"} <= serialized.keys()
-    return is_object and class_and_config(serialized)[0] in LAYERS
 
 
 def _activation_layer(call: CallContext, serialized: Dict[str, Any], x: Tensor) -> Tensor:

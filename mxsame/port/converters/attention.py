@@ -13,11 +13,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port.blocks import MASKED, Function, multiply_by_mask, reshape, where_mask
+from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import dropout_rate, merge_into_batch, permute, split_from_batch
 from mxsame.port.description import WeightSpec, as_list
 from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import SCALAR, UNCHANGED, Conversion, reshaped
-from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, CallContext, Tensor, layer
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, layer
+from mxsame.port.tensors import Tensor
 from mxsame.validation import check, check_divisible, integer
 
 MASK_AXES = {"query": 2, "value": 1, "key": 1}  # the axis of the scores (N, T, S) that a mask of one sequence lacks

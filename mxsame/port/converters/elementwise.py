@@ -10,6 +10,7 @@ import numpy as np
 
 from mxsame.port import blocks, dtypes
 from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
+from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import (
     OF_LAYERS,
     activate,
@@ -20,8 +21,8 @@ from mxsame.port.converters._shared import (
     relu_arguments,
 )
 from mxsame.port.description import as_list
-from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, CallContext, Operand, Tensor, layer, operator
-from mxsame.port.tensors import DynamicLength, Lengths, Sized, refuse_lengths
+from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, layer, operator
+from mxsame.port.tensors import DynamicLength, Lengths, Operand, Sized, Tensor, refuse_lengths
 from mxsame.validation import check
 
 # -- activations

@@ -8,9 +8,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.port import blocks, dtypes
+from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import random_layer
-from mxsame.port.table import CHANNELS_FIRST, CallContext, Tensor, layer, operator
-from mxsame.port.tensors import DynamicLength, Lengths
+from mxsame.port.table import CHANNELS_FIRST, layer, operator
+from mxsame.port.tensors import DynamicLength, Lengths, Tensor
 from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
 # -- padding and cropping

@@ -11,8 +11,8 @@ import numpy as np
 
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
-from mxsame.port.converters._shared import BIAS, KERNEL, LORA, activate, permute
-from mxsame.port.description import WeightSpec, as_list, leaves
+from mxsame.port.converters._shared import LORA, activate, permute
+from mxsame.port.description import BIAS, KERNEL, WeightSpec, as_list, leaves
 from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import TRANSPOSED, Conversion
 from mxsame.port.table import KERAS_ORDER, ORDER_OF_FIRST_CALL, PASSES_MASK, layer, operator

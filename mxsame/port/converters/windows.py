@@ -16,8 +16,6 @@ from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import (
-    BIAS,
-    KERNEL,
     LORA,
     activate,
     merge_into_batch,
@@ -25,7 +23,7 @@ from mxsame.port.converters._shared import (
     split_from_batch,
     window_arguments,
 )
-from mxsame.port.description import Layer, WeightSpec
+from mxsame.port.description import BIAS, KERNEL, Layer, WeightSpec
 from mxsame.port.dtypes import CAST_IN_KERAS, STORED_AS_FLOAT32
 from mxsame.port.parameters import UNCHANGED, Conversion, kernel
 from mxsame.port.table import CHANNELS_FIRST, HANDLES_MASK, KERAS_ORDER, PADS_PENDING, delegate, layer, operator
