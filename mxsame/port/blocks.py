@@ -136,7 +136,7 @@ def cumsum(F: Any, x: Any, axis: int, exclusive: bool, backwards: bool) -> Any:
 def where(F: Any, condition: Any, *arrays: Any, numbers: Sequence[Optional[float]]) -> Any:
     """Returns the first operand where the condition is not 0, elsewhere the second. An operand is an array, or its
     entry of `numbers`."""
-    rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # zeros have the type of the arrays
+    rest, zeros = iter(arrays), F.zeros_like((*arrays, condition)[0])  # zeros have the dtype of the arrays
     return F.where(condition, *(next(rest) if n is None else zeros + n for n in numbers))
 
 

@@ -119,10 +119,6 @@ class Layer:
         """The layer or model that a TimeDistributed layer calls for each step."""
         return self.model.layers[1] if self.class_name == WRAPPER and self.model is not None else None
 
-    def is_called_on(self, tensor: TensorId) -> bool:
-        """Returns whether a call of the layer has this tensor."""
-        return any(tensor in call.tensors() for call in self.calls)
-
     @property
     def trainable(self) -> bool:
         return self.config.get("trainable", True) is not False
@@ -150,11 +146,6 @@ class Model:
         """Returns the number of layer calls; each call of a nested model counts its layers."""
         layers = [layer for layer in self.layers if layer.class_name != "InputLayer"]
         return sum(len(layer.calls) * (1 if layer.model is None else layer.model.num_calls()) for layer in layers)
-
-    def vocabulary_size(self, tensor: TensorId) -> Optional[int]:
-        """Returns the `input_dim` of the smallest Embedding called on this tensor; None if there is none."""
-        tables = [each for each in self.walk() if each.class_name == "Embedding" and each.is_called_on(tensor)]
-        return min((each.config["input_dim"] for each in tables), default=None)
 
     def walk(self) -> Iterator[Layer]:
         """Returns an iterator of all layers, with the layers of nested models in their place."""

@@ -144,14 +144,14 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
 def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:
     """Returns random inputs in Keras's order of axes. `shapes` are in the net's order; by default the model's, with a
     batch of 2, and 32 for dynamic lengths."""
-    random, arrays = np.random.default_rng(0), []
-    for number, (value, tensor) in enumerate(zip(net.inputs, net.description.inputs)):
+    random, arrays, counts = np.random.default_rng(0), [], net._steps.index_counts()
+    for number, value in enumerate(net.inputs):
         if shapes is None:
             shape = [2, *(length or 32 for length in value.shape[1:])]
         else:
             shape = [shapes[number][axis] for axis in value.keras_order]
-        entries = net.description.vocabulary_size(tensor)
-        values = random.normal(size=shape) if entries is None else random.integers(entries, size=shape)
+        is_indices = value.key in counts
+        values = random.integers(counts[value.key], size=shape) if is_indices else random.normal(size=shape)
         arrays.append(values.astype("float32"))
     return arrays
 

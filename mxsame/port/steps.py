@@ -18,6 +18,7 @@ from mxsame.port.parameters import UNCHANGED, set_parameter
 from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import InvalidType, check, check_element_count
 
+PASS_INDICES = ("cast", "identity", "indices_from_end", "reshape", "transpose", "squeeze", "expand_dims", "take_slice")
 LENGTHS = (5040, 10080)  # two substitutes for a dynamic length, with many divisors, that differ after any strides
 
 
@@ -67,6 +68,16 @@ class Steps(List[Step]):
     def sources(self, values: Iterable[Tensor]) -> FrozenSet[int]:
         """Returns the keys of the network's inputs on which these tensors depend."""
         return frozenset().union(*(self._sources[x.key] for x in values))
+
+    def index_counts(self) -> Dict[int, int]:
+        """Returns, by the keys of tensors of indices, how many rows the smallest Embedding of them has."""
+        counts: Dict[int, int] = {}
+        for step in reversed(self):
+            count = counts.get(step.outputs[0]) if getattr(step.block, "function", "") in PASS_INDICES else None
+            count = step.block.weight.shape[0] if isinstance(step.block, mx.gluon.nn.Embedding) else count
+            if count is not None:
+                counts[step.inputs[0]] = min(count, counts.get(step.inputs[0], count))
+        return counts
 
     # -- blocks
 

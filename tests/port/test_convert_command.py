@@ -249,12 +249,14 @@ def test_files_of_mxnet_become_an_onnx_file(tmp_path):
 
 @pytest.mark.oracle
 def test_check_shows_the_first_layer_that_differs(folder, tmp_path, monkeypatch):
-    from tensorflow.keras import Sequential, layers
+    from tensorflow.keras import Input, Sequential, layers
 
-    words = tmp_path / "words.h5"  # its data are indices
+    words, nested = tmp_path / "words.h5", tmp_path / "nested.h5"  # their data are indices
     with pytest.warns(UserWarning, match="legacy"):
-        Sequential([layers.Embedding(7, 4, input_length=5), layers.LSTM(3)]).save(words)
-    for path in (folder / "siamese.h5", words):
+        inner = Sequential([layers.Embedding(7, 4, input_length=20), layers.LSTM(3)])
+        inner.save(words)
+        Sequential([Input(20), layers.Reshape((20,)), inner]).save(nested)
+    for path in (folder / "siamese.h5", words, nested):
         result = run(path, "--check")
         assert result.exit_code == 0, result.output
         assert "layers are equal within rounding" in result.output

@@ -384,7 +384,7 @@ def _argmax(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = Fal
         out = call.apply(blocks.argmax_or_argmin, x, kind=kind, signed_zeros=call.version == 3, **along)
     else:
         out = call.apply(kind, x, **along)
-    out = out._replace(dtype=dtypes.STORED[x.dtype])  # MXNet's positions have the type of the data
+    out = out._replace(dtype=dtypes.STORED[x.dtype])  # MXNet's positions have the dtype of the data
     return call.cast(out, dtypes.standardize_dtype(output_type or ("int64" if call.version == 2 else "int32")))
 
 

@@ -94,7 +94,7 @@ def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
     out = _apply_binary(call, name, *operands)
     if name not in blocks.COMPARISONS:
         return out._replace(dtype=dtype)
-    stored = dtypes.STORED[dtype]  # MXNet's comparisons have the type of what they compare
+    stored = dtypes.STORED[dtype]  # MXNet's comparisons have the dtype of what they compare
     return call.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 

@@ -111,7 +111,7 @@ def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "b
     rule = "data must be images with channels last, and fill_mode constant"
     check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
-    if method == "nearest" or call.version == 3:  # whose output has the type of the data
+    if method == "nearest" or call.version == 3:  # whose output has the dtype of the data
         dtypes.check_dtype(x.dtype, dtypes.FLOAT32)
     x = call.cast(x, "float32")
     if all(isinstance(length, DynamicLength) and length.tensor for length in size) and method != "bicubic":
