@@ -7,6 +7,7 @@ with other dtypes.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, Sequence
 
 import numpy as np
@@ -27,8 +28,19 @@ UNCAST = "as given"  # the dtype of an array that the user passes, before it is 
 # `dtypes` of a converter: the dtypes that it accepts and returns, or one of the rules below
 FLOAT32, ANY_DTYPE, STORED_AS_FLOAT32 = frozenset({"float32"}), frozenset(STORED), NARROW | {"float32"}
 ARITHMETIC = FLOATS - {"float16"} | INTEGERS
-CAST, SETS_DTYPE = "cast to float32", "set by the converter"
-CAST_IN_KERAS = {2: "cast to float32 in Keras 2", 3: "cast to float32 in Keras 3"}  # FLOAT32 in the other version
+
+
+class DtypeRule(Enum):
+    """The versions of Keras in which a converter casts to float32; in the other version it accepts `FLOAT32` only."""
+
+    CAST = (2, 3)
+    CAST_IN_KERAS_2 = (2,)
+    CAST_IN_KERAS_3 = (3,)
+    SETS_DTYPE = None  # the converter casts, and sets the dtype of the outputs
+
+
+CAST, SETS_DTYPE = DtypeRule.CAST, DtypeRule.SETS_DTYPE
+CAST_IN_KERAS = {2: DtypeRule.CAST_IN_KERAS_2, 3: DtypeRule.CAST_IN_KERAS_3}
 
 
 def standardize_dtype(dtype: Any) -> str:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union, get_type_hints
 
 import numpy as np
 
 from mxsame import validation
-from mxsame.port import dtypes
 from mxsame.port.call_context import CallContext
 from mxsame.port.description import (
     Layer,
@@ -28,6 +27,7 @@ from mxsame.port.description import (
     map_leaves,
     snake_case,
 )
+from mxsame.port.dtypes import FLOAT32, FLOATS, SETS_DTYPE, DtypeRule, check_dtype, result_type
 from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
 from mxsame.validation import InvalidValue, check
 
@@ -37,9 +37,19 @@ ORDER_OF_FIRST_CALL = CallContext.to_order_of_first_call
 SAME_ORDER = CallContext.to_one_order  # called with all tensors at once
 PADS_PENDING = None  # the tensors are passed unchanged, with `pads` that are not applied yet
 
-# `masks` of a converter: its output has no mask, that of the first input, or the one that the converter sets
-DROPS_MASK, PASSES_MASK, HANDLES_MASK = "drops", "passes", "handles"
-PASSES_MASK_IN_KERAS = {2: "passes in Keras 2", 3: "passes in Keras 3"}  # and drops it in the other version
+
+class MaskRule(Enum):
+    """`masks` of a converter: the versions of Keras in which its output has the mask of the first input."""
+
+    DROPS = ()
+    PASSES = (2, 3)
+    PASSES_IN_KERAS_2 = (2,)
+    PASSES_IN_KERAS_3 = (3,)
+    HANDLES = None  # the converter sets the mask
+
+
+DROPS_MASK, PASSES_MASK, HANDLES_MASK = MaskRule.DROPS, MaskRule.PASSES, MaskRule.HANDLES
+PASSES_MASK_IN_KERAS = {2: MaskRule.PASSES_IN_KERAS_2, 3: MaskRule.PASSES_IN_KERAS_3}
 
 COMMON_ARGUMENTS = ("training", "name")  # accepted by every call; `training` is passed on in the CallContext
 FIRST_ARGUMENTS = ("inputs", "sequences", "data")  # Keras's names of a layer's first argument
@@ -69,9 +79,9 @@ class Converter:
     build: Callable
     order: Optional[Callable] = ANY_ORDER
     weights: Union[Sequence[WeightSpec], Callable[[Dict[str, Any]], Sequence[WeightSpec]]] = ()
-    masks: str = DROPS_MASK
+    masks: MaskRule = DROPS_MASK
     aliases: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's parameter names -> the function's
-    dtypes: Any = dtypes.FLOAT32
+    dtypes: Union[FrozenSet[str], DtypeRule] = FLOAT32
     ignored: Optional[str] = None  # regex of configuration keys that change nothing here; None: no key is checked
     name: str = ""
 
@@ -108,8 +118,7 @@ class Converter:
                 call.refusals.append(error)
         if self.masks == HANDLES_MASK:
             return out
-        passes = self.masks in (PASSES_MASK, PASSES_MASK_IN_KERAS[call.version])
-        mask = leaves(args, Tensor)[0].mask if passes else None
+        mask = leaves(args, Tensor)[0].mask if call.version in self.masks.value else None
         return map_leaves(out, Tensor, lambda each: each._replace(mask=mask))  # lengths of a shape have none
 
     def _in_order(self, call: CallContext, tensors: List[Tensor]) -> List[Tensor]:
@@ -127,10 +136,8 @@ class Converter:
         """Returns the function's positional and keyword arguments, checked. Keras 3 stores some arguments of an
         operator in its configuration."""
         kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
-        takes_kwargs, takes_args = (
-            inspect.Parameter.VAR_KEYWORD in kinds.values(),
-            inspect.Parameter.VAR_POSITIONAL in kinds.values(),
-        )
+        several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        takes_kwargs, takes_args = (kind in kinds.values() for kind in several)
         if call.layer.operator is None:  # a layer of several inputs is called with a list of them
             args = [value for entry in args for value in (entry if isinstance(entry, list) else [entry])]
         elif not call.layer.class_name.endswith("OpLambda"):
@@ -142,11 +149,8 @@ class Converter:
                 named[key] = value
             elif name not in COMMON_ARGUMENTS and not is_unset(value):
                 raise InvalidValue(f"argument {name} must not be given; {validation.received(**{name: value})}")
-        free = (
-            []
-            if takes_args
-            else [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
-        )
+        free = [name for name, kind in kinds.items() if name not in named and kind != kind.VAR_KEYWORD]
+        free = [] if takes_args else free
         named.update(zip(free, args))
         for name, each in named.items():
             if self.kinds.get(name) not in (Kind.OPERAND, Kind.SIZED):
@@ -154,10 +158,8 @@ class Converter:
         inputs = list(args[len(free) :])
         missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
         check(not missing, f"argument {', '.join(missing)} must be given", **named)
-        check(
-            takes_args or not inputs,
-            f"there must be at most {len(kinds)} arguments; received {len(inputs) + len(named)}",
-        )
+        rule = f"there must be at most {len(kinds)} arguments; received {len(inputs) + len(named)}"
+        check(takes_args or not inputs, rule)
         for name, value in self.signature.bind(*inputs, **named).arguments.items():
             _check(name, self.signature.parameters[name], self.kinds[name], value)
         return [inputs, named]
@@ -180,18 +182,19 @@ def _check(name: str, parameter: Any, kind: Kind, value: Any) -> None:
         check(is_number, f"{name} must be a number", **{name: value})
 
 
-def cast_inputs(call: CallContext, rule: Any, values: Sequence[Tensor]) -> Tuple[List[Tensor], Optional[str]]:
-    """Returns the tensors of a call, cast by the rule `dtypes` of its converter, and the dtype of the outputs: None if
-    the converter sets it. A layer casts float16 and float64 to float32; an operator does not."""
+def cast_inputs(call: CallContext, dtypes: Union[FrozenSet[str], DtypeRule],
+                values: Sequence[Tensor]) -> Tuple[List[Tensor], Optional[str]]:  # fmt: skip
+    """Returns the tensors of a call, cast by `dtypes` of its converter, and the dtype of the outputs: None if the
+    converter sets it. A layer casts float16 and float64 to float32; an operator does not."""
     is_layer = call.layer.operator is None
-    values = [call.cast(x, "float32") if is_layer and x.dtype in dtypes.FLOATS else x for x in values]
-    if rule == dtypes.SETS_DTYPE or not values:
+    values = [call.cast(x, "float32") if is_layer and x.dtype in FLOATS else x for x in values]
+    if dtypes is SETS_DTYPE or not values:
         return list(values), None
-    casts = rule in (dtypes.CAST, dtypes.CAST_IN_KERAS[call.version])
-    if casts and not any(x.dtype in dtypes.FLOATS - {"float32"} for x in values):
+    casts = isinstance(dtypes, DtypeRule) and call.version in dtypes.value
+    if casts and not any(x.dtype in FLOATS - {"float32"} for x in values):
         return [call.cast(x, "float32") for x in values], "float32"
-    allowed = rule if isinstance(rule, frozenset) else dtypes.FLOAT32
-    dtype = dtypes.check_dtype(dtypes.result_type([x.dtype for x in values], call.version), allowed)
+    allowed = FLOAT32 if isinstance(dtypes, DtypeRule) else dtypes
+    dtype = check_dtype(result_type([x.dtype for x in values], call.version), allowed)
     return [call.cast(x, dtype) for x in values], dtype
 
 
