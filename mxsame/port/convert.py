@@ -225,12 +225,13 @@ def to_keras_weights(
             return arrays_of(layer)
         return dict(zip([spec.name for spec in layer.weight_specs or []], _custom_arrays(layer, block, custom or {})))
 
+    of_custom = "custom layers with weights must not be in nested models"
+    of_replaced = "a block in place of a layer must be Dense or a convolution with channels first, or have no weights"
+    of_replaced = f"{of_replaced}; mxsame.to_keras writes the whole model"
     for layer in net.description.walk():
-        rule = "custom layers with weights must not be in nested models"
-        if all(stored.parameter is not None for stored in layer.weights if isinstance(stored, LoadedWeight)):
-            rule = "a block in place of a layer must be Dense or a convolution with channels first, or have no weights"
-            rule = f"{rule}; mxsame.to_keras writes the whole model"
-        check(not layer.weights or layer.weight_specs is not None, f"{rule}; received {layer.name!r}")
+        is_loaded = all(stored.parameter is not None for stored in layer.weights if isinstance(stored, LoadedWeight))
+        rule = f"{of_replaced if is_loaded else of_custom}; received {layer.name!r}"
+        check(not layer.weights or layer.weight_specs is not None, rule)
     weight_files.write(path, net.description, arrays)
     sizes = [[math.prod(stored.shape) for stored in layer.weights] for layer in net.description.walk() if layer.weights]
     return Written(os.fspath(path), len(sizes), sum(map(sum, sizes)))

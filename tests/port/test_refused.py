@@ -61,7 +61,7 @@ class AsItIs(mx.gluon.HybridBlock):
 
 
 BLOCKS = {  # the user's function of `Mine` -> what is said
-    "none": (None, r"\{'Mine': function, 'Other': function\}.*--custom.*received Mine \('one'\), Other \('two'\)"),
+    "none": (None, r"\{'Mine': function, 'Other': function\}.*; received Mine \('one'\), Other \('two'\)"),
     "a block": (AsItIs(), r"functions that return blocks \(not to blocks\)"),
     "no block": (lambda config, weights: None, "custom must return a HybridBlock; received a NoneType$"),
     "a class without a configuration": (AsItIs, r"functions that return blocks \(not to blocks\)"),

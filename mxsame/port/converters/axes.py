@@ -339,11 +339,8 @@ def _length(n: Optional[int], entry: slice) -> Optional[int]:
 
 # -- reductions
 
-REDUCTIONS: Dict[str, Any] = {
-    **blocks.REDUCTIONS,
-    "any": "max",
-    "all": "min",
-}  # others have the name of MXNet's operator
+# others have the name of MXNet's operator
+REDUCTIONS: Dict[str, Any] = {**blocks.REDUCTIONS, "any": "max", "all": "min"}
 
 
 @operator("norm")
