@@ -23,6 +23,13 @@ class Conversion(NamedTuple):
     to_mxnet: Callable
     to_keras: Callable
 
+    @classmethod
+    def of(cls, stored: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> Conversion:
+        """Returns the conversion of a weight that has the shape `stored` in Keras: `axes` is the order of its axes in
+        the parameter, `shape` the parameter's shape."""
+        moved, back = [stored[axis] for axis in axes], sorted(range(len(axes)), key=axes.__getitem__)
+        return cls(partial(reshaped, shape=shape, axes=axes), partial(_restored, shape=moved, axes=back))
+
 
 UNCHANGED = Conversion(np.asarray, np.asarray)
 TRANSPOSED = Conversion(np.transpose, np.transpose)
@@ -32,6 +39,10 @@ SCALAR = Conversion(np.ravel, np.squeeze)
 def reshaped(array: Any, shape: Sequence[int], axes: Any = None) -> Any:
     """Returns an array with its axes in the order `axes`, as `np.transpose`, if given, and then reshaped."""
     return (array if axes is None else array.transpose(axes)).reshape(shape)
+
+
+def _restored(array: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
+    return array.reshape(shape).transpose(axes)
 
 
 def kernel(kind: KernelKind, depth_multiplier: Optional[int] = None) -> Conversion:

@@ -10,14 +10,12 @@ import math
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
-
 from mxsame.port.blocks import MASKED, Function, multiply_by_mask, reshape, where_mask
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import dropout_rate, merge_into_batch, permute, split_from_batch
 from mxsame.port.description import WeightSpec, as_list
 from mxsame.port.dtypes import CAST
-from mxsame.port.parameters import SCALAR, UNCHANGED, Conversion, reshaped
+from mxsame.port.parameters import SCALAR, UNCHANGED, Conversion
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, layer
 from mxsame.port.tensors import Tensor
 from mxsame.validation import check, check_divisible, integer
@@ -145,10 +143,9 @@ def _check_sequences(*inputs: Tensor) -> None:
 def _as_matrix(shape: Tuple[int, ...], is_output: bool) -> Conversion:
     """Returns the conversion of a kernel (D, heads, depth), of the output's (heads, depth, units), or of a bias."""
     if len(shape) < 3:
-        return Conversion(np.ravel, partial(reshaped, shape=shape))
+        return Conversion.of(shape, range(len(shape)), (-1,))
     units, axes = (shape[2], (2, 0, 1)) if is_output else (math.prod(shape[1:]), (1, 2, 0))
-    to_mxnet = partial(reshaped, shape=(units, -1), axes=axes)
-    return Conversion(to_mxnet, partial(reshaped, shape=shape, axes=(1, 0)))
+    return Conversion.of(shape, axes, (units, -1))
 
 
 @layer("MultiHeadAttention", "GroupQueryAttention", order=KERAS_ORDER, weights=_projections, masks=HANDLES_MASK,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import string
-from functools import partial
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -118,20 +117,6 @@ def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
     return x if axes == wanted else F.transpose(x, axes=tuple(map(axes.index, wanted)))
 
 
-def weight_to_mxnet(kernel: np.ndarray, einsum: Einsum) -> np.ndarray:
-    """Returns Keras's kernel as a matrix (made, contracted)."""
-    made = einsum.free(1)
-    order = [einsum.second.index(letter) for letter in made + einsum.contracted]
-    return kernel.transpose(order).reshape(math.prod(kernel.shape[axis] for axis in order[: len(made)]), -1)
-
-
-def weight_to_keras(weight: np.ndarray, einsum: Einsum, lengths: Dict[str, int]) -> np.ndarray:
-    """Returns the inverse of :func:`weight_to_mxnet`."""
-    letters = einsum.free(1) + einsum.contracted
-    full = weight.reshape([lengths[letter] for letter in letters])
-    return full.transpose([letters.index(letter) for letter in einsum.second])
-
-
 def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape of a bias with these axes for an output of these lengths: 1 along other axes after the first.
 
@@ -168,10 +153,9 @@ def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
-    to_keras = partial(weight_to_keras, einsum=einsum, lengths=lengths)
-    kernel = Conversion(partial(weight_to_mxnet, einsum=einsum), to_keras)
     new_lengths = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(new_lengths), math.prod(lengths[letter] for letter in einsum.contracted))
+    kernel = Conversion.of(shape, [einsum.second.index(each) for each in einsum.free(1) + einsum.contracted], weight)
     arguments: Dict[str, Any] = {"shapes": {"weight": weight, "bias": bias}, "conversions": {"kernel": kernel}}
     return activate(call, call.apply_with_weights(einsum_dense, x, **arguments, einsum=einsum, new_lengths=new_lengths))
 
