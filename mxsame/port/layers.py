@@ -208,7 +208,7 @@ def _trained(state: LayerState) -> List[Any]:
 # -- a block in place of a layer
 
 
-def replacement_state(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
+def replacement(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
     """Returns the state of a layer whose block replaces another layer. Arrays of `rank` axes have channels first."""
     name = type(block).__name__
     new = Layer(

@@ -19,7 +19,7 @@ from mxsame.port.layers import (
     NetworkLayer,
     is_trained,
     no_attribute,
-    replacement_state,
+    replacement,
     set_trainable,
     summary,
     take_weights,
@@ -234,7 +234,7 @@ class Network(HybridBlock):
         check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
         model, position = owner_of(self.description, path)
         before = model.layers[position]
-        state = replacement_state(before, block, self.rank, tracing.contexts(self.collect_params()))
+        state = replacement(before, block, self.rank, tracing.contexts(self.collect_params()))
         model.layers[position] = state.layer
         try:
             with warnings.catch_warnings():
@@ -267,17 +267,11 @@ class Network(HybridBlock):
         """Print the layers by Keras's names, their shapes and parameters; for given arrays, the shapes for these."""
         print("\n".join(summary(self, *inputs)))
 
-    def layer_outputs(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
+    def layer_outputs(self, *arrays: Any, keras_order: bool = False) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
         """Yields (path, layer, blocks, output) for each layer with these inputs, the output in the network's order of
-        axes. Layers without steps (dropout at inference, pads that the next convolution applies) are left out."""
-        return self._layers(arrays, self.rank)
-
-    def layers_in_keras_order(self, *arrays: Any) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what :meth:`layer_outputs` does, with outputs in Keras's order of axes."""
-        return self._layers(arrays, rank=0)
-
-    def _layers(self, arrays: Sequence[Any], rank: int) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:
-        """Yields what :meth:`layer_outputs` does, with channels first in outputs of `rank` axes."""
+        axes, or in Keras's. Layers without steps (dropout at inference, pads that the next convolution applies) are
+        left out."""
+        rank = 0 if keras_order else self.rank
         wanted: Dict[int, List[Any]] = {}
         for path, state in self._states.items():
             if state.output is not None and state.output.pads is None:

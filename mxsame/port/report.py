@@ -41,7 +41,7 @@ def layer_rows(net: Network, arrays: Sequence[Any]) -> List[LayerRow]:
             sum(int(np.prod(array.shape)) for array in layer.weights),
             next((str(block._spec.padding) for block in blocks if isinstance(block, Layer)), None),
         )
-        for path, layer, blocks, out in net.layers_in_keras_order(*arrays)
+        for path, layer, blocks, out in net.layer_outputs(*arrays, keras_order=True)
     ]
 
 
@@ -130,7 +130,7 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in as_list(inputs)]
     check(len(arrays) == len(net.inputs), f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
     ours, wanted = {}, _operations(reference) if recorded is None else recorded
-    for path, layer, _, out in net.layers_in_keras_order(*_in_order(net, arrays)):
+    for path, layer, _, out in net.layer_outputs(*_in_order(net, arrays), keras_order=True):
         name = "/".join(path)
         if name in wanted:
             ours[name] = (layer.class_name, out.asnumpy())
