@@ -29,7 +29,7 @@ def legalize(symbol: Symbol, shapes: InputShapes, target: Target) -> Symbol:
     if target.device == "gpu":
         is_changed = any(node.op in CHANGED_FOR_GPU or node.kind == "minimum_scalar" for node in graph.nodes())
         return _prepare_for_gpu(graph, has_gradients, target.purpose == "inference") if is_changed else symbol
-    speeds_up = target.device == "cpu" and (trains or target.purpose == "inference")
+    speeds_up = target.device == "cpu" and has_gradients and target.purpose in ("training", "inference")
     changed = {*onednn.SOFTMAX, *onednn.LOOPS}.union(["clip"] * speeds_up, ["Convolution"] * (speeds_up and trains))
     changed.update(training.WITH_WRONG_GRADIENTS * has_gradients)
     if not any(node.op in changed or onednn.divides_blocks(node) for node in graph.nodes()):
