@@ -180,7 +180,7 @@ RELU6 = {"inference": ["clip"], "training": ["_minimum_scalar", "Activation"]}  
 PRELU = {"inference": ["LeakyReLU"]}  # in training its slope would have a wrong gradient, on all devices
 PRELU["training"] = ["relu", "_minimum_scalar", "Reshape", "Reshape", "broadcast_mul", "reshape_like", "elemwise_add"]
 DROPOUT = {"inference": [], "training": ["Dropout"]}
-BY_ONEDNN = {"slice_axis", "_maximum_scalar", "size_array", "take", "BlockGrad"}  # copies, clips, waits
+BY_ONEDNN = {"slice_axis", "size_array", "take", "BlockGrad"}  # copies and waits
 
 
 @pytest.mark.parametrize("purpose", ["inference", "training"])

@@ -59,7 +59,7 @@ class Comparison(Tuple[Difference, ...]):
     >>> Comparison([Difference("conv", "Conv2D", 2e-7)])
     layer  class   difference
     conv   Conv2D  2.0e-07
-    the largest difference is 2.0e-07, of conv
+    The layer is equal within rounding: the largest difference is 2.0e-07, of conv.
     """
 
     @property
