@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Name
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.graphs.errors import ShapeCheck
 from mxsame.port import blocks, dtypes
 from mxsame.port.parameters import UNCHANGED, set_parameter
 from mxsame.port.tensors import Size, Tensor
@@ -191,8 +192,11 @@ def _traced(block: Any, inputs: Sequence[Tensor]) -> Tuple[List[str], Any]:
 
 
 def inferred_types(block: Any, inputs: Sequence[Tensor]) -> List[str]:
-    """Returns the dtypes of a block's outputs, as MXNet infers them: float32 where it does not."""
+    """Returns the dtypes of a block's outputs, as MXNet infers them: float32 where it does not. Raises a `ValueError`
+    if its parameters do not fit the inputs."""
     names, group = _traced(block, inputs)
+    shapes = [tuple(x.ordered((LENGTHS[0], *(length or 0 for length in x.shape[1:])))) for x in inputs]
+    ShapeCheck(group, block.collect_params()).run(dict(zip(names, shapes)), shapes=[x.shape for x in inputs])
     given = {name: dtypes.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
     inferred = group.infer_type(**given)[1] or [np.float32] * len(group.list_outputs())
     return [np.dtype(each).name for each in inferred]

@@ -132,6 +132,11 @@ def test_layers_have_names():
             r"weights were made for shapes=.*10, 128.*10, 3\)",
         ),
         (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"^layer 'dense' .* .*\(None, 128\)"),
+        (
+            lambda net: net.replace("dense", nn.BatchNorm(in_channels=3)),
+            ValueError,
+            r"shape \(3,\).* requires \(128,\)",
+        ),
         (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
         (lambda net: mxsame.from_keras(DIGITS, outputs=[]), ValueError, r"at least one layer; received outputs=\[\]"),
         (lambda net: mxsame.from_keras(None), TypeError, "or a Keras model; received source=None"),
