@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from contextvars import ContextVar
-from typing import Any, Callable, Optional, TypeVar, cast
+from typing import Any, Callable, Collection, Iterator, Optional, TypeVar, cast
 
 from mxsame import validation
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Part = TypeVar("Part")
 Progress = Callable[[str, int, int], Any]
 
 _RECEIVER: ContextVar[Optional[Progress]] = ContextVar("progress", default=None)
@@ -18,7 +19,7 @@ def reported(function: Function) -> Function:
     """A decorator: what runs in the function reports to its argument `progress`, or to that of its caller."""
 
     @functools.wraps(function)
-    def reporting(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
+    def checked(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
         if progress is None:
             return function(*args, **arguments)
         rule = "progress must be a function of (stage, done, total)"
@@ -29,7 +30,7 @@ def reported(function: Function) -> Function:
         finally:
             _RECEIVER.reset(token)
 
-    return cast(Function, reporting)
+    return cast(Function, checked)
 
 
 def line(stage: str, done: int, total: int) -> str:
@@ -50,3 +51,11 @@ def report(stage: str, done: int = 0, total: int = 1) -> None:
     receiver = _RECEIVER.get()
     if receiver is not None:
         receiver(stage, done, total)
+
+
+def reporting(stage: str, parts: Collection[Part]) -> Iterator[Part]:
+    """Yields the parts of a stage, and reports when it starts, and when each of them is done."""
+    for number, part in enumerate(parts):
+        report(stage, number, len(parts))
+        yield part
+    report(stage, len(parts), len(parts))

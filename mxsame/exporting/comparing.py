@@ -13,7 +13,7 @@ from mxsame._mxnet import mx
 from mxsame.exporting.prepare import MOVES, ExportedNet
 from mxsame.exporting.shapes import Shape, invalid_reshape
 from mxsame.graphs.deploy import freeze
-from mxsame.progress import report
+from mxsame.progress import reporting
 from mxsame.rewriting.graph import Graph, Node
 from mxsame.scope import Target
 from mxsame.tensors.difference import difference, largest
@@ -69,10 +69,8 @@ def compare(exported: ExportedNet, sampled: Sampled, run: Run, advice: str = "")
     shapes, data, tolerance = sampled
     follows_type = tolerance is None and str(exported.dtype) == "float32"
     least = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance
-    samples = []
-    sample_shapes = _sample_shapes(shapes)
-    for number, sizes in enumerate(sample_shapes):
-        report("running the net with MXNet", number, len(sample_shapes))
+    samples, sample_shapes = [], _sample_shapes(shapes)
+    for number, sizes in enumerate(reporting("running the net with MXNet", sample_shapes)):
         sample = exported._replace(inputs=exported.inputs._replace(shapes=sizes))
         with contextlib.suppress(*REFUSED if number > 0 else ()):  # the first shape is the net's own
             graph = _graph_of(sample)
@@ -83,10 +81,7 @@ def compare(exported: ExportedNet, sampled: Sampled, run: Run, advice: str = "")
             }
             samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
     runtime, all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
-    stage = f"comparing with {runtime}"
-    report(stage, 0, len(samples))
-    for number, ((sample, arrays, expected), got) in enumerate(zip(samples, all_outputs)):
-        report(stage, number + 1, len(samples))
+    for (sample, arrays, expected), got in zip(reporting(f"comparing with {runtime}", samples), all_outputs):
         reason = _first_difference(got, expected, itertools.repeat(least))
         if reason is not None and follows_type:
             sample = sample._replace(dtype=np.dtype("float64"))

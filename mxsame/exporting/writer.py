@@ -16,7 +16,7 @@ from mxsame.exporting.blocks import Composite, NetGraph
 from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.prepare import is_used_by_rnn_only
 from mxsame.exporting.shapes import Length, Shape
-from mxsame.progress import report
+from mxsame.progress import reporting
 from mxsame.rewriting import attributes
 from mxsame.rewriting.graph import Node, Output, User
 from mxsame.rewriting.onednn import LOOP
@@ -116,8 +116,7 @@ class GraphWriter:
 
         Raises a `ValueError` with the reasons of all nodes that cannot be written."""
         self._dtypes, self.users = self.graph.dtypes(), self.graph.users()
-        for number, node in enumerate(self.users):
-            report("writing operators", number, len(self.users))
+        for node in reporting("writing operators", self.users):
             if Output(node) in self._written:
                 continue  # refused
             if node in self.composites:
