@@ -634,7 +634,7 @@ def test_one_of_several_networks_is_written_by_operators(tmp_path):
 
 
 def quadratic(write, attributes, x):
-    square = write("Rescaling", write("Multiply", x, x), scale=attributes["a"], offset=0.0)
+    square = write("Rescaling", write("Multiply", x, x), scale=attributes["a"])
     return write("Add", square, write("Rescaling", x, scale=attributes["b"], offset=attributes["c"]))
 
 

@@ -287,6 +287,7 @@ class KerasWriter(GraphWriter):
 
     def _make_layer(self, class_name: str, name: str, config: Dict[str, Any]) -> Layer:
         layout = {"data_format": "channels_last"} if HAS_DATA_FORMAT.fullmatch(class_name) else {}
+        config = {"offset": 0.0, **config} if class_name == "Rescaling" else config  # Keras 3 requires it in files
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
         layer.weight_specs = weight_specs_of(layer) or []
         return layer
