@@ -8,13 +8,14 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.graphs.tracing import float_dtype
 from mxsame.nn._layer import Layer
 from mxsame.port.description import as_list
 from mxsame.port.network import Network, check_network
 from mxsame.tables import aligned
 from mxsame.tensors.difference import difference
 from mxsame.types import Arrays, KerasModel
-from mxsame.validation import InvalidValue, check, check_arguments, check_type
+from mxsame.validation import InvalidValue, check, check_arguments, check_shape, check_type
 
 ROUNDING = 1e-4  # makes less of a difference, a shift a hundred times more
 
@@ -158,10 +159,10 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
 
 def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
     """Returns Keras's inputs in the net's order of axes."""
-    given = []
+    given, dtype = [], float_dtype(net.collect_params()) or "float32"
     for value, array in zip(net.inputs, arrays):
-        check(array.ndim == value.rank, f"inputs must have {value.rank} axes", shape=array.shape)
-        given.append(mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype="float32"))
+        check_shape("inputs", array.shape, value.shape, "that the Keras model was built for, in Keras's order of axes")
+        given.append(mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype=dtype))
     return given
 
 
