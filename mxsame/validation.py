@@ -84,6 +84,10 @@ class InvalidValue(RuleError, ValueError, shown=ValueError):
     """The `ValueError` of a rule."""
 
 
+class MissingFile(InvalidValue, FileNotFoundError, shown=FileNotFoundError):
+    """The error of a file that does not exist, which is a `ValueError`, too."""
+
+
 class InvalidType(RuleError, TypeError, shown=TypeError):
     """The `TypeError` of a rule."""
 
@@ -363,22 +367,26 @@ def check_equal(name: str, given: Any, source: str, actual: Any) -> None:
 
 def check_shape(name: str, value: Sequence[int | None], expected: Sequence[int | None], meaning: str) -> None:
     """Raises unless a shape fits the expected one, where both are known."""
-    if not _fits(value, expected):
+    if not fits(value, expected):
         rule = f"{name} must have the shape {meaning}, here ({_lengths(expected)})"
         raise InvalidValue(f"{rule}; {received(**{f'{name}.shape': tuple(value)})}")
 
 
-def _fits(value: Sequence[int | None], expected: Sequence[int | None]) -> bool:
+def fits(value: Sequence[int | None], expected: Sequence[int | None]) -> bool:
+    """Returns whether two shapes are equal where both are known."""
     return len(value) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in zip(value, expected))
 
 
-def layout_of(value: Sequence[int | None], expected: Sequence[int | None]) -> Optional[Layout]:
-    """Returns the layout that a shape seems to have if it fits `expected` only after its channels are moved; else
-    have."""
-    if _fits(value, expected):
-        return None
-    layouts, turned = LAYOUTS.get(len(value) - 2, ()), ((*value[2:], value[1]), (value[-1], *value[1:-1]))
-    return next((name for name, rest in zip(layouts, turned) if _fits((value[0], *rest), expected)), None)
+def remedy(name: str, value: Sequence[int | None], expected: Sequence[int | None]) -> str:
+    """Returns, for an error, what makes an array of another shape fit: a batch axis, or another order of axes."""
+    if fits((None, *value), expected):
+        return f" (the batch axis is missing: use {name}.expand_dims(0))"
+    last = len(value) - 1
+    orders = {"first": (0, *range(2, last + 1), 1), "last": (0, last, *range(1, last))}
+    for layout, (order, axes) in zip(LAYOUTS.get(last - 1, ()), () if fits(value, expected) else orders.items()):
+        if fits([value[axis] for axis in axes], expected):
+            return f' (it looks channels-{order}: use {name}.transpose({axes}), or a net of layout="{layout}")'
+    return ""
 
 
 def _lengths(value: Sequence[int | None]) -> str:

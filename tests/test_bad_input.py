@@ -376,7 +376,7 @@ def test_layer(make):
 CALLS = {
     "group": (lambda: nn.Conv2D(6, 3), sym.Group([S, V]), "one output"),
     "channels": (lambda: nn.Conv2D(6, 3, in_channels=3), D, "data must have in_channels=3 channels"),
-    "order": (lambda: nn.Conv2D(6, 3, in_channels=7), D, r"channels \(axis C of NCHW\), and looks channels-last;"),
+    "order": (lambda: nn.Conv2D(6, 3, in_channels=7), D, r"NCHW \(it looks .*\(0, 3, 1, 2\)\), or .*\"NHWC\"\);"),
     "channels-last": (lambda: nn.Conv2D(6, 3, in_channels=4, layout="NHWC"), D, "in_channels=4"),
     "groups": (lambda: nn.Conv2D(6, 3, groups=3), D, "data channels must be a multiple of groups"),
     "float64": (lambda: nn.Conv2D(6, 3), D.astype("float64"), "type of the parameters, float32"),

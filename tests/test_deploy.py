@@ -658,6 +658,7 @@ def test_shapes_and_branches_that_depend_on_values(name):
 def test_a_deployed_net_is_returned():
     deployed = mxsame.deploy(small_net(), (2, 3, 11, 12))
     assert mxsame.deploy(deployed, (5, 3, 11, 12), mx.cpu()) is deployed
+    assert mxsame.deploy(dense("float64"), (1, 3), dtype="float64")(normal(1, 3, dtype="float64")).shape == (1, 2)
     with pytest.raises(ValueError, match=r"\(None, 3, 11, 12\); received input_shape=\[\(1, 3, 12, 12\)\]"):
         mxsame.deploy(deployed, (1, 3, 12, 12))
     with pytest.raises(ValueError, match=r"ctx must match what the net was deployed for, \[cpu\(0\)\]"):
@@ -743,7 +744,7 @@ def constant():
         (lambda: nn.Dense(3), (1, 3), ValueError, "net must have initialized parameters: call net.initialize()"),
         (lambda: initialized(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
         (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
-        (small_net, (1, 8, 8, 3), ValueError, "^input_shape must fit the net: data .* and looks channels-last;"),
+        (small_net, (1, 8, 8, 3), ValueError, "^input_shape must fit the net: data .* .it looks channels-last: "),
         (lambda: dense("float16"), (1, 3), TypeError, "net must be float32 or float64 on the CPU"),
         (
             norm_in_float64,
@@ -768,6 +769,7 @@ def test_wrong_arguments(net, shape, error, message):
     [
         ([normal(1, 3, 11, 12)] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
         ([np.zeros((1, 3, 11, 12))], TypeError, "data must be an NDArray; received data of type numpy.ndarray"),
+        ([normal(3, 11, 12)], ValueError, r"\(None, 3, 11, 12\) \(the batch axis is missing: use data.expand_dims\(0"),
         ([normal(1, 3, 12, 12)], ValueError, r"deployed for, \(None, 3, 11, 12\); received data.shape=\(1, 3, 12, 12"),
         ([normal(1, 3, 11, 12, dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
         ([normal(1, 3, 11, 12).as_in_context(mx.cpu(3))], ValueError, r"on the device of the parameters, \[cpu\(0\)\]"),

@@ -99,7 +99,7 @@ def deploy(
     on_cpu = any(map(_is_cpu, devices))
     if net_dtype is not None and on_cpu:
         validation.check_float_type("net", str(net_dtype), operands.CPU_CONV_TYPES, operands.WHY_NO_FLOAT16)
-    if dtype is not None:
+    if dtype not in (None, getattr(net_dtype, "name", None)):
         _check_bfloat16(dtype, net_dtype, devices)
     with errors.explain_errors(input_shape=input_shape):
         types = inputs.types_in(net_dtype)
@@ -133,7 +133,8 @@ class Signature:
             if type(array) is not kind:  # sparse arrays are subclasses
                 raise validation.InvalidType(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
             fits = len(array.shape) == len(shape) and array.shape[1:] == shape[1:] and array.shape[0] > 0
-            rule = f"{name} must have the shape that the net was deployed for, {_describe(shape)}"
+            hint = validation.remedy(name, array.shape, (None, *shape[1:]))
+            rule = f"{name} must have the shape that the net was deployed for, {_describe(shape)}{hint}"
             validation.check(fits, rule, **{f"{name}.shape": array.shape})
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 

@@ -177,15 +177,13 @@ class Layer(CheckedBlock, HybridBlock):
         return shape[-1] if self._channels_last else shape[1]
 
     def _check_shape(self, shape: Sequence[Any]) -> None:
-        given, layout = {"data.shape": tuple(shape)}, self._spec.layout
-        fits, axes = len(shape) == len(layout), f"{len(layout)} axes ({', '.join(layout)})"
-        validation.check(fits, f"data must have {axes}", **given)
-        known, in_channels = self._known_in_channels(), self._channels_of(shape)
-        if in_channels is None:
-            return
-        length, order = (shape[1], "first") if self._channels_last else (shape[-1], "last")
-        hint = f" (axis C of {layout}), and looks channels-{order}" if length == known else ""
-        validation.check(known in (None, in_channels), f"data must have in_channels={known} channels{hint}", **given)
+        layout, known = self._spec.layout, self._known_in_channels()
+        wanted = [known if axis == "C" else None for axis in layout]
+        if not validation.fits(shape, wanted):
+            rule = f"in_channels={known} channels, axis C of {layout}"
+            rule = rule if len(shape) == len(layout) else f"{len(layout)} axes ({', '.join(layout)})"
+            rule = f"data must have {rule}{validation.remedy('data', shape, wanted)}"
+            validation.check(False, rule, **{"data.shape": tuple(shape)})
 
 
 class ConvolutionLayer(Layer):

@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 import numpy as np
 
 from mxsame.installation.requirements import install
-from mxsame.validation import InvalidValue, check
+from mxsame.validation import InvalidValue, MissingFile, check
 
 LARGEST_CONFIG = 2**24  # bytes of JSON; that of NASNetLarge has one million
 LARGEST_RATIO = 100  # the largest ratio of the declared size of an array or entry to its stored size
@@ -62,7 +62,8 @@ def open_source(path: Any, name: str) -> Contents:
     absent = ", which does not exist" if os.path.isdir(folder or os.curdir) else f": there is no folder {folder!r}"
     missing = "" if start else empty if os.path.exists(path) else absent
     received = _other_format(path, start) or repr(path) + missing
-    raise InvalidValue(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
+    error = InvalidValue if os.path.exists(path) else MissingFile
+    raise error(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
 
 
 def _other_format(path: str, start: bytes) -> Optional[str]:

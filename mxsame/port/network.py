@@ -29,7 +29,7 @@ from mxsame.port.tensors import Tensor
 from mxsame.port.topology import LayerName, Path, owner_of, path_of
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
-from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, layout_of
+from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, remedy
 
 
 class Built(NamedTuple):
@@ -260,6 +260,8 @@ class Network(HybridBlock):
         is_own = name in self.__dict__ or hasattr(type(self), name)  # a layer may have such a name, too
         if isinstance(value, mx.gluon.Block) or (not is_own and (name,) in self.__dict__.get("_states", ())):
             self.replace(name, value)
+        elif not is_own and validation.most_alike(name, ["trainable"]):
+            raise no_attribute(self, name, "did you mean 'trainable'?")
         else:
             super().__setattr__(name, value)
 
@@ -305,7 +307,8 @@ class Network(HybridBlock):
         """Returns the inputs by key, after a check of their shapes, which Symbols do in the graph, and cast to the
         dtype that the model declares, or that the parameters have."""
         if len(arrays) != len(self.inputs):
-            raise InvalidType(f"net must be called with {len(self.inputs)} inputs; received {len(arrays)}")
+            count = f"{len(self.inputs)} input{'s' * (len(self.inputs) > 1)}"
+            raise InvalidType(f"net must be called with {count}; received {len(arrays)}")
         for array in arrays:
             operands.check_array("data", array)
         known = ((value, tensors.known_shape(array)) for value, array in zip(self.inputs, arrays))
@@ -371,10 +374,7 @@ def _as_declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
     if shape is not None:
-        layout = layout_of(shape, wanted)
-        order = "last" if layout and layout.endswith("C") else "first"
-        hint = f' (it looks channels-{order}, which from_keras(.., layout="{layout}") takes)' if layout else ""
-        check_shape("data", shape, wanted, f"that the Keras model was built for{hint}")
+        check_shape("data", shape, wanted, f"that the Keras model was built for{remedy('data', shape, wanted)}")
         check_not_empty("data", shape)
         if all(want is None or have is not None for have, want in zip(shape[1:], wanted[1:])):
             return array
