@@ -22,7 +22,7 @@ def reported(function: Function) -> Function:
     def checked(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
         if progress is None:
             return function(*args, **arguments)
-        rule = "progress must be a function of (stage, done, total)"
+        rule = "progress must be a function of (stage, done, total), such as print"
         validation.check_type(callable(progress), rule, progress=progress)
         token = _RECEIVER.set(_print_line if progress is print else progress)
         try:

@@ -28,11 +28,12 @@ PADDING_NAMES: Tuple[NamedPadding, ...] = ("same", "valid", "keras-mxnet")  # of
 AS_A_STRING = " as a string"  # in messages on padding, since it may be numbers too
 LAYOUTS: Dict[int, Tuple[Layout, Layout]] = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
+OF_DEPTHWISE = "a depthwise layer has in_channels * depth_multiplier channels"
 OTHER_NAMES = {  # argument name in Keras or MXNet -> candidates here; the first one that the function has is suggested
     **dict.fromkeys(("stride", "strides"), ("strides", "stride")),
     **dict.fromkeys(("kernel", "kernel_size", "pool_size"), ("kernel_size", "pool_size")),
     **dict.fromkeys(("dilation_rate", "dilate"), ("dilation",)),
-    **dict.fromkeys(("filters", "num_filter"), ("channels",)),
+    **dict.fromkeys(("filters", "num_filter", "channels"), ("channels", f"depth_multiplier: {OF_DEPTHWISE}")),
     "shape": ("input_shape",),
     **dict.fromkeys(("context", "device"), ("ctx",)),
     "bias": ("use_bias",),
@@ -55,10 +56,11 @@ INSTEAD = {  # names of Keras's models and layers, and what is used in Gluon
     **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
     **dict.fromkeys(("evaluate", "test_on_batch"), "an mx.metric.EvalMetric, which is updated with labels and net(x)"),
     **dict.fromkeys(("weights", "trainable_weights", "variables", "trainable_variables"), "collect_params()"),
-    **dict.fromkeys(("get_weights", "set_weights", "kernel", "bias", "count_params"), "collect_params()"),
+    **dict.fromkeys(("get_weights", "set_weights", "kernel", "bias", "count_params", "parameters"), "collect_params()"),
     "trainable": 'collect_params().setattr("grad_req", "null") for layers that are not trained',
     "load_weights": "load_parameters(path)",
-    "save_weights": "save_parameters(path)",
+    **dict.fromkeys(("save_weights", "state_dict"), "save_parameters(path)"),
+    "to_json": "mxsame.to_keras(net, path, input_shape)",
 }
 MAX_REASONS_SHOWN = 50  # in a message
 MAX_SHOWN = 16  # elements of an array that a message shows

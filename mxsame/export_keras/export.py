@@ -138,7 +138,7 @@ def to_keras(
     exported = ExportedNet.of(net, input_shape)
     path = files.check_path(path)
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
-    check(fits, "path must end in .keras or .h5, and not in .weights.h5", path=path)
+    check(fits, "path must end in .keras or .h5; mxsame.to_keras_weights writes .weights.h5", path=path)
     validation.rank_of_layout(layout)
     functions = CustomEmitters(custom)
     options = Options(2 if path.endswith(".h5") else 3, layout.startswith("NC"), functions)

@@ -217,7 +217,7 @@ def write(path: Any, model: Model, arrays: Any) -> None:
     """Writes an HDF5 file for `model.load_weights`: in the newer format if its name ends in .weights.h5, else in the
     older one. `arrays(layer)` maps names of weights to arrays."""
     path = check_path(path)
-    check(path.endswith((".h5", ".hdf5")), "path must end in .h5 or .weights.h5", path=path)
+    check(path.endswith((".h5", ".hdf5")), "path must end in .h5; mxsame.to_keras writes .keras", path=path)
     with draft_for(path) as draft, files.h5py_module().File(draft, "w") as file:
         if path.endswith(".weights.h5"):
             write_by_class(file, model, arrays, for_tf_keras=True)

@@ -122,7 +122,8 @@ def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], context
     dtypes = [np.dtype(dtype) for dtype in dtypes]
     if array.dtype not in dtypes:
         rule = f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}"
-        validation.check_type(False, rule, **{f"{name}.dtype": str(np.dtype(array.dtype))})
+        given = validation.received(**{f"{name}.dtype": str(np.dtype(array.dtype))})
+        raise validation.InvalidType(f'{rule}; {given}; use {name}.astype("{dtypes[0]}")')
     if _device(array.ctx) not in map(_device, contexts):
         rule = f"{name} must be on the device of {owner}, {contexts}"
         validation.check(False, rule, **{f"{name}.context": str(array.ctx)})
