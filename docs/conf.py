@@ -64,7 +64,7 @@ napoleon_use_ivar = True
 napoleon_custom_sections = ["Inputs", "Outputs", "Returns", "Raises"]  # the same
 
 html_theme = "furo"
-html_title = f"mxsame {release}"
+html_title = f"mxsame {release}: Keras on MXNet"
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -142,7 +142,7 @@ def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
 def downloads(app: Sphinx, name: str, source: list[str]) -> None:
     """The recorded results and the examples are outside of the site, which offers them as files; notebooks are copied
     into it."""
-    folders = r"(?:\w+/results|examples/(?:c|distributed|hopper))"
+    folders = r"(?:benchmarks|\w+/results|examples/(?:c|distributed|hopper))"
     source[0] = re.sub(rf"\]\((\.\./\.\./{folders}/README\.md)\)", r"](path:\1)", source[0])
     source[0] = source[0].replace("](../../notebooks/", "](../notebooks/")
 
