@@ -36,7 +36,7 @@ sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this
 from mxsame.doctor import report
 report()
 """
-FOR_NUMPY_2 = ". MXNet's metadata asks for NumPy 1: use `pip install --no-deps mxnet`, or pip replaces NumPy"
+FOR_NUMPY_2 = ". MXNet's metadata asks for NumPy 1: use `pip install --no-deps mxnet==1.9.1`, or pip replaces NumPy"
 NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
 
 
@@ -64,7 +64,8 @@ def examine() -> Iterator[Check]:
     yield Check("NumPy", "note", numpy + FOR_NUMPY_2 * numpy.startswith("2."))
     installed = ", ".join(map(" ".join, wheels.items())) or "no wheel"
     if "MXNet" not in reported:
-        yield Check("MXNet", "problem", f"{reported['error']} ({installed})", reported.get("fix") or again)
+        text = reported["error"] + f" ({installed})" * bool(wheels)
+        yield Check("MXNet", "problem", text, reported.get("fix") or again)
     else:
         version, path = reported["MXNet"]
         other = f"; its version is {version}, and mxsame is made for {MXNET_VERSION}" * (version != MXNET_VERSION)
@@ -115,7 +116,7 @@ def threads(count: int, processors: int, cores: int, quota: Optional[float], sle
         return Check("threads", "problem", f"{text}: too few", f"unset {variable}")
     if count < limits.threads:
         return Check("threads", "note", f"{text}: {variable} is set", f"unset {variable}")
-    return Check("threads", "ok", f"{text}. Import mxsame before MXNet, which by itself uses half")
+    return Check("threads", "ok", text)
 
 
 # -- the child process

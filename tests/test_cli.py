@@ -55,16 +55,16 @@ def test_python_dash_m():
         ("nothing", "No such command 'nothing'"),
         ("pads --size eight --kernel 3", "'eight' must be an integer, or integers with commas"),
         ("convert sample:letters", "'sample:letters' must be sample:digits"),
-        ("pads --size 0 --kernel 3", "size must be an integer >= 1; received size=0"),
-        ("pads --size 8 --kernel 0", "kernel[0] must be an integer >= 1"),
-        ("pads --size 8,9,7 --kernel 3 --stride 1,2", "stride must be an integer or a sequence of 3"),
-        ("pads --size 28,28 --kernel 3 --padding causal", "is for 1-D convolutions only; received padding='causal'"),
+        ("pads --size 0 --kernel 3", "--size must be an integer >= 1; received --size=0"),
+        ("pads --size 8 --kernel 0", "Error: --kernel must be an integer >= 1; received --kernel=0"),
+        ("pads --size 8,9,7 --kernel 3 --stride 1,2", "--stride has 2 values, but --size has 3"),
+        ("pads --size 28,28 --kernel 3 --padding causal", "is for 1-D convolutions only; received --padding='causal'"),
         ("pads --size 8 --kernel 3 --padding full", "'full' must be one of same, valid, causal, keras-mxnet, an int"),
         ("pads --size 8 --kernel 3 --padding=-1,0", "must be an integer >= 0; received"),
-        ("pads --size 8 --kernel 3 --padding 1,1 --padding 0,1", "padding must have one entry per spatial axis"),
+        ("pads --size 8 --kernel 3 --padding 1,1 --padding 0,1", "--padding must have one entry per spatial axis"),
         ("pads --size 8,8 --kernel 3 --padding same --padding 1", "must be one string for all axes, or an int"),
         ("pads --size 28 --kernel 1 --stride 4 --padding keras-mxnet", "keras-mxnet cannot run"),
-        ("pads --size 8 --kernel 3 --output-padding 1", "of a transposed convolution; received output_padding=1"),
+        ("pads --size 8 --kernel 3 --output-padding 1", "--output-padding needs --transposed"),
     ],
 )
 def test_wrong_options(arguments, message, tmp_path, monkeypatch):
@@ -93,7 +93,7 @@ def test_a_closed_output_is_no_error():
 @pytest.mark.parametrize(
     ("package", "arguments", "what", "installed"),
     [
-        ("click", "--help", "the command line", "click"),
+        ("click", "--help", "the command line", "click h5py"),
         ("h5py", "convert {file} -o x", "mxsame convert", "h5py"),
         ("onnx", "convert {file} -o x.onnx", "mxsame convert -o NAME.onnx", "'onnx>=1.14' 'onnxruntime>=1.16'"),
     ],

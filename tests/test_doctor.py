@@ -41,7 +41,7 @@ INSTALL = f"{PIP} install --no-deps mxnet==1.9.1"
 AGAIN = f"{PIP} uninstall -y mxnet && {INSTALL}"
 CURLY = "raise OSError('libmxnet.so: \u2018no\u2019')\n"  # quotes that the terminal has no characters for
 BROKEN = {  # files, what the text of MXNet's check starts with, and its fix
-    "no MXNet": ({}, "MXNet is not installed. (no wheel)", INSTALL),
+    "no MXNet": ({}, "MXNet is not installed.", INSTALL),
     "crash": (sites.mxnet(CRASH), "the process was killed by SIGSEGV: so far (mxnet 1.9.1)", AGAIN),
     "quotes": (sites.mxnet(CURLY), "The installed MXNet is broken: OSError: libmxnet.so: ?no?.", AGAIN),
 }

@@ -13,18 +13,24 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from mxsame.cli._shared import click
+from mxsame.installation.requirements import MXNET_VERSION
 
 # Newer ones need another protobuf and NumPy.
 WITH_ONNX = " onnx==1.14.1 onnxruntime==1.18.1 'ml-dtypes<0.5'" * bool(find_spec("onnx"))
-FIX = (  # of --check
-    f"Keras may replace NumPy, so use another environment: {sys.executable} -m venv keras-env, install mxsame and "
-    "MXNet there as here, and then run: keras-env/bin/python -m pip install "
-) + (
-    "--upgrade keras tensorflow-cpu"
+PIP = "keras-env/bin/python -m pip install"
+KERAS = (
+    f"{PIP} --upgrade keras tensorflow-cpu"
     if sys.version_info >= (3, 12)
-    else f"tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}, or, for a file of Keras 3, "
-    "with keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
+    else f"{PIP} tensorflow==2.13.1 numpy==1.23.5 'matplotlib<3.11' 'contourpy<1.3.3'{WITH_ONNX}\n"
+    "or, for a file of Keras 3, instead of the last line:\n"
+    f"{PIP} keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
 )
+FIX = f"""Keras may replace NumPy, so use another environment. In a checkout of mxsame:
+{sys.executable} -m venv keras-env
+{PIP} ".[cli,keras]"
+{PIP} --no-deps mxnet=={MXNET_VERSION}
+{KERAS}
+Then run keras-env/bin/mxsame instead of mxsame"""  # of --check
 
 
 def imported_dict(option: str, named: str | None) -> Any:
@@ -55,7 +61,9 @@ def imported_keras() -> Any:
         except Exception as error:  # a package with other versions of its dependencies may raise anything
             reasons.append(f"{package} cannot be imported ({type(error).__name__}: {error})")
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    hint = f" KERAS_BACKEND is {backend}: without it, Keras needs TensorFlow only." * (backend != "tensorflow")
+    hint = f" KERAS_BACKEND is {backend}: without it, Keras needs TensorFlow only."
+    if backend == "tensorflow":
+        hint = " Without TensorFlow, set KERAS_BACKEND to jax or torch." * bool(find_spec("keras"))
     raise click.ClickException(f"--check needs TensorFlow or Keras: {'; '.join(reasons)}.{hint} {FIX}")
 
 

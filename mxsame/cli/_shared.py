@@ -18,7 +18,8 @@ from mxsame.installation import requirements
 def need(package: str, what: str) -> None:
     """Ends the program, unless the package is installed, with one line that has the command to install it."""
     if find_spec(package) is None:
-        command = requirements.install(*(requirements.ONNX if package == "onnx" else (package,)))
+        packages = {"onnx": requirements.ONNX, "click": ("click", "h5py")}.get(package, (package,))
+        command = requirements.install(*packages)
         sys.exit(f"Error: {what} needs {package}, which is not installed; fix it with: {command}")
 
 
@@ -48,6 +49,7 @@ def flushed_output() -> Iterator[None]:
 OPTIONS = {  # how messages of the library name arguments -> the options that these are on the command line
     r"^(layout|weights|custom) must ": r"--\1 must ",
     r"^input_shape must ": "--shape must ",
+    r"^net must run on data of this shape;": "--shape must fit the network;",
     r"; received (layout|weights|custom)=": r"; received --\1=",
     r"; received input_shape=": "; received --shape=",
     r"from_keras\(\.\., layout=\"(\w+)\"\)": r"--layout \1",
@@ -67,7 +69,10 @@ def refusals(option: str | None = None) -> Iterator[None]:
             message = re.sub(argument, named, message)
         if option is None and not re.search("^--|; received --", message):
             raise click.ClickException(message) from error
-        raise click.UsageError(message if option is None else f"{option}: {message}") from error
+        if option is not None:  # the data of this shape is not the user's
+            message = re.sub("^(?!data )", f"{option}: ", message.replace("data.shape=", ""))
+            message = re.sub("^data ", f"{option} ", message)
+        raise click.UsageError(message) from error
 
 
 def need_mxnet() -> None:

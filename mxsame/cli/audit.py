@@ -10,7 +10,7 @@ from typing import Any
 from mxsame.cli._shared import Target, as_json, click, need_mxnet, print_json, refusals, shape_option
 
 
-@click.command("audit")
+@click.command("audit", short_help="List the layers whose padding is not SAME.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE-symbol.json")
 @shape_option("Shape of the input, with the batch. Repeat it with names for several inputs.", required=True)
 @click.option(
@@ -33,7 +33,7 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     mxsame audit net-symbol.json --shape 1,3,224,224 --fix exact
 
     Exit codes: 0 if no compared layer differs, or --fix has replaced all that do, 1 if a layer differs or the file
-    cannot be read, 2 for wrong options.
+    cannot be read, 2 for wrong options and missing files.
     """
     if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
         raise click.BadParameter(f"{str(fix)!r} must be another name than the network's own.", param_hint="--fix")

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from mxsame import validation
 from mxsame.cli._child import run_in_child
@@ -31,7 +31,7 @@ class ModelFile(click.Path):
         return super().convert(value, param, ctx)
 
 
-@click.command("convert")
+@click.command("convert", short_help="Convert a Keras model or an MXNet network.")
 @click.argument("file", type=ModelFile(exists=True))
 @click.option("--weights", type=click.Path(exists=True, dir_okay=False), help="The weights of a JSON file.")
 @click.option(
@@ -84,8 +84,8 @@ def command(context: click.Context, **options: Any) -> None:
     FILE is read in another process with limits of time and memory, because libhdf5 does not return from some damaged
     files. With --check, Keras reads it without these limits: do not use --check for files that you do not trust.
 
-    Exit codes: 0 if all is well, 1 if the file is refused or cannot be read, 2 for wrong options, 3 if --check finds a
-    layer that differs from Keras's.
+    Exit codes: 0 if all is well, 1 if the file is rejected or cannot be read, 2 for wrong options and missing files, 3
+    if --check finds a layer that differs from Keras's.
     """
     need("h5py", "mxsame convert")
     asked = SimpleNamespace(**options)
@@ -104,6 +104,8 @@ def command(context: click.Context, **options: Any) -> None:
 def check_suffix(output: Path | None) -> None:
     """Refuses the name of a file of another format; digits after a point are a version."""
     suffix = output.suffix[1:] if output and not output.is_dir() else ""
+    if suffix in ("keras", "h5"):
+        raise click.UsageError(f"FILE is a Keras model already: -o NAME.{suffix} is for -symbol.json files.")
     if suffix and suffix != "onnx" and not suffix.isdigit():
         rule = "-o must be a name without a suffix, for MXNet's files, an existing folder, or NAME.onnx"
         raise click.UsageError(f"{rule}; received {output}.")
@@ -166,6 +168,17 @@ def advice(file: str, sizes: list) -> str:
     return f"\nIf mxsame.export wrote this file for every size, write it for one: mxsame.export(net, path, {shape})."
 
 
+@contextlib.contextmanager
+def usage() -> Iterator[None]:
+    """Errors of options in the other process, too, begin with the usage."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or click.Context(command, info_name="mxsame convert")
+        raise
+
+
+@usage()
 def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.nullcontext) -> int:
     """Reads, compares, writes and prints, in this process; the exit code."""
     need_mxnet()
@@ -222,7 +235,8 @@ def input_shapes(net: Any, asked: SimpleNamespace) -> list:
     if asked.shapes:
         sizes = in_order(asked.shapes, [tensor.layer for tensor in net.description.inputs])
         if list(map(len, sizes)) != list(map(len, own)):
-            raise click.UsageError(f"--shape must have as many lengths as the model takes, {known}; received {sizes}.")
+            given = " and ".join(",".join(map(str, shape)) for shape in sizes)
+            raise click.UsageError(f"--shape must have as many lengths as the model takes, {known}; received {given}.")
         return sizes
     if any(None in shape[1:] for shape in own):
         raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")

@@ -18,7 +18,7 @@ kinds of padding give the same outputs.
 """
 
 
-@click.command("demo")
+@click.command("demo", short_help="Compare three Keras networks with TensorFlow.")
 @click.pass_context
 def command(context: click.Context) -> None:
     """Compare three Keras networks on a photograph, layer by layer, with TensorFlow.

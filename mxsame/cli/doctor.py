@@ -7,7 +7,7 @@ from mxsame.cli._shared import as_json, click, print_json
 COLORS = {"ok": "green", "note": None, "problem": "red"}
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Check the installation; print commands that fix it.")
 @as_json
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:

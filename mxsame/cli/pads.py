@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import partial
 from typing import Any
@@ -13,6 +14,8 @@ from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
 
 WINDOW = ("kernel", "stride", "dilation")
 WORDS = ("same", "valid", "causal", KERAS_MXNET)
+# How messages of the library name arguments: the options are these, without a position.
+ARGUMENT = re.compile(r"(?<!\S)(size|kernel|stride|dilation|padding|output_padding)(?:\[\d+\])*(?= must |=)")
 MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
 
@@ -33,7 +36,7 @@ class Padding(Integers):
 integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 
 
-@click.command("pads")
+@click.command("pads", short_help="Show where padding goes.")
 @integers("--size", required=True, help="Input size; for two or three axes, 28,30.")
 @integers("--kernel", required=True, help="Kernel or pool size; one for all axes, or one for each.")
 @integers("--stride", default="1", show_default=True, help="Stride.")
@@ -63,6 +66,11 @@ def command(
     mxsame pads --size 14 --kernel 3 --stride 2 --transposed
     """
     rank = len(size)
+    if output_padding is not None and not transposed:
+        raise click.UsageError("--output-padding needs --transposed.")
+    for name in WINDOW:
+        if len(window[name]) not in (1, rank):
+            raise click.UsageError(f"--{name} has {len(window[name])} values, but --size has {rank}.")
     try:
         each = [validation.per_axis(name, spread(window[name], rank), rank, 1) for name in WINDOW]
         given: Any = [entry if isinstance(entry, str) else spread(entry, 2) for entry in spread(padding, rank)]
@@ -72,7 +80,8 @@ def command(
         geometries = zip(zip(size, *each), given)
         axes = [PaddedAxis.of(geometry, pads, transposed, output_padding) for geometry, pads in geometries]
     except (ValueError, TypeError) as error:
-        raise click.UsageError(str(error)) from error
+        named = ARGUMENT.sub(lambda argument: f"--{argument[1]}".replace("_", "-"), str(error))
+        raise click.UsageError(named) from error
     if as_json:
         print_json({"transposed": transposed, "axes": [*map(as_data, axes)]})
         return

@@ -147,9 +147,9 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "--custom", "mxsame"), 2, "--custom must be MODULE:NAME, as in .*; received 'mxsame'."),
         (("unet.h5", "--custom", "mxsame:none"), 2, "--custom must name a dict of a module that Python finds: module"),
         (("unet.h5", "--custom", "json:loads"), 2, "--custom must name a dict; json:loads is a function."),
-        (("unet.h5", "--shape", "1,8,8"), 2, "--shape must have as many lengths as the model takes, ("),
+        (("unet.h5", "--shape", "1,8,8"), 2, "as the model takes, (.*); received 1,8,8."),
         (("unet.h5", "--shape", "1,0,8,3"), 2, "'1,0,8,3' must be lengths of at least 1."),
-        (("sequential.h5", "--shape", "1,99,98,3"), 2, "--shape: data must have .* data.shape=(1, 99, 98, 3)"),
+        (("sequential.h5", "--shape", "1,99,98,3"), 2, "--shape must have .* received (1, 99, 98, 3)"),
         (("sequential.h5", "--check", "--padding", "keras-mxnet"), 2, "--check must not be given with --padding"),
     ],
 )
@@ -320,14 +320,14 @@ def test_a_check_without_keras_writes_nothing(folder, tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output
     assert "KERAS_BACKEND is numpy: without it, Keras needs TensorFlow only. Keras may replace " in result.output
-    assert re.search(r": keras-env/bin/python -m pip install (tensorflow==|--upgrade keras )", result.output)
+    assert re.search(r"(?m)^keras-env/bin/python -m pip install (tensorflow==|--upgrade keras )", result.output)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        ("batch_shape" + 1000 * " of a layer", "use another environment: "),
+        ("batch_shape" + 1000 * " of a layer", "use another environment. "),
         ("a `Lambda` ..; pass `safe_mode=False` ...", "'. In Python, load it with safe_mode=False"),
     ],
 )
@@ -336,5 +336,5 @@ def test_a_check_of_what_keras_cannot_load_writes_nothing(folder, tmp_path, monk
     monkeypatch.setattr(command, "imported_keras", lambda: types.SimpleNamespace(__version__="1.0", models=models))
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1 and "--check needs a file that Keras 1.0 can load: KeyError: " in result.output
-    assert advice in result.output and len(result.output) < 1000
+    assert advice in result.output and len(result.output) < 1500
     assert not list(tmp_path.iterdir())
