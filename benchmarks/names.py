@@ -22,10 +22,10 @@ VARIANTS = {
     "mxsame, deployed, bfloat16": "mxsame.deploy, bfloat16",
     "symmetric": "symmetric padding",
     "symmetric, deployed": "symmetric padding, deployed",
-    "symmetric, rewritten": "symmetric padding, mxsame.hybridize",
+    "symmetric, rewritten": "symmetric padding with mxsame.hybridize",
     "explicit pad": "explicit padding",
     "explicit pad, deployed": "explicit padding, deployed",
-    "explicit pad, rewritten": "explicit padding, mxsame.hybridize",
+    "explicit pad, rewritten": "explicit padding with mxsame.hybridize",
     "planner": "the planner's choice",
     "weights": "the size of the weights",
 }
@@ -88,12 +88,20 @@ def mode(name: str, row: dict) -> str:
     """The title of rows of this mode.
 
     >>> mode("forward", {"unit": "s", "reference": "symmetric"})
-    'Time of a forward pass (1 is symmetric padding, lower is better)'
+    'Time of a forward pass (symmetric padding = 1; lower is better)'
     """
     title = f"Time of {TIMED.get(name, name)}" if row["unit"] == "s" else f"{name[0].upper()}{name[1:]}"
     if row["unit"] == "MiB" and "memory" not in name:
         title = f"Memory of {TIMED.get(name, name)}"
-    return f"{title} (1 is {variant(row['reference'], name)}, lower is better)"
+    return f"{title} ({variant(row['reference'], name)} = 1; lower is better)"
+
+
+def processor(recorded: str) -> str:
+    """
+    >>> processor("AMD EPYC avx512f"), processor("AMD EPYC AVX512_CORE_BF16"), processor("AMD EPYC")
+    ('AMD EPYC with AVX-512', 'AMD EPYC with AVX-512 BF16', 'AMD EPYC')
+    """
+    return recorded.replace(" avx512f", " with AVX-512").replace(" AVX512_CORE_BF16", " with AVX-512 BF16")
 
 
 def row(name: str) -> str:

@@ -50,9 +50,10 @@ SHOWN = {  # of a table with more than a picture has room for: its modes and the
 }
 FAINT, GREY = "#d3dae0", "#52606d"
 WIDTH = 6.4
-ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.19, 0.55  # inches: of the picture, and of each panel
+ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.2, 0.62  # inches: of the picture, and of each panel
 CHARACTER = 0.064  # inches: the width of a letter of a row's name
 ROOM = 66  # characters in a line of the legend
+LONGEST = 78  # characters of a panel's title in letters of full size
 DPI = 110
 RESULT = "result"  # the name of a text in a PNG file
 
@@ -70,7 +71,7 @@ def draw(result: dict, path: Path) -> None:
     panels = [(mode, rows, all_series(rows)) for mode, rows in by_mode(shown(result)).items()]
     talls = [LINE * (len(rows) + 0.4) for _, rows, _ in panels]
     legends = [LEGEND * -(-len(series) // _columns(series)) for *_, series in panels]
-    height = ABOVE + sum(talls) + sum(legends) + (HEADING + BELOW) * len(panels) - 0.2
+    height = ABOVE + sum(talls) + sum(legends) + (HEADING + BELOW) * len(panels) - 0.12
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
     title = names.TITLES.get(result["table"], result["title"])
     figure.text(0.02, 1 - 0.25 / height, title, size=13, weight="bold", color=INK, va="center")
@@ -79,7 +80,9 @@ def draw(result: dict, path: Path) -> None:
     left = 0.035 + max(len(names.row(row["name"])) for _, rows, _ in panels for row in rows) * CHARACTER / WIDTH
     top = height - ABOVE
     for (mode, rows, series), tall, legend in zip(panels, talls, legends):
-        figure.text(0.02, (top - 0.15) / height, names.mode(mode, rows[0]), size=9.5, weight="bold", color=INK)
+        heading = names.mode(mode, rows[0])
+        size = 9.5 * min(1, LONGEST / len(heading))
+        figure.text(0.02, (top - 0.15) / height, heading, size=size, weight="bold", color=INK)
         top -= HEADING + legend + tall
         names_at_right = [name for each in series for *_, name in each.dots]
         right = 0.97 - max(map(len, names_at_right)) * CHARACTER / WIDTH
@@ -120,7 +123,7 @@ def all_series(rows: List[dict]) -> List[Series]:
         others += [(number, row["figures"][name], "") for name in plans[1:]]
     if fastest:
         named = Series("fastest other exact plan, named at the right", FASTEST, fastest)
-        made = [*made, Series("slower exact plans", OTHER, others), named]
+        made = [*made, Series("remaining exact plans", OTHER, others), named]
     return made
 
 
@@ -145,8 +148,9 @@ def digest(result: dict) -> str:
 def _caption(result: dict) -> str:
     made = result["provenance"]
     return (
-        f"{made['cpu']}, {made['cores']} cores, {made['date']}; mxsame {made['mxsame']} ({made['commit']}), "
-        f"MXNet {made['mxnet']}, NumPy {made['numpy']}, TensorFlow {made['tensorflow']}"
+        f"{names.processor(made['cpu'])}, {made['cores']} cores, {made['date']}; "
+        f"mxsame {made['mxsame']} ({made['commit']}), MXNet {made['mxnet']}, NumPy {made['numpy']}, "
+        f"TensorFlow {made['tensorflow']}"
     )
 
 
@@ -158,7 +162,7 @@ def _columns(series: List[Series]) -> int:
 def _panel(axes: Any, rows: List[dict], series: List[Series]) -> None:
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     for number, each in enumerate(series):
-        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.2, 0.6 / len(series)))
+        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.3, 0.8 / len(series)))
     axes.set_yticks(range(len(rows)), [names.row(row["name"]) for row in rows], size=8.5, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, [figure for each in series for _, figure, _ in each.dots])
@@ -172,7 +176,7 @@ def _panel(axes: Any, rows: List[dict], series: List[Series]) -> None:
 
 
 def _dots(axes: Any, series: Series, offset: float) -> None:
-    (colour, marker), size = series.look, 3 if series.look == OTHER else 5.2
+    (colour, marker), size = series.look, 3 if series.look == OTHER else 4.6
     for number, figure, name in series.dots:
         height, scale = number + offset, figure["ratio"] / figure["median"]
         axes.hlines(height, *(end * scale for end in figure["quartiles"]), color=colour, linewidth=1.6, alpha=0.45)
@@ -186,6 +190,7 @@ def _scale(axes: Any, figures: List[dict]) -> None:
     ends = [end * figure["ratio"] / figure["median"] for figure in figures for end in figure["quartiles"]]
     low, high = min(*ends, 0.95) * 0.95, max(*ends, 1.1) * 1.05
     axes.set_xscale("log")
+    axes.set_xlabel("ratio on a logarithmic scale; lines are quartiles", size=8, color=GREY)
     axes.set_xlim(low, high)
     few = (1, 2, 5) if high > 20 * low else (1, 1.5, 2, 3, 5, 7)
     axes.xaxis.set_major_locator(LogLocator(subs=few) if high > 3 * low else MaxNLocator(6, steps=(1, 2, 5, 10)))

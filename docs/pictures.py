@@ -52,7 +52,7 @@ def problem() -> None:
         (0.022, 0.815, 12.5, "8 elements, kernel 3, stride 2", INK),
         (0.022, 0.77, 10.5, "Keras puts the extra padding element at the end", GREY),
         (0.56, 0.815, 12.5, "A Keras autoencoder, run in MXNet", INK),
-        (0.56, 0.77, 10.5, "28 -> 14 -> 7 -> 4 and back, trained in Keras", GREY),
+        (0.56, 0.77, 10.5, "Symmetric padding distorts the image, without any error", GREY),
     ):
         figure.text(left, top, text, size=size, weight="bold" if colour == INK else None, color=colour, va="center")
     mxsame.plot_padding(8, 3, stride=2, compare_with="symmetric", ax=figure.add_axes((0.0165, 0.06, 0.5, 0.68)))
@@ -91,15 +91,19 @@ def speed() -> None:
     axes = figure.add_subplot()
     for position, (variant, (label, colour, hatch)) in enumerate(variants.items()):
         heights = [number + 0.4 * position for number in range(len(names))]
-        times = [tables.ratio(rows[name], variant) for name in names]
+        figures = [rows[name]["figures"][variant] for name in names]
+        times = [each["ratio"] for each in figures]
         axes.barh(heights, times, 0.38, color=colour, hatch=hatch, edgecolor="white", label=label)
-        for height, time in zip(heights, times):
-            axes.text(max(time + 0.02, 1.04), height, f"{time:.2f}", size=11, color=INK, va="center")
-    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.6, linestyle="--", label="symmetric padding (other values): 1")
+        for height, time, each in zip(heights, times, figures):
+            low, high = (end * time / each["median"] for end in each["quartiles"])
+            axes.hlines(height, low, high, color=INK, linewidth=1.4)
+            axes.text(max(high + 0.02, 1.04), height, f"{time:.2f}", size=11, color=INK, va="center")
+    baseline = "symmetric padding = 1 (computes different values)"
+    axes.axvline(1, color=SYMMETRIC_COLOUR, linewidth=1.6, linestyle="--", label=baseline)
     labels = [NETWORKS[name].replace(" exit", "\nexit") for name in names]
     axes.set_yticks([number + 0.2 for number in range(len(names))], labels, size=11.5, color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel("compared with symmetric padding; lower is better", size=11, color=INK)
+    axes.set_xlabel("ratio of times; lower is better; lines are quartiles", size=11, color=INK)
     axes.tick_params(axis="x", labelsize=10, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower left", frameon=False, fontsize=11)
@@ -255,7 +259,7 @@ def window(axes: Any, each: Row, number: int, zero: float) -> None:
 
 
 def legend(rows: Sequence[Row]) -> List[Tuple[Any, str]]:
-    """Signs and what they mean, of what is on the picture: the look of a square, or "0" on a line."""
+    """Signs and what they mean, of what is on the picture: the look of a square, "0" on a line, or None for a note."""
     data = {"facecolor": SAME_COLOUR, "edgecolor": SAME_COLOUR}
     entries: List[Tuple[Any, str]] = [(data, "reads data"), ({**data, "facecolor": "white"}, "reads padding")]
     if any(each.step.pad for each in rows):
@@ -264,6 +268,10 @@ def legend(rows: Sequence[Row]) -> List[Tuple[Any, str]]:
         entries.append((PADDING_LOOK[ADD], "zeros that the plan adds"))
     if any(not all(each.weights) for each in rows):
         entries.append(("0", "zero in the kernel"))
+    if any(each.step.flip for each in rows):
+        entries.append((None, "the output is flipped back"))
+    if any(each.step.shift for each in rows):
+        entries.append((None, "a convolution shifts the data"))
     if any(len(each.kept) < len(each.starts) for each in rows):
         entries.append(({"facecolor": FAINT, "edgecolor": FAINT}, "window that is dropped"))
     return entries
@@ -280,7 +288,7 @@ def sign(axes: Any, look: Any, left: float, top: float) -> None:
         axes.plot((left - 0.1, left + SIGN + 0.1), (middle, middle), color=SAME_COLOUR, linewidth=1.2)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
         axes.text(left + SIGN / 2, middle, look, size=7.5, color=SAME_COLOUR, ha="center", va="center", bbox=box)
-    else:
+    elif look is not None:
         axes.add_patch(Rectangle((left, top), SIGN, SIGN, linewidth=1, **look))
 
 

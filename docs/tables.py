@@ -21,7 +21,7 @@ from typing import Callable, Dict, Iterable, List, Sequence
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.names import NETWORKS  # noqa: E402 - found from the root alone
+from benchmarks.names import NETWORKS, processor  # noqa: E402 - found from the root alone
 from benchmarks.results import by_mode, geometric_mean, load, ratio  # noqa: E402
 
 PAGES = [
@@ -541,7 +541,7 @@ def provenance(*tables: str) -> str:
     versions = [f"{name} {version}" for name, key in packages.items() for version in every(itemgetter(key))]
     return (
         f"Measured on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}: "
-        f"{', '.join(every(lambda made: made['cpu'].replace(' avx512f', '')))}, "
+        f"{', '.join(every(lambda made: processor(made['cpu'])))}, "
         f"{', '.join(every(lambda made: str(made['cores'])))} cores, {', '.join(versions)} "
         f"({commits[0] if len(commits) == 1 else 'the commits are in `benchmarks/results`'}); "
         f"{' or '.join(every(threads)).replace(' or threads: ', ' or ')}."

@@ -326,7 +326,7 @@ class _Picture:
         if self.first.dilation > 1:
             entries["skipped by dilation"] = Line2D([], [], color=colours[0])
         if any(panel.low != self.first.low for panel in self.panels):
-            entries[f'the window of "{self.first.name}"'] = Patch(**_FRAME)
+            entries[f'the windows of "{self.first.name}"'] = Patch(**_FRAME)
         below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(entries)}
         in_all_colours = {tuple: HandlerTuple(ndivide=None)}
         look = {"frameon": False, "fontsize": 9, "handler_map": in_all_colours}

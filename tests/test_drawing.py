@@ -62,7 +62,7 @@ def test_a_second_padding_is_drawn_below_with_its_shift():
     frames = [patch for patch in ax.patches if patch.get_width() == 3 and patch.get_linestyle() != "solid"]
     assert sorted(frame.get_x() for frame in frames) == [0, 2, 4, 6], "the windows of SAME"
     assert titles(ax) == ["same: pads (0, 1), 4 outputs", "symmetric: pads (1, 1), 4 outputs, each 1 element too early"]
-    assert labels(ax)[-1] == 'the window of "same"'
+    assert labels(ax)[-1] == 'the windows of "same"'
 
 
 SYMMETRIC, UP, SHORT = {"compare_with": "Symmetric"}, (4, 3, 2), (4, 2, 3)  # the last two of transposed convolutions
