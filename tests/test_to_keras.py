@@ -431,7 +431,7 @@ def test_a_network_of_keras_is_tuned_here_and_there(network, tmp_path, made, rec
 @pytest.mark.keras
 def test_the_page_fine_tunes_a_residual_network(tmp_path, monkeypatch):
     page = Path(__file__).parent.parent.joinpath("docs", "how-to", "leave.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```{code-block} python\n(.*?)```", page, re.S)
+    (block,) = re.findall(r"```py\n(.*?)```", page, re.S)
     monkeypatch.chdir(tmp_path)
     ran = {}
     exec(compile(block, "leave.md", "exec"), ran)
