@@ -67,7 +67,7 @@ def to_keras(
         The file to write. Keras 3 loads `.keras` archives; tf.keras 2 and Keras 3 load `.h5` files, which have only
         layers: an operator that is not a layer of Keras is refused there.
     input_shape : sequence of ints, an array, or a list of such
-        (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
+        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
         By default, the input shape of the Keras model, if that is static. The model is for this size and any batch. If
         recurrent layers take (T, N, C) and states (layers, N, H), the model takes and returns the batch first. An array
         must have floats.
@@ -77,9 +77,9 @@ def to_keras(
         because other convolutions of Keras do not run on a CPU. A net that takes channels last keeps its order.
     custom : dict, optional
         Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
-        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of (write,
-        attributes, \\*inputs), for a block of (write, block, \\*inputs), returns an output of `write`, or a list of
-        such. `write(class_name, *inputs, weights=(), outputs=1, **config)` calls a layer of Keras, or in a `.keras`
+        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of
+        `(write, attributes, *inputs)`, for a block of `(write, block, *inputs)`, returns an output of `write` or a list
+        of such. `write(class_name, *inputs, weights=(), outputs=1, **config)` calls a layer of Keras, or in a `.keras`
         file an operator of `keras.ops` ("Exp", "nn.OneHot"). Arrays have the order of axes that they have in `net`;
         parameters are NumPy arrays, and a layer is trained if one of them is.
     progress : function of (stage, done, total), optional

@@ -54,7 +54,7 @@ def deploy(
         parameters, so later training does not change them. A deployed net for this shape and these devices is
         returned as it is.
     input_shape : sequence of ints, array, or list of these, optional
-        (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
+        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
         The batch N may differ from call to call; the other lengths are fixed. If an array of integers is given, the
         net takes integers of that type. By default, the input shape of the Keras model, if that is static.
     ctx : mx.Context or list of mx.Context, optional

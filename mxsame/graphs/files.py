@@ -70,7 +70,7 @@ def export(
         `data0`, `data1` and so on.
     path : str or path
     input_shape : sequence of ints, array, or list of these, optional
-        (N, C, \\*size); for several inputs a list, nested as the net takes them. The graph has static shapes and is the
+        `(N, C, *size)`; for several inputs a list, nested as the net takes them. The graph has static shapes and is the
         fastest; only the batch size may change. For data of other sizes MXNet raises an error that names the operator
         `data_must_be_..`. Without it, the graph takes every size. Its inputs are then those of the net's last call as a
         graph, or else the required arguments of its `hybrid_forward`.

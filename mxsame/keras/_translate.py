@@ -196,7 +196,7 @@ class KerasCall:
         return self.weight(self.inputs.arrays[position], kind, shape), tuple(kernel_size), first, second
 
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
-        """Returns (batch, \\*size) of an output shape in the order of the data format; None for what it leaves open."""
+        """Returns `(batch, *size)` of an output shape in the order of the data format; None for what it leaves open."""
         given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
         is_one, count = validation.is_sequence(given), self.rank + 2
         validation.check_type(is_one, "output_shape must be a sequence of integers or None", output_shape=given)

@@ -1,7 +1,7 @@
 """The convolution and pooling functions of `keras.backend` (Keras 2), for NDArrays, Symbols and `mx.np` arrays.
 
 Names, order and defaults of the arguments are those of tf.keras 2.13, and so are the orders of axes: data is
-(batch, \\*size, channels) with "channels_last" and (batch, channels, \\*size) with "channels_first"; kernels are as
+`(batch, *size, channels)` with "channels_last" and `(batch, channels, *size)` with "channels_first"; kernels are as
 tf.keras stores them, whatever the data format (:mod:`mxsame.keras.layouts` has the table). Differences:
 
 - An integer can replace a sequence of one per axis, and strings may be in any case.
@@ -59,9 +59,9 @@ def conv1d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     kernel : same kind as x
-        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
+        `(*k, C/groups, channels)`: if it has fewer input channels than the data, the convolution has groups.
     strides, dilation_rate : int
     padding : "same", "valid" or "causal"
         "causal" adds (k-1)*d zeros before the data, and none after it.
@@ -98,16 +98,16 @@ def conv2d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     kernel : same kind as x
-        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
+        `(*k, C/groups, channels)`: if it has fewer input channels than the data, the convolution has groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
 
     Returns
     -------
-    Of the kind of `x`: (N, \\*out, channels) or (N, channels, \\*out).
+    Of the kind of `x`: `(N, *out, channels)` or `(N, channels, *out)`.
 
     Raises
     ------
@@ -139,9 +139,9 @@ def conv3d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     kernel : same kind as x
-        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
+        `(*k, C/groups, channels)`: if it has fewer input channels than the data, the convolution has groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
@@ -172,11 +172,11 @@ def conv2d_transpose(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, I) or (N, I, \\*size), by the data format.
+        `(N, *size, I)` or `(N, I, *size)`, by the data format.
     kernel : same kind as x
-        (\\*k, O, I).
+        `(*k, O, I)`.
     output_shape : one int or None per axis, or None
-        (N, \\*out, O) or (N, O, \\*out), by the data format; a sequence or an array of integers. The convolution must
+        `(N, *out, O)` or `(N, O, *out)`, by the data format; a sequence or an array of integers. The convolution must
         map each out to the data's length. None selects the default: out = n*s for "same" and (n-1)s + max(ke, s) for
         "valid".
     strides, dilation_rate : int or one int per axis
@@ -214,11 +214,11 @@ def conv3d_transpose(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, I) or (N, I, \\*size), by the data format.
+        `(N, *size, I)` or `(N, I, *size)`, by the data format.
     kernel : same kind as x
-        (\\*k, O, I).
+        `(*k, O, I)`.
     output_shape : one int or None per axis, or None
-        (N, \\*out, O) or (N, O, \\*out), by the data format; :func:`conv2d_transpose` explains what is possible.
+        `(N, *out, O)` or `(N, O, *out)`, by the data format; :func:`conv2d_transpose` explains what is possible.
     strides : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
@@ -249,9 +249,9 @@ def depthwise_conv2d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as x
-        (\\*k, C, m).
+        `(*k, C, m)`.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last"; :func:`image_data_format` by default
@@ -283,7 +283,7 @@ def separable_conv1d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as x
         (k, C, m).
     pointwise_kernel : same kind as x
@@ -319,9 +319,9 @@ def separable_conv2d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as x
-        (\\*k, C, m).
+        `(*k, C, m)`.
     pointwise_kernel : same kind as x
         (1, 1, C*m, channels).
     strides, dilation_rate : int or one int per axis
@@ -354,7 +354,7 @@ def pool2d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format.
     pool_size, strides : int or one int per axis
         The strides are 1 by default, not the pool size.
     padding : "same" or "valid"
@@ -363,7 +363,7 @@ def pool2d(
 
     Returns
     -------
-    Of the kind of `x`: (N, \\*out, C) or (N, C, \\*out); out = ceil(n/s) for "same".
+    Of the kind of `x`: `(N, *out, C)` or `(N, C, *out)`; out = ceil(n/s) for "same".
 
     Raises
     ------
@@ -401,7 +401,7 @@ def pool3d(
     Parameters
     ----------
     x : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format.
     pool_size, strides : int or one int per axis
         The strides are 1 by default, not the pool size.
     padding : "same" or "valid"

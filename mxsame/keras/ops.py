@@ -15,7 +15,7 @@ All functions raise `TypeError` or `ValueError` for wrong arguments, for shapes 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, List, Optional
 
 from mxsame import validation
 from mxsame._mxnet import mx
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from mxsame._mxnet import Array
 
 __all__ = ["average_pool", "conv", "conv_transpose", "depthwise_conv", "max_pool", "separable_conv"]
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
@@ -49,9 +53,9 @@ def conv(
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     kernel : same kind as inputs
-        (\\*k, C/groups, channels): if it has fewer input channels than the data, the convolution has groups.
+        `(*k, C/groups, channels)`: if it has fewer input channels than the data, the convolution has groups.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last", optional
@@ -59,7 +63,7 @@ def conv(
 
     Returns
     -------
-    Of the kind of `inputs`: (N, \\*out, channels) or (N, channels, \\*out).
+    Of the kind of `inputs`: `(N, *out, channels)` or `(N, channels, *out)`.
 
     Raises
     ------
@@ -90,9 +94,9 @@ def depthwise_conv(
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     kernel : same kind as inputs
-        (\\*k, C, m).
+        `(*k, C, m)`.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     data_format : "channels_first" or "channels_last", optional
@@ -123,9 +127,9 @@ def separable_conv(
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format. float32 or float64 on the CPU.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format. float32 or float64 on the CPU.
     depthwise_kernel : same kind as inputs
-        (\\*k, C, m).
+        `(*k, C, m)`.
     pointwise_kernel : same kind as inputs
         (1, .., C*m, channels).
     strides, dilation_rate : int or one int per axis
@@ -162,9 +166,9 @@ def conv_transpose(
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, I) or (N, I, \\*size), by the data format.
+        `(N, *size, I)` or `(N, I, *size)`, by the data format.
     kernel : same kind as inputs
-        (\\*k, O, I).
+        `(*k, O, I)`.
     strides, dilation_rate : int or one int per axis
     padding : "same" or "valid"
     output_padding : int or one int per axis, optional
@@ -202,7 +206,7 @@ def max_pool(
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same" or "valid"
@@ -211,7 +215,7 @@ def max_pool(
 
     Returns
     -------
-    Of the kind of `inputs`: (N, \\*out, C) or (N, C, \\*out); out = ceil(n/s) for "same".
+    Of the kind of `inputs`: `(N, *out, C)` or `(N, C, *out)`; out = ceil(n/s) for "same".
 
     Raises
     ------
@@ -241,7 +245,7 @@ def average_pool(
     Parameters
     ----------
     inputs : NDArray, Symbol or mx.np.ndarray
-        (N, \\*size, C) or (N, C, \\*size), by the data format.
+        `(N, *size, C)` or `(N, C, *size)`, by the data format.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same" or "valid"

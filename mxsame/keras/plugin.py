@@ -214,9 +214,9 @@ def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -
 
 
 class KerasMXNetCall(KerasCall):
-    """A call of keras-mxnet, which stores kernels for channels_first in MXNet's order, (O, I, \\*k).
+    """A call of keras-mxnet, which stores kernels for channels_first in MXNet's order, `(O, I, *k)`.
 
-    Depthwise kernels are (C, m, \\*k) then.
+    Depthwise kernels are `(C, m, *k)` then.
     """
 
     def read_arrays(self, arrays: Mapping[str, Any]) -> Arrays:

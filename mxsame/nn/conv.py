@@ -43,7 +43,7 @@ class _Conv(ConvolutionLayer):
         own; 1 by default.
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last. With channels last the weight
-        is (channels, \\*kernel_size, in_channels/groups).
+        is `(channels, *kernel_size, in_channels/groups)`.
     activation : str, optional
         "relu", "sigmoid", "tanh", "softrelu" or "softsign", applied to the output; none by default.
     use_bias : bool
@@ -53,19 +53,19 @@ class _Conv(ConvolutionLayer):
     in_channels : int
         Channels of the data; 0, the default, to take them from the first input.
     prefix : str, optional
-        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+        What the names of the parameters start with; `conv0_`, `conv1_`, ... by default.
     params : gluon.ParameterDict, optional
         Parameters to share with another layer; none by default.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, in_channels, \\*size), or (N, \\*size, in_channels) with channels last.
+        `(N, in_channels, *size)`, or `(N, *size, in_channels)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, channels, \\*size'), or (N, \\*size', channels), with size' as above.
+        `(N, channels, *size')`, or `(N, *size', channels)`, with size' as above.
 
     Raises
     ------

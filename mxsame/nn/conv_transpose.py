@@ -39,7 +39,7 @@ class _ConvTranspose(ConvolutionLayer):
         The number of groups into which the channels of data and output are split; 1 by default.
     layout : str
         "NCW", "NCHW" or "NCDHW" by default; "NWC", "NHWC" or "NDHWC" for channels last. With channels last the weight
-        is (in_channels, \\*kernel_size, channels/groups).
+        is `(in_channels, *kernel_size, channels/groups)`.
     activation : str, optional
         "relu", "sigmoid", "tanh", "softrelu" or "softsign", applied to the output; none by default.
     use_bias : bool
@@ -49,19 +49,19 @@ class _ConvTranspose(ConvolutionLayer):
     in_channels : int
         Channels of the data; 0, the default, to take them from the first input.
     prefix : str, optional
-        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+        What the names of the parameters start with; `conv0_`, `conv1_`, ... by default.
     params : gluon.ParameterDict, optional
         Parameters to share with another layer; none by default.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, in_channels, \\*size), or (N, \\*size, in_channels) with channels last.
+        `(N, in_channels, *size)`, or `(N, *size, in_channels)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, channels, \\*size'), or (N, \\*size', channels).
+        `(N, channels, *size')`, or `(N, *size', channels)`.
 
     Raises
     ------

@@ -61,19 +61,19 @@ class _DepthwiseConv(_Depthwise):
         Channels of the data; 0, the default, to take them from the first input. Required if the layer is first called
         in a parent hybridized with `net.hybridize()` and MXNet cannot infer the channels.
     prefix : str, optional
-        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+        What the names of the parameters start with; `conv0_`, `conv1_`, ... by default.
     params : gluon.ParameterDict, optional
         Parameters to share with another layer; none by default.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with channels last.
+        `(N, C, *size)`, or `(N, *size, C)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, C*m, \\*size'), or (N, \\*size', C*m).
+        `(N, C*m, *size')`, or `(N, *size', C*m)`.
 
     Raises
     ------
@@ -143,19 +143,19 @@ class _SeparableConv(_Depthwise):
         Channels of the data; 0, the default, to take them from the first input. Required if the layer is first called
         in a parent hybridized with `net.hybridize()` and MXNet cannot infer the channels.
     prefix : str, optional
-        What the names of the parameters start with; "conv0\\_", "conv1\\_", ... by default.
+        What the names of the parameters start with; `conv0_`, `conv1_`, ... by default.
     params : gluon.ParameterDict, optional
         Parameters to share with another layer; none by default.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, in_channels, \\*size), or (N, \\*size, in_channels) with channels last.
+        `(N, in_channels, *size)`, or `(N, *size, in_channels)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, channels, \\*size'), or (N, \\*size', channels).
+        `(N, channels, *size')`, or `(N, *size', channels)`.
 
     Raises
     ------

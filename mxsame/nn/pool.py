@@ -53,19 +53,19 @@ class _MaxPool(_Pool):
     ceil_mode : bool
         With "valid" and explicit pads, whether to include a partial window at the end; False by default.
     prefix : str, optional
-        What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
+        What the layer's name starts with; `pool0_`, `pool1_`, ... by default.
     params : gluon.ParameterDict, optional
         Ignored, for compatibility with other Blocks.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with channels last.
+        `(N, C, *size)`, or `(N, *size, C)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, C, \\*size'), or (N, \\*size', C).
+        `(N, C, *size')`, or `(N, *size', C)`.
 
     Raises
     ------
@@ -108,19 +108,19 @@ class _AvgPool(_Pool):
         Whether padding counts as zeros. By default it does not, as in Keras; in `gluon.nn` it does. With "keras-mxnet"
         padding always counts.
     prefix : str, optional
-        What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
+        What the layer's name starts with; `pool0_`, `pool1_`, ... by default.
     params : gluon.ParameterDict, optional
         Ignored, for compatibility with other Blocks.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with channels last.
+        `(N, C, *size)`, or `(N, *size, C)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, C, \\*size'), or (N, \\*size', C).
+        `(N, C, *size')`, or `(N, *size', C)`.
 
     Raises
     ------
@@ -165,19 +165,19 @@ class _LpPool(_Pool):
     p_value : 1, 2 or 3
         The order p of the norm, as in `mxnet.nd.Pooling`; 2 by default.
     prefix : str, optional
-        What the layer's name starts with; "pool0\\_", "pool1\\_", ... by default.
+        What the layer's name starts with; `pool0_`, `pool1_`, ... by default.
     params : gluon.ParameterDict, optional
         Ignored, for compatibility with other Blocks.
 
     Inputs
     ------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) with channels last.
+        `(N, C, *size)`, or `(N, *size, C)` with channels last.
 
     Outputs
     -------
     out : same kind as data
-        (N, C, \\*size'), or (N, \\*size', C).
+        `(N, C, *size')`, or `(N, *size', C)`.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def export_onnx(
     path : str or path
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
-        (N, C, \\*size), or (N, \\*size, C) as the net takes it; of several inputs a list, nested as the net takes them.
+        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
         By default, the input shape of the Keras model, if that is static. If a size is None, the file takes every
         length of that axis. If an array of integers is given, the file has an input of integers.
     opset : int
@@ -94,9 +94,9 @@ def export_onnx(
         Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's sigmoid.
     custom : dict, optional
         Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
-        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of (write,
-        attributes, \\*inputs), for a block of (write, block, \\*inputs), returns an output of `write`, or a list of
-        such. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of ONNX, or of another `domain=`;
+        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of
+        `(write, attributes, *inputs)`, for a block of `(write, block, *inputs)`, returns an output of `write` or a list
+        of such. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of ONNX, or of another `domain=`;
         its inputs are outputs, arrays such as parameters, numbers, and None.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20. With

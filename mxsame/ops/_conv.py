@@ -44,9 +44,9 @@ def conv(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last. On the CPU, only float32 and float64.
+        `(N, C, *size)`, or `(N, *size, C)` if `layout` has channels last. On the CPU, only float32 and float64.
     weight : same kind as data
-        (channels, C/groups, \\*k) with channels first, (channels, \\*k, C/groups) with channels last.
+        `(channels, C/groups, *k)` with channels first, `(channels, *k, C/groups)` with channels last.
     bias : same kind as data, optional
         (channels,).
     channels : int, optional if the weight's shape is known
@@ -63,7 +63,7 @@ def conv(
 
     Returns
     -------
-    Same kind as `data`: (N, channels, \\*out) or (N, \\*out, channels).
+    Same kind as `data`: `(N, channels, *out)` or `(N, *out, channels)`.
 
     Raises
     ------
@@ -102,9 +102,9 @@ def depthwise_conv(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last. On the CPU, only float32 and float64.
+        `(N, C, *size)`, or `(N, *size, C)` if `layout` has channels last. On the CPU, only float32 and float64.
     weight : same kind as data
-        (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last; m is the depth multiplier.
+        `(C*m, 1, *k)` with channels first, `(C*m, *k, 1)` with channels last; m is the depth multiplier.
     bias : same kind as data, optional
         (C*m,).
     in_channels : int, optional if the data's channels are known
@@ -117,7 +117,7 @@ def depthwise_conv(
 
     Returns
     -------
-    Same kind as `data`: (N, C*m, \\*out) or (N, \\*out, C*m).
+    Same kind as `data`: `(N, C*m, *out)` or `(N, *out, C*m)`.
 
     Raises
     ------
@@ -160,9 +160,9 @@ def separable_conv(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last. On the CPU, only float32 and float64.
+        `(N, C, *size)`, or `(N, *size, C)` if `layout` has channels last. On the CPU, only float32 and float64.
     depthwise_weight : same kind as data
-        (C*m, 1, \\*k) with channels first, (C*m, \\*k, 1) with channels last.
+        `(C*m, 1, *k)` with channels first, `(C*m, *k, 1)` with channels last.
     pointwise_weight : same kind as data
         (channels, C*m, 1, ..) with channels first, (channels, 1, .., C*m) with channels last.
     bias : same kind as data, optional
@@ -178,7 +178,7 @@ def separable_conv(
 
     Returns
     -------
-    Same kind as `data`: (N, channels, \\*out) or (N, \\*out, channels).
+    Same kind as `data`: `(N, channels, *out)` or `(N, *out, channels)`.
 
     Raises
     ------

@@ -50,9 +50,9 @@ def conv_transpose(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, I, \\*size), or (N, \\*size, I) if `layout` has channels last. On the CPU, only float32 and float64.
+        `(N, I, *size)`, or `(N, *size, I)` if `layout` has channels last. On the CPU, only float32 and float64.
     weight : same kind as data
-        (I, channels/groups, \\*k) with channels first, (I, \\*k, channels/groups) with channels last.
+        `(I, channels/groups, *k)` with channels first, `(I, *k, channels/groups)` with channels last.
     bias : same kind as data, optional
         (channels,).
     channels : int, optional if the weight's shape is known
@@ -68,7 +68,7 @@ def conv_transpose(
 
     Returns
     -------
-    Same kind as `data`: (N, channels, \\*out) or (N, \\*out, channels).
+    Same kind as `data`: `(N, channels, *out)` or `(N, *out, channels)`.
 
     Raises
     ------

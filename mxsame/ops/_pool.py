@@ -38,7 +38,7 @@ def max_pool(
     Parameters
     ----------
     data : NDArray, Symbol or mx.np.ndarray
-        (N, C, \\*size), or (N, \\*size, C) if `layout` has channels last; a floating type.
+        `(N, C, *size)`, or `(N, *size, C)` if `layout` has channels last; a floating type.
     pool_size : int or one int per axis
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
@@ -55,7 +55,7 @@ def max_pool(
 
     Returns
     -------
-    Same kind as `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+    Same kind as `data`: `(N, C, *out)` or `(N, *out, C)`; out = ceil(n/s) for "same".
 
     Raises
     ------
@@ -96,7 +96,7 @@ def avg_pool(
 
     Returns
     -------
-    Same kind as `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+    Same kind as `data`: `(N, C, *out)` or `(N, *out, C)`; out = ceil(n/s) for "same".
 
     Raises
     ------
@@ -143,7 +143,7 @@ def lp_pool(
 
     Returns
     -------
-    Same kind as `data`: (N, C, \\*out) or (N, \\*out, C); out = ceil(n/s) for "same".
+    Same kind as `data`: `(N, C, *out)` or `(N, *out, C)`; out = ceil(n/s) for "same".
 
     Raises
     ------

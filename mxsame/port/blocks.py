@@ -274,7 +274,7 @@ def adaptive_pool(F: Any, x: Any, kind: str, spans: Sequence[Sequence[Sequence[i
 
 def locally_connected(F: Any, x: Any, weight: Any, bias: Any = None, *, sizes: Sequence[int], strides: Sequence[int],
                       lengths: Sequence[int]) -> Any:  # fmt: skip
-    """Multiplies windows of data (N, \\*size, C), each by a matrix of its own."""
+    """Multiplies windows of data `(N, *size, C)`, each by a matrix of its own."""
     windows = []
     for offset in itertools.product(*map(range, sizes)):
         end = (begin + (length - 1) * stride + 1 for begin, length, stride in zip(offset, lengths, strides))

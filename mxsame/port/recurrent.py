@@ -338,8 +338,8 @@ class Bidirectional(mx.gluon.HybridBlock):
 
 
 class ConvLSTM(RecurrentBase):
-    """An LSTM whose products are convolutions (Shi et al. 2015, without peepholes): (N, T, C, \\*size) -> (N, T,
-    filters, \\*out), or (N, filters, \\*out).
+    """An LSTM whose products are convolutions (Shi et al. 2015, without peepholes): `(N, T, C, *size)` ->
+    `(N, T, filters, *out)`, or `(N, filters, *out)`.
 
     `i2h` and `h2h` make layers of `mxsame.nn` that convolve data and states to the 4 * filters gates; those of states
     with SAME and stride 1, as in Keras."""
