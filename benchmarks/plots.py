@@ -190,7 +190,9 @@ def _scale(axes: Any, figures: List[dict]) -> None:
     ends = [end * figure["ratio"] / figure["median"] for figure in figures for end in figure["quartiles"]]
     low, high = min(*ends, 0.95) * 0.95, max(*ends, 1.1) * 1.05
     axes.set_xscale("log")
-    axes.set_xlabel("ratio on a logarithmic scale; lines are quartiles", size=8, color=GREY)
+    has_spread = any(low < high for low, high in (figure["quartiles"] for figure in figures))
+    label = "ratio on a logarithmic scale" + "; lines are quartiles" * has_spread
+    axes.set_xlabel(label, size=8, color=GREY)
     axes.set_xlim(low, high)
     few = (1, 2, 5) if high > 20 * low else (1, 1.5, 2, 3, 5, 7)
     axes.xaxis.set_major_locator(LogLocator(subs=few) if high > 3 * low else MaxNLocator(6, steps=(1, 2, 5, 10)))
