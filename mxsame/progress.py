@@ -43,7 +43,8 @@ def line(stage: str, done: int, total: int) -> str:
 
 
 def _print_line(stage: str, done: int, total: int) -> None:
-    print(line(stage, done, total))
+    if total > 1 or not done:  # a stage of one part is printed when it starts
+        print(line(stage, done, total))
 
 
 def report(stage: str, done: int = 0, total: int = 1) -> None:

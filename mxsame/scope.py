@@ -157,8 +157,8 @@ def building(
     calls: Optional[list[BlockCall]] = None,
     specs: Optional[list[Any]] = None,
 ) -> Iterator[None]:
-    """Sets the scope of operators on Symbols for the `with` block, in this thread: their target and the
-    lists.
+    """Sets the scope of operators on Symbols for the `with` block, in this thread: their target, and the
+    lists that they append to.
 
     >>> with building(Target("training")):
     ...     scope().target.purpose

@@ -5,9 +5,9 @@ MXNet divides an operator among OpenMP threads. On x86, MXNet 1.9.1 takes half o
 :func:`variables_for_mxnet` lets it have the cores that the process may use.
 
 The OpenMP runtime of GCC, libgomp, has a team of threads for each thread that uses it. Between two operators a team
-busy-waits, unless all teams together have more threads than there are processors: then they sleep almost
-once, and small operators take twice as long. MXNet's engine has one team. The thread that calls MXNet gets one of its
-own when it copies a large array, or reads a blocked one. :func:`end_own_team` ends that team.
+busy-waits, unless all teams together have more threads than there are processors: then they sleep almost at once, and
+small operators take twice as long. MXNet's engine has one team. The thread that calls MXNet gets one of its own when it
+copies a large array, or reads a blocked one. :func:`end_own_team` ends that team.
 
 On a machine whose processors other processes keep busy, threads that wait actively take the time of those they wait
 for, and small operators take ten times as long, or more. A process that starts there has threads that sleep.

@@ -104,7 +104,7 @@ MORE = [
     (lambda: ops.conv_transpose(X, TRANSPOSED, 2, "same", 2), "output_padding must be less than the stride"),
     (
         lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))),
-        "one of same, valid, as in Keras, which accepts no explicit pads here",
+        "one of same, valid, as in Keras, which accepts no explicit pads: pad",
     ),
     (lambda: up((2, 5, 10, 8)), r"output_shape\[3\] must agree with the output channels of kernel, 5; .*\[3\]=8"),
     (lambda: up((1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),

@@ -52,7 +52,7 @@ OPTIONS = {  # how messages of the library name arguments -> the options that th
     r"^net must run on data of this shape;": "--shape must fit the network;",
     r"; received (layout|weights|custom)=": r"; received --\1=",
     r"; received input_shape=": "; received --shape=",
-    r"from_keras\(\.\., layout=\"(\w+)\"\)": r"--layout \1",
+    r"use data\.transpose\(\([\d, ]+\)\), or a net of layout=\"(\w+)\"": r"use --layout \1, or the other order",
     r"custom=\{": "--custom MODULE:NAME, a dict {",
 }
 

@@ -65,8 +65,9 @@ def reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explain_errors(**given: Any) -> Iterator[None]:
-    """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types of the given data;
-    except the error of a GPU without kernels, which is not caused by the data."""
+    """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types of the given data,
+    except the error of a GPU without kernels, which is not caused by the data. An error of a layer about its data names
+    `input_shape`, if that is given."""
     try:
         yield
     except validation.InvalidValue as error:

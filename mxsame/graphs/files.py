@@ -187,8 +187,8 @@ def _counts_of_outputs(read: dict) -> list:
 
 @contextlib.contextmanager
 def draft_for(path: str) -> Iterator[str]:
-    """Yields a temporary path next to `path` (or next to its target, if it is a symbolic link). Files written
-    in this folder goes to that of the file at the end, if nothing is raised.
+    """Yields a path in a new folder next to `path` (or next to its target, if that is a symbolic link). All files in
+    this folder are moved to the folder of the target at the end, if nothing is raised.
 
     Raises `ValueError` if nothing can be written there."""
     with drafts_for(path) as (draft,):

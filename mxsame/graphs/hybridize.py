@@ -439,7 +439,7 @@ class CallFamily:
         return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
-        """Returns the plan of each operator for these shapes, or its partial shape if the shape is only known
+        """Returns the plan of each operator for these shapes, or its partial shape if the rest is unknown
         until the graph runs; None for shapes that an operator refuses."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []

@@ -250,6 +250,8 @@ class KerasCall:
 
 def _padding(padding: Any, words: Sequence[str]) -> Any:
     """Returns a padding name in lower case; Keras accepts no explicit pads."""
-    rule = f"padding must be one of {', '.join(words)}, as in Keras, which accepts no explicit pads here: pad the array"
+    rule = (
+        f"padding must be one of {', '.join(words)}, as in Keras, which accepts no explicit pads: pad the array first"
+    )
     validation.check_type(not validation.is_sequence(padding), rule, padding=padding)
     return validation.one_of("padding", padding, words)

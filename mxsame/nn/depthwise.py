@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Depthwise(ConvolutionLayer):
-    """Base of depthwise and separable convolutions: a depth multiplier, and an operator that needs in_channels
+    """Base of depthwise and separable convolutions: a depth multiplier, and an operator that needs the number of input
     channels."""
 
     def _known_in_channels(self) -> Optional[int]:

@@ -103,7 +103,7 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, full: bool = False) -> Iterator[AxisPlan]:
     """Concatenate low + `extra` elements before the data and the largest high after it; the windows in `extra` are
-    high after it.
+    dropped.
 
     At least two elements must go before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.

@@ -159,10 +159,12 @@ def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None
 
 def _in_order(net: Network, arrays: Sequence[np.ndarray]) -> List[Any]:
     """Returns Keras's inputs in the net's order of axes."""
-    given, dtype = [], float_dtype(net.collect_params()) or "float32"
+    given, dtype, indices = [], float_dtype(net.collect_params()) or "float32", net._steps.index_counts()
     for value, array in zip(net.inputs, arrays):
         check_shape("inputs", array.shape, value.shape, "that the Keras model was built for, in Keras's order of axes")
-        given.append(mx.nd.array(array.transpose(np.argsort(value.keras_order)), dtype=dtype))
+        is_float = value.key not in indices and value.dtype == "float32"  # float16 does not have all integers
+        array = array.transpose(np.argsort(value.keras_order))
+        given.append(mx.nd.array(array, dtype=dtype if is_float else "float32"))
     return given
 
 

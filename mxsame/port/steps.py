@@ -191,11 +191,11 @@ def _traced(block: Any, inputs: Sequence[Tensor]) -> Tuple[List[str], Any]:
     return names, mx.sym.Group(outputs)
 
 
-def inferred_types(block: Any, inputs: Sequence[Tensor]) -> List[str]:
+def inferred_types(block: Any, inputs: Sequence[Tensor], batch: int = LENGTHS[0]) -> List[str]:
     """Returns the dtypes of a block's outputs, as MXNet infers them: float32 where it does not. Raises a `ValueError`
     if its parameters do not fit the inputs."""
     names, group = _traced(block, inputs)
-    shapes = [tuple(x.ordered((LENGTHS[0], *(length or 0 for length in x.shape[1:])))) for x in inputs]
+    shapes = [tuple(x.ordered((batch, *(length or 0 for length in x.shape[1:])))) for x in inputs]
     ShapeCheck(group, block.collect_params()).run(dict(zip(names, shapes)), shapes=[x.shape for x in inputs])
     given = {name: dtypes.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
     inferred = group.infer_type(**given)[1] or [np.float32] * len(group.list_outputs())

@@ -117,8 +117,8 @@ class Output(NamedTuple):
 
 
 class User(NamedTuple):
-    """A use of an output: the node that reads it and the input position. The node is None for a graph output,
-    has the output, at this position among its own."""
+    """A use of an output: the node that reads it, and the position among the node's inputs. The node is None for an
+    output of the graph; the position is then one among the graph's outputs."""
 
     node: Optional[Node]
     position: int

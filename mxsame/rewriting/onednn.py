@@ -108,7 +108,7 @@ def fuse_gates(graph: Graph) -> None:
     product over a: oneDNN would need a copy for that. It runs in single precision, for up to five axes.
 
     This operator has no gradient, and MXNet requests one unless the next operator blocks gradients. Fused convolutions
-    none on, and neither does `BlockGrad`, which costs a copy. Means of the product therefore start with a convolution.
+    pass none on, and neither does `BlockGrad`, which costs a copy. Means of the product thus start with a convolution.
     """
     users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()
     for node in graph.nodes():

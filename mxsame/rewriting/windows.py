@@ -134,8 +134,8 @@ def _with_pad_before(
 
 def _acts_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
     """Returns whether the added elements act like the operator's own padding. Zeros do for convolutions, and
-    for averages that count them. For a maximum, copies of the edge have it, since the edge is in the same windows, and
-    so have zeros next to data that are never negative."""
+    for averages that count them. For a maximum, copies of the edge do, since the edge is in the same windows, and
+    so do zeros next to data that are never negative."""
     if node.op == "Deconvolution" or any(window.ceil_mode or window.pads_depend_on_size for window in windows):
         return False
     zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))

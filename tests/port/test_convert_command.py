@@ -147,6 +147,7 @@ def test_json_with_weights_and_a_size(folder, tmp_path):
         (("unet.h5", "--custom", "mxsame"), 2, "--custom must be MODULE:NAME, as in .*; received 'mxsame'."),
         (("unet.h5", "--custom", "mxsame:none"), 2, "--custom must name a dict of a module that Python finds: module"),
         (("unet.h5", "--custom", "json:loads"), 2, "--custom must name a dict; json:loads is a function."),
+        (("unet.h5", "--shape", "1,3,8,12"), 2, "looks channels-first: use --layout NCHW, or the other order"),
         (("unet.h5", "--shape", "1,8,8"), 2, "as the model takes, (.*); received 1,8,8."),
         (("unet.h5", "--shape", "1,0,8,3"), 2, "'1,0,8,3' must be lengths of at least 1."),
         (("sequential.h5", "--shape", "1,99,98,3"), 2, "--shape must have .* received (1, 99, 98, 3)"),

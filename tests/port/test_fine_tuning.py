@@ -105,6 +105,16 @@ def test_layers_have_names():
     np.testing.assert_allclose(outputs[("conv2d",)].asnumpy().transpose(0, 2, 3, 1), of_keras.asnumpy(), atol=1e-5)
 
 
+def test_a_block_may_fix_a_batch_of_1():
+    """If the model declares it. Blocks are checked with the batch of the model."""
+    model = model_of(entry("ReLU"))
+    model["config"]["layers"][0]["config"]["batch_input_shape"] = [1, 3, 4]
+    net = mxsame.from_keras(json.dumps(model))
+    net["one"] = nn.HybridLambda(lambda F, x: F.reshape(x, shape=(1, 12)))
+    data = nd.arange(12).reshape((1, 3, 4))
+    np.testing.assert_array_equal(net(data).asnumpy(), data.reshape((1, 12)).asnumpy())
+
+
 @pytest.mark.parametrize(
     ("use", "error", "message"),
     [

@@ -14,7 +14,7 @@ from mxsame.port.dtypes import STORED
 IS_KERAS_3 = any(each.version.startswith("3.") for each in metadata.distributions(name="keras"))
 NEEDED = "Keras 3 is not installed (Python 3.13: pip install keras==3.15.1 tensorflow-cpu==2.21.0)"
 pytestmark = [pytest.mark.keras, pytest.mark.skipif(not IS_KERAS_3, reason=NEEDED)]
-pytestmark += [pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask", "ignore:.* not divide")]
+pytestmark += [pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask", "ignore:.* not normalize")]
 
 THIRDS = np.array([[1 / 3, -2 / 3, 4 / 3], [0.1, 0.2, 0.3]], "float32")
 ZEROS = np.array([[-0.0, 0.0, -1.0], [0.0, -0.0, 0.0]], "float32")
