@@ -48,9 +48,9 @@ class Target(NamedTuple):
     Parameters
     ----------
     purpose : Purpose, optional
-        The first three as in :class:`mxsame.planner.Workload`. "file" is inference, without noise that is only there in
+        The first three as in :class:`mxsame.planner.Workload`. "file" is inference without noise that is only there in
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
-        and never run: each operator is one node, and what its own attributes do not show is its `spec` (`with_spec`).
+        and never run: each operator is one node, and its `spec` holds what its attributes do not show (`with_spec`).
         None if a graph may be used for anything.
     device : Device, optional
         That of MXNet's current context if None.
@@ -182,7 +182,7 @@ def target_of(data: Union[NDArray, Symbol]) -> Target:
 
 def with_spec(spec: Any) -> ContextManager[Any]:
     """Returns a context in which operators on Symbols get this spec, if it is not None and the graph is made for
-    another format. A Symbol's attributes are strings, so they have the number of the spec among `specs`; `Graph.of`
+    another format. A Symbol's attributes are strings, so the attribute is the index of the spec in `specs`; `Graph.of`
     makes it `Node.spec`."""
     specs = _SCOPE.get().specs
     if specs is None or spec is None:

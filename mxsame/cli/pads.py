@@ -14,7 +14,7 @@ from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
 
 WINDOW = ("kernel", "stride", "dilation")
 WORDS = ("same", "valid", "causal", KERAS_MXNET)
-# How messages of the library name arguments: the options are these, without a position.
+# Argument names in the library's messages; dropping the [index] gives the name of the option.
 ARGUMENT = re.compile(r"(?<!\S)(size|kernel|stride|dilation|padding|output_padding)(?:\[\d+\])*(?= must |=)")
 MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
@@ -120,8 +120,8 @@ def spread(values: tuple, count: int) -> tuple:
 
 
 def drawing(axis: PaddedAxis, width: int) -> list[str]:
-    """Returns windows over elements, one line each: those of outputs over the input, or transposed, those of inputs
-    over the output."""
+    """Returns one line per window: each output's window over the input or, if transposed, each input's over
+    the output."""
     name, legend = "output", "each line: the elements one output reads; # data, o padding, . skipped by dilation"
     if axis.transposed:
         name = "input"

@@ -55,7 +55,7 @@ def to_keras(
 ) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
 
-    The file is written only if its outputs are the net's, for two batches. An installed Keras that loads such files
+    The file is written only if it reproduces the net's outputs on two batches. An installed Keras that loads such files
     computes them, in another process; otherwise :func:`mxsame.from_keras` reads the file again. This needs only h5py.
 
     Parameters
@@ -70,11 +70,11 @@ def to_keras(
         `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
         By default, the input shape of the Keras model, if that is static. The model is for this size and any batch. If
         recurrent layers take (T, N, C) and states (layers, N, H), the model takes and returns the batch first. An array
-        must have floats.
-    layout : "NHWC" or "NCHW", or one of their relatives
-        The order of axes of the model's inputs and outputs, if the net takes channels first: of those with 4 and 5
-        axes, and of those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
-        because other convolutions of Keras do not run on a CPU. A net that takes channels last keeps its order.
+        must have a floating-point dtype.
+    layout : "NHWC" or "NCHW", or the equivalent for 1-D or 3-D data
+        If the net takes channels first: the axis order of the model's inputs and outputs with 4 or 5 axes, and of
+        those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
+        because Keras's channels-first convolutions do not run on a CPU. A net that takes channels last keeps its order.
     custom : dict, optional
         Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
         operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of
@@ -89,7 +89,7 @@ def to_keras(
     Returns
     -------
     Written
-        The name of the file, its numbers of layers and parameters, and what compared it with the net.
+        The name of the file, its numbers of layers and parameters, and which program checked it against the net.
 
     Raises
     ------
@@ -102,14 +102,14 @@ def to_keras(
 
     Notes
     -----
-    A network of :func:`mxsame.from_keras`, in the net or the net itself, is written as the layers that it was; what
-    replaces or follows them, by its operators; if that is one layer of Keras, it keeps the name of the layer.
-    Other layers have the names of their parameters. Layers whose parameters have `grad_req="null"` are not `trainable`
+    A network of :func:`mxsame.from_keras`, which may be a part of the net, is written as its original layers. Blocks
+    that replace or follow them are written operator by operator; if this gives a single Keras layer, it has the name
+    of the replaced layer. Other layers have the names of their parameters. Layers whose parameters have `grad_req="null"` are not `trainable`
     in Keras; a batch norm among them uses its moving statistics in training. Keras 3 trains the parameters of attention
     with several heads and of ConvLSTM after loading, whatever the file has; a warning names them. Gluon's LSTM and
     SimpleRNN have two biases; Keras's single one is their sum, and a step of training changes it half as much. In
     tf.keras 2, batch norms of images update the variance with n / (n - 1) times the batch's. If a network of Keras has
-    to be written by its operators, its layers of noise are left out, as by :func:`mxsame.export`.
+    to be written operator by operator, its noise layers are left out, as by :func:`mxsame.export`.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def to_keras(
                 warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
             sizes = (array.size for layer in keras_file.model.walk() for array in arrays_of(layer).values())
             return Written(path, len(keras_file.model.layers), sum(sizes), compared_by)
-    raise reasons[is_model]  # the error of the layers also says why their operators do not help
+    raise reasons[is_model]  # this error also explains why writing the operators failed
 
 
 def _from_model(exported: ExportedNet, options: Options) -> KerasFile:
@@ -200,7 +200,7 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
         for output, value in zip(composite.inputs, composite.block.inputs)
     }
 
-    def written() -> Tuple[List[KerasTensor], CompositeWriter]:
+    def write() -> Tuple[List[KerasTensor], CompositeWriter]:
         name = exported.net.description.name if isinstance(exported.net, Network) else "network"
         builder = ModelBuilder(trained, options.version, name)
         inputs = {}
@@ -211,11 +211,11 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
         writer = CompositeWriter(traced, builder, inputs, options, advice_for(exported.net))
         return writer.write(), writer
 
-    values, writer = written()
+    values, writer = write()
     last = {} if options.channels_first else writer.channels_last_inputs
     if last:
         orders.update(last)
-        values, writer = written()
+        values, writer = write()
     outputs = [writer.permute(x, _order(x, bool(last))) for x in values]
     builder = writer.builder
     builder.finish([x.tensor for x in outputs])
@@ -253,5 +253,5 @@ def load_symbol_file(file: str) -> Any:
         block.collect_params().load(stored[-1], ignore_extra=True, cast_dtype=True, dtype_source="saved")
     except mx.base.MXNetError as error:
         reason = f"{validation.received(net=file)}: {errors.reason(error)}"
-        raise ValueError(f"net must be files of MXNet; {reason}") from None
+        raise ValueError(f"net must be a valid pair of MXNet model files; {reason}") from None
     return block

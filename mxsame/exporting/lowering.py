@@ -1,4 +1,4 @@
-"""Rules that rewrite an operator by simpler ones, for a format that has no emitter for it.
+"""Rules that rewrite an operator in terms of simpler ones, for formats with no emitter for it.
 
 A rule is a function of the writer, the node, and a Symbol for each of its inputs; it returns a Symbol for its output,
 or a list of such.
@@ -47,7 +47,7 @@ def _splice(node: Node, formulas: Any) -> List[Output]:
 
 
 def without_losses(symbol: Any) -> Any:
-    """Returns a Symbol in which losses are their outputs at inference, without labels."""
+    """Returns the Symbol with each loss replaced by its inference output, which needs no label."""
     graph = Graph.of(symbol, {}, {})
     for node, users in graph.users().items():
         for user in users if node.op in LOSSES else ():
@@ -96,7 +96,7 @@ def _tile(w: GraphWriter, node: Node, x: Any) -> Any:
 
 @rewrites("depth_to_space", "space_to_depth")
 def _depth_to_space(w: GraphWriter, node: Node, x: Any) -> Any:
-    """Moves blocks of channels, which are (block, block, others) in both operators."""
+    """Moves blocks between channels and space; the channel axis is (block, block, rest) in both operators."""
     size, to_space = node.attr("block_size"), node.op == "depth_to_space"
     _, channels, height, width = (n.traced for n in w.shape(node.inputs[0]))
     if to_space:
@@ -110,7 +110,7 @@ def _depth_to_space(w: GraphWriter, node: Node, x: Any) -> Any:
 
 @rewrites("SliceChannel", "_split_v2")
 def _split(w: GraphWriter, node: Node, x: Any) -> List[Any]:
-    """Splits into equal parts, or at these positions, of which the first is 0."""
+    """Splits into equal parts, or at `indices`, the first of which is 0."""
     axis, count = axis_of(w, node), node.attr("num_outputs") or node.attr("sections")
     (length,) = w.static(node.inputs[0], "the axis that is split", [axis])
     starts = [number * length // count for number in range(count)] if count else list(node.attr("indices"))
@@ -164,7 +164,7 @@ def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
         more = {"num_hidden": weight.shape[1], "no_bias": True, "flatten": False}
         return F.FullyConnected(x, F.transpose(y), **more)
     fits = node.kind == "matmul" and len(first) == len(second) > 2
-    check(fits, "a product must be with a matrix of parameters, or of a batch of matrices")
+    check(fits, "one operand must be a parameter matrix, or both must be batches of matrices")
     return F.batch_dot(x, y)
 
 
@@ -173,7 +173,7 @@ def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
 
 @rewrites("norm")
 def _norm(w: GraphWriter, node: Node, x: Any) -> Any:
-    """Computes a norm whose squares may overflow: MXNet divides by the largest element first."""
+    """Computes a norm. Unlike MXNet, which first divides by the largest element, the squares may overflow."""
     more = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
     return F.sum(F.abs(x), **more) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **more))
 
@@ -247,7 +247,7 @@ def _round(node: Node, x: Any) -> Any:
 
 
 def _rint(node: Node, x: Any) -> Any:
-    """Rounds to the nearest integer; a tie goes down."""
+    """Rounds to the nearest integer; ties round down."""
     return F.where(F.ceil(x) - x < x - F.floor(x), F.ceil(x), F.floor(x))
 
 

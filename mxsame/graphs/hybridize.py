@@ -49,7 +49,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
         False makes the net run imperatively again, as `net.hybridize(False)` does.
     max_graphs : int
         How many graphs are kept; a new one replaces the least recently used. Five layers of stride 2 make 32 signatures
-        along an axis, and up to 32 * 32 for rectangles.
+        along an axis, and up to 32 * 32 if height and width vary independently.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
         With static_alloc, the first graph for inference and the first for training keep their memory between calls, and
@@ -210,7 +210,7 @@ class GraphCache:
         return type(None), ()
 
     def find(self, args: tuple, arrays: Sequence[Any], key: Any) -> tuple[tracing.NetGraph, bool]:
-        """Returns the graph for a call with these arrays, and whether there was none like it before."""
+        """Returns the graph for a call with these arrays, and whether the call has new shapes."""
         for array in arrays:
             operands.check_array("data", array)
         if isinstance(self._net, tracing.CheckedBlock):
@@ -330,7 +330,7 @@ class HybridBlock(mx.gluon.HybridBlock):
             raise
 
     def __getattr__(self, name: str) -> Any:
-        """Raises an `AttributeError` with what to write instead of a name of Keras's."""
+        """Raises an `AttributeError` that suggests the equivalent of a Keras name."""
         raise validation.no_attribute(self, name)
 
     def summary(self, *inputs: Any) -> None:
@@ -428,7 +428,7 @@ class CallFamily:
         # None for a placeholder whose operators do not form a chain on its data: its output shape does not follow
         # from the decisions.
         self._decisions = [None if _is_not_a_chain(call) else call.decisions for call in self.first.calls]
-        self._by_size = [[each for each in some or () if each.depends_on_size] for some in self._decisions]
+        self._size_dependent = [[each for each in some or () if each.depends_on_size] for some in self._decisions]
 
     def signature(self, call: tracing.Call) -> Hashable:
         """Returns the signature of a call. It has the shapes themselves if they are wrong: then building the graph
@@ -443,7 +443,7 @@ class CallFamily:
         until the graph runs; None for shapes that an operator refuses."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
-        for placeholder, decisions, by_size in zip(self.trace.placeholders, self._decisions, self._by_size):
+        for placeholder, decisions, by_size in zip(self.trace.placeholders, self._decisions, self._size_dependent):
             inferred = tensors.infer_shapes(placeholder.symbols[0], known)
             if inferred is None:
                 return None

@@ -26,7 +26,7 @@ IN_VENV = ".venv-3.11/bin/python -m pip install"
 ANOTHER_PYTHON = f"python3.11 -m venv .venv-3.11 && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
 IN_THE_FOLDER = "Run this in the folder of mxsame; it makes an environment with a Python that works."
 SYSTEM_LIBRARIES = "apt-get install -y libgomp1 libquadmath0 libstdc++6 zlib1g"
-TO_CPU = "The command changes to the MXNet that computes on the CPU."
+TO_CPU = "The command switches to the CPU build of MXNet."
 FOR_A_DRIVER = "For a GPU install NVIDIA's driver; a container gets it from its host (docker run --gpus all)."
 FOR_CUDA = "The wheel brings none of CUDA's libraries; those of CUDA 11 and of CUDA 12 need two environments."
 TENSORFLOW_FIRST = (
@@ -35,7 +35,7 @@ TENSORFLOW_FIRST = (
 )
 NO_KERNEL = "no kernel image is available"  # CUDA's error if a library has no code for the GPU
 CUDA_ERRORS = ("Name", "CUDA", "MXNetError")  # how MXNet's messages of CUDA's errors begin, the kernel's name first
-FOR_A_GPU = f"For an NVIDIA GPU let the command end in {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
+FOR_A_GPU = f"For an NVIDIA GPU, end the command with {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
 
 class InstallationError(ImportError):
@@ -85,7 +85,7 @@ def installed() -> str:
 
 
 def pip_again(wheels: Iterable[str]) -> str:
-    """The command that installs wheels whose files are missing or damaged, even if pip has them as installed."""
+    """The command that installs wheels whose files are missing or damaged, even if pip lists them as installed."""
     return install("--force-reinstall", "--no-deps", *wheels)
 
 

@@ -41,7 +41,7 @@ def __dir__() -> List[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Raises an error with the module that has a function."""
+    """Raises an error that names the module in which the function is found."""
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 

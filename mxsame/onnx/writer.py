@@ -210,8 +210,8 @@ class OnnxWriter(GraphWriter):
         return self.add("Squeeze", name, self.integers(axes))
 
     def reduce(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """Adds a reduction. From opset 18 on, axes are an input; for ReduceSum from 13 on, the oldest that is
-        written."""
+        """Adds a reduction. Axes are an input from opset 18 on (for ReduceSum from 13, the oldest opset that is
+        written)."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))

@@ -148,7 +148,7 @@ def lp_pool(
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, including another p, and if a window would hold no element of the data.
+        For wrong arguments, including any other `p_value`, and if a window would hold no element of the data.
 
     Examples
     --------
@@ -190,7 +190,7 @@ class PoolSpec(NamedTuple):
         return self.windows_and_pads(size)[0]
 
     def windows_and_pads(self, size: PartialShape) -> Tuple[Windows, Any]:
-        """Returns the windows of a checked spec, and the pads that become data before it."""
+        """Returns the windows of a checked spec, and the pads that are added to the data first."""
         return make_pool_windows(
             size, self.pool_size, self.strides, self.padding, self.ceil_mode, self.count_include_pad
         )
@@ -198,8 +198,8 @@ class PoolSpec(NamedTuple):
     def lower(self, inputs: Inputs) -> Pooling:
         """Returns the recipe of MXNet's Pooling for a checked spec and its inputs."""
         target, (windows, pads) = inputs.target, self.windows_and_pads(inputs.size)
-        operator = self.pool_type if pads else self.operator  # an average does not count pads that are data
-        if pads:  # by MXNet's pad operator, which has channels first
+        operator = self.pool_type if pads else self.operator  # pads that are data are not counted
+        if pads:  # padded with MXNet's pad operator, which requires channels first
             shape = inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = replace(inputs, shape=shape, native_layout=False)
         # At inference oneDNN's max pooling keeps nothing for a backward pass, but one may follow.
@@ -229,7 +229,7 @@ def _fill(operator: str, windows: Windows) -> str:
 
 
 def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str, Any]:
-    """Returns the fields of a workload on the layout of the data, for one and three axes; one axis has fast code for
+    """Returns the layout fields of the `Workload` for 1-D and 3-D pooling; 1-D pooling has fast code for
     pairs of channels. Whether an NDArray is in oneDNN's blocks is not known."""
     if in_float64 or operator == "lp" or inputs.target.device_or_current != "cpu" or not tensors.has_onednn():
         return {}
@@ -251,7 +251,7 @@ def _excluded(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
 
 
 def _has_fast_depthwise(inputs: Inputs, unknown_type: bool) -> bool:
-    """Returns whether there are fast depthwise convolutions that copy the data: on the CPU those of oneDNN, of float32.
+    """Returns whether the data can be copied by a fast depthwise convolution; on the CPU that means oneDNN and float32.
     `mxnet.contrib.amp` would round what they copy. `unknown_type` is what to return for a graph that does not show the
     type."""
     if operands.amp_type() is not None:
@@ -273,7 +273,7 @@ class Pooling(Recipe):
     in_float64 : bool
         Whether it runs in float64, by MXNet's own code, which needs no workspace.
     pads
-        Zeros that become data before it.
+        Zeros added to the data before pooling.
     divisor : Pooling, optional
         The same pooling of ones: the part of each window that is data, by which averages are divided.
     """

@@ -42,7 +42,7 @@ def pads_depend_on_size(padding: Any) -> bool:
 
 @validation.check_arguments
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
-    """Return the zeros of a causal convolution, (ke - 1, 0): no output reads a later input.
+    """Return the pads of a causal convolution, (ke - 1, 0): no output depends on a later input.
 
     >>> causal_pads(3, 2)
     (4, 0)
@@ -89,7 +89,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
 
 
 def check_padded_length(padded: int, effective: int, **given: Any) -> None:
-    """Raises `ValueError`, with what is given, unless MXNet runs a kernel on so many elements."""
+    """Raises `ValueError` if the padded input is shorter than the kernel, or too long for MXNet; `given` is named."""
     rule, maximum = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1", validation.MAX_LENGTH
     validation.check(padded <= maximum, f"the padded input must be at most {maximum} long", **given)
     validation.check(padded >= effective, rule, **given, ke=effective)
@@ -108,7 +108,7 @@ def transposed_crops(
 
     A negative end appends that many elements, which hold only the bias. The input size does not matter. SAME is the
     gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the start.
-    With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, as Keras's `deconv_output_length`.
+    With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, like Keras's `deconv_output_length`.
     An explicit pair (low, high) crops (low, high - output_padding). "keras-mxnet" crops as many elements as SAME, half
     of them (rounded up) from the start; with `output_padding` it crops as many as Keras, for even kernels, too.
 

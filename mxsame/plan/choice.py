@@ -149,7 +149,7 @@ def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
 
 
 def with_paired_channels(plan: Plan, work: Workload) -> Plan:
-    """Returns the plan with the layout of a pooling operator's data: unchanged, or with channels in pairs.
+    """Returns the plan, with `pairs_channels` set where pooling is faster with channels in pairs.
 
     In pairs, (N, C, W) becomes (N, C/2, 2, W), images of two rows. For data that is not in blocks, oneDNN's fast kernel
     needs AVX-512, two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.

@@ -20,14 +20,14 @@ from mxsame.plan.simulation import prove
 from mxsame.plan.windows import AnyWindow, TransposedWindow, Window
 from mxsame.validation import Pair
 
-MAX_SHIFT = 2  # the largest difference between low pads of a window's sizes; a larger one needs a longer kernel
+MAX_SHIFT = 2  # how much the low pad may vary with the input size; more would need a longer kernel
 
 
 Pads = Sequence[Pair]  # for each of a window's sizes: (low, high), or what a transposed convolution crops, (start, end)
 Drafts = Callable[[Any, Pads], Iterator[AxisPlan]]  # called with a window and its pads
 
 
-# -- drafts for convolutions and pooling operators. The proof completes a crop that ends in None.
+# -- drafts for convolutions and pooling operators. `prove` fills in a crop whose end is None.
 
 
 def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -67,7 +67,7 @@ def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 def _zeros_after(window: Window, rest: Sequence[int]) -> int:
     """Returns the fewest zeros after the kernel with which every size has its outputs and no more; 0 if there is no
-    such number. `rest` has the elements that are left after the last window, for each size."""
+    such number. `rest` is the number of elements left over after the last window, for each size."""
     fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
     return fewest if fewest * window.dilation <= min(rest) else 0
 
@@ -106,7 +106,7 @@ def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, full: bool = Fal
     dropped.
 
     At least two elements must go before the data: MXNet has no empty arrays, and if the first array that oneDNN
-    concatenates has length 1, the result has an order of axes that is a hundred times slower to pool.
+    concatenates has length 1, the result has a memory layout that pools a hundred times more slowly.
     """
     has_room = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
     if window.size is None and window.pads_depend_on_size and has_room:
@@ -148,8 +148,8 @@ def _min_low_and_max_pad(window: Window, pads: Pads) -> Optional[Pair]:
     """Returns the smallest low pad, and the pad that the last window needs if every size starts at it; None if the
     pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
     min_low, max_low = min(low for low, _ in pads), max(low for low, _ in pads)
-    is_near = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
-    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if is_near else None
+    is_small_spread = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
+    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if is_small_spread else None
 
 
 def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -172,7 +172,7 @@ def _transposed_slice(window: TransposedWindow, crops: Pads) -> Iterator[AxisPla
 
 
 def _transposed_kernel(window: TransposedWindow, crops: Pads) -> Iterator[AxisPlan]:
-    """Pad the kernel with zeros until pad and adj alone give the crop, which takes 0 <= start - end < stride."""
+    """Pad the kernel with zeros until pad and adj alone give the crop, which requires 0 <= start - end < stride."""
     start, end = crops[0]
     front = max(-(-(end - start) // window.dilation), 0)
     back = max(-(-(start - end - window.stride + 1) // window.dilation), 0)
@@ -203,7 +203,7 @@ def _transposed_dilate(window: TransposedWindow, crops: Pads) -> Iterator[AxisPl
 # -- the table
 
 AVG_WITH_PADDING = "avg with padding"  # average pooling with count_include_pad=True
-POOLS = ("max", "avg", AVG_WITH_PADDING, "lp")  # by MXNet's Pooling
+POOLS = ("max", "avg", AVG_WITH_PADDING, "lp")  # run by MXNet's Pooling
 OPERATORS = ("conv", *POOLS, "transposed")
 
 WEIGHT, CHANNELS = "weight", "channels"
@@ -227,7 +227,7 @@ class Strategy:
     convention : str
         MXNet's pooling_convention, "valid" or "full".
     all_axes : bool
-        Whether all axes must run by it.
+        Whether it must be used for all axes, or for none.
     candidate_on : tuple of str
         The devices on which the planner may choose it for its speed. Elsewhere it runs only if it is asked for
         (:func:`mxsame.plan.use_strategy`), or if no other is exact.

@@ -26,7 +26,7 @@ def unsupported_model(reasons: Sequence[str]) -> Refused:
 
 @contextlib.contextmanager
 def naming_layer(layer: Layer, path: Sequence[str], is_replaceable: bool = True) -> Iterator[None]:
-    """Raises any error as `Refused` with the name of the layer, except errors that :func:`is_final`."""
+    """Raises any error as `Refused` with the name of the layer, except errors for which :func:`is_final` is true."""
     try:
         yield
     except Exception as error:
@@ -51,7 +51,7 @@ def user_code() -> Iterator[None]:
 
 
 class Builder:
-    """Builds a model into `steps`, and the `states` of its layers by path; `total` is its number of calls, for
+    """Builds the `steps` of a model and the `states` of its layers (by path); `total` is the number of calls, for
     progress.
 
     `converter_of` returns the converter of a layer; `custom` has the user's functions; `states` are those of an earlier

@@ -64,7 +64,7 @@ class Network(HybridBlock):
     Notes
     -----
     Inputs must have the model's static lengths, as in Keras: the steps are built for them. Arrays of other lengths
-    raise a `ValueError`; graphs raise an error of the operator `data_must_be_..`.
+    raise a `ValueError`; in a graph, MXNet raises an error that names the operator `data_must_be_...`.
 
     >>> import mxsame
     >>> from mxnet.gluon import nn
@@ -78,9 +78,9 @@ class Network(HybridBlock):
     def __init__(self, description: Model, build: Build, rank: int = 0, output_paths: Sequence[Path] = ()):
         super().__init__(prefix="")
         self.description, self._build, self.rank, self._output_paths = description, build, rank, output_paths
-        self._take(build({}))
+        self._set_built(build({}))
 
-    def _take(self, built: Built) -> None:
+    def _set_built(self, built: Built) -> None:
         """Takes over what was built."""
         builder, self.inputs, self.outputs = built
         self.declared_shapes = [tuple(x.ordered(x.shape)) for x in self.inputs]
@@ -151,7 +151,7 @@ class Network(HybridBlock):
 
     @property
     def layers(self) -> Layers:
-        """A list of the layers of the model, not of those of nested models; called with arrays, `layer_outputs`."""
+        """The model's layers, without those of nested models. Calling `layers(*arrays)` is `layer_outputs(*arrays)`."""
         return Layers(self)
 
     @property
@@ -168,12 +168,12 @@ class Network(HybridBlock):
         return list(self._states)
 
     def get_layer(self, name: Optional[LayerName] = None, index: Optional[int] = None) -> NetworkLayer:
-        """Returns a layer, by Keras's name or by its position, which may be given as `index`, too; "base/conv", or
-        "conv" if only one layer has that name, is one of a nested model.
+        """Returns the layer with this Keras name, or at this position, `index`. A layer of a nested model is "base/conv", or
+        "conv" if only one layer has that name.
 
         As in Keras, an `index` of a functional model counts its input layers, too.
 
-        A name that no layer has raises an error that is a `ValueError`, as in Keras, and a `KeyError`."""
+        An unknown name raises an error that is both a `ValueError`, as in Keras, and a `KeyError`."""
         if index is not None and not self.description.sequential:
             (name,) = path_of(index, [(layer.name,) for layer in self.description.layers])
             index = None
@@ -184,7 +184,7 @@ class Network(HybridBlock):
     __getitem__ = get_layer
 
     def __getattr__(self, name: str) -> Any:
-        """Returns the layer of a name that is no attribute."""
+        """Returns the layer with this name, for names that are not attributes."""
         if name.startswith("_"):  # copies and tools ask for such names
             raise no_attribute(self, name)
         try:
@@ -223,7 +223,7 @@ class Network(HybridBlock):
         Raises
         ------
         TypeError, ValueError
-            For another name, another object than a HybridBlock, names of parameters that other layers have, and outputs
+            For an unknown name, an object that is not a HybridBlock, parameter names already in use, and outputs
             that the next layers do not accept. The network does not change then.
 
         Notes
@@ -250,7 +250,7 @@ class Network(HybridBlock):
                 raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
             raise
         take_weights(state.layer, block)
-        self._take(built)
+        self._set_built(built)
         _gluon.drop_graph(self)
 
     def __setitem__(self, name: LayerName, block: Any) -> None:
@@ -305,7 +305,7 @@ class Network(HybridBlock):
         return super().__call__(*arrays)
 
     def _checked(self, arrays: Sequence[Any]) -> Dict[int, Any]:
-        """Returns the inputs by key, after a check of their shapes, which Symbols do in the graph, and cast to the
+        """Checks shapes (for Symbols, in the graph) and returns the inputs by key, cast to the
         dtype that the model declares, or that the parameters have."""
         if len(arrays) != len(self.inputs):
             count = f"{len(self.inputs)} input{'s' * (len(self.inputs) > 1)}"
@@ -369,8 +369,8 @@ def check_network(net: Any) -> None:
 
 @deferred_in_trace
 def _as_declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
-    """Returns an input with the static lengths of the model, which an array must have, and a Symbol checks in the
-    graph. If the model declares float32, integers are cast to it, and floats to `dtype` if that is given."""
+    """Returns an input with the model's static lengths: an array is checked now, a Symbol when its graph runs. If the
+    model declares float32, integers are cast to it, and floats to `dtype` if that is given."""
     wanted = tuple(value.ordered(value.shape))
     symbolic, shape = isinstance(array, mx.sym.Symbol), tensors.known_shape(array)
     array = _as_floats(array, dtype) if value.dtype == "float32" else array
@@ -383,7 +383,7 @@ def _as_declared(value: Tensor, array: Any, dtype: Optional[str]) -> Any:
 
 
 def _as_floats(array: Any, dtype: Optional[str]) -> Any:
-    """Returns integers as float32, and floats as they are, or cast to `dtype`. A graph of `deploy` is for both: the
+    """Returns integers as float32, and floats as they are, or cast to `dtype`. A deployed graph must accept both: the
     dtype of its Symbols carries no information."""
     given = tensors.known_type(array)
     is_float = given is not None and np.dtype(given).kind == "f"

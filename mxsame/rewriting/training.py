@@ -21,7 +21,7 @@ from mxsame.rewriting.windows import is_channels_first
 NORM_RELU = "_contrib_BatchNormWithReLU"
 MAX_BOUND = 8.0  # of a clip written as two ReLUs; larger bounds round by more than 2.4e-7
 WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # their gradients can be wrong
-MANY_PRODUCTS = 100  # for each element of a 1x1 convolution's data and output: then it is worth transposing them
+MANY_PRODUCTS = 100  # multiplications per element of data and output above which a 1x1 convolution is worth transposing
 
 
 def speed_up(graph: Graph, trains: bool) -> None:
@@ -43,7 +43,7 @@ def speed_up(graph: Graph, trains: bool) -> None:
 
 
 def work_around_gradient_bugs(graph: Graph, has_blocks: bool) -> None:
-    """Write operators whose gradients MXNet 1.9.1 computes wrongly, or not at all, in another way; `has_blocks` is
+    """Rewrite operators whose gradients MXNet 1.9.1 computes wrongly or not at all; `has_blocks` is
     whether arrays may be in oneDNN's blocks, as on the CPU."""
     if has_blocks:
         copy_blocked_gradients(graph)
@@ -56,7 +56,7 @@ def copy_blocked_gradients(graph: Graph) -> None:
     The gradient of a concatenation of channels may be in blocks of 16 of them, or of 8. If one of the arrays ends
     within a block, MXNet raises or crashes. The gradient of a copy is in the plain layout.
 
-    A batch norm after a 1-D or 3-D convolution, or over another axis than the channels, fails if its data or its
+    A batch norm after a 1-D or 3-D convolution, or over an axis other than the channels, fails if its data or its
     gradient is in blocks."""
     nodes = graph.nodes()
     concatenations = [node for node in nodes if node.op == "Concat" and node.attr("dim", 1) in (1, -3)]
@@ -66,7 +66,7 @@ def copy_blocked_gradients(graph: Graph) -> None:
         known = [shapes[part] or (0,) * 4 for part in node.inputs]
         channels = [shape[1] for shape in known]
         is_divided = 0 in channels or size_for([sum(channels)]) > size_for([sum(channels), *channels])
-        if is_divided and len(known[0]) == 4:  # oneDNN's own
+        if is_divided and len(known[0]) == 4:  # the concatenations that oneDNN runs
             replacements[Output(node)] = copy_to_plain(Output(node), f"{node.name}_copy")
     for node in nodes:
         convolved = _convolved_axes(node) if node.op == "BatchNorm" else 0
@@ -101,8 +101,8 @@ def _prelu(data: Output, alpha: Output) -> Output:
 
 def clip_by_bounds(graph: Graph, single: Collection[Output]) -> None:
     """Write `clip` as a maximum of a minimum, which takes a quarter of the time forward and backward. Gradients are the
-    same: at the bounds, both pass them on. Only outputs in `single`, of float32, are clipped so. Forward alone, after a
-    batch norm, a `clip` takes 0.6 to 1.0 of the time of both."""
+    same: at the bounds, both pass them on. Only outputs in `single`, of float32, are rewritten. Forward alone, after a
+    batch norm, `clip` alone is faster: 0.6 to 1.0 of the time of the two operators."""
     for node in graph.nodes():
         low, high = (float(np.float32(node.attrs.get(name, 0))) for name in ("a_min", "a_max"))
         if node.op == "clip" and low <= high and node.inputs[0] in single:
@@ -160,7 +160,7 @@ def use_dense_layers(graph: Graph, shapes: Shapes) -> None:
 
 
 def _is_dense(node: Node) -> bool:
-    """Returns whether it is a 1x1 convolution of images without stride, padding and groups."""
+    """Returns whether the node is a 2-D 1x1 convolution with no stride, padding or groups."""
     is_plain = _has_only(node, "stride", 1) and _has_only(node, "pad", 0) and node.attr("num_group", 1) == 1
     return node.op == "Convolution" and node.attr("kernel") == (1, 1) and is_plain and is_channels_first(node)
 
@@ -175,7 +175,7 @@ def clip_by_relus(graph: Graph, shapes: Shapes) -> None:
     does not.
 
     For the batch norm's output y, max(min(y, 6), 0) is max(6 - max(6 - y, 0), 0). With the opposite scale, and 6 minus
-    the shift, the batch norm gives 6 - y, and the inner ReLU with it (`NORM_RELU`). A depthwise convolution, with
+    the shift, the batch norm gives 6 - y; it is fused with the inner ReLU (`NORM_RELU`). A depthwise convolution, with
     weights of -1 and biases of 6, subtracts, and the outer ReLU is the one of the graph.
 
     `NORM_RELU` fails if its gradient is in other blocks than its data, and it is wrong if only the gradient is in
@@ -247,7 +247,7 @@ def _data_before_zeros(node: Node, axis: int) -> Optional[Output]:
 def separate_blocks(graph: Graph, shapes: Shapes) -> None:
     """Give each batch norm a gradient in the plain layout, if its gradient would have other blocks than its data. For
     that oneDNN's code is a hundred times slower: the model zoo's MobileNetV2 trains three times slower. A slice of
-    everything does it, as its gradient is plain."""
+    everything does this, because its gradient is in the plain layout."""
     users = graph.users()
     norms = (node for node in users if node.op == "BatchNorm" and _gradient_has_other_blocks(node, users, shapes))
     graph.replace({Output(node): copy_to_plain(Output(node), f"{node.name}_plain") for node in norms})

@@ -86,7 +86,7 @@ def _type_of_amp() -> str:
     with mx.util.np_array(False):
         convolution = mx.sym.Convolution(mx.sym.var("data"), kernel=(1,), num_filter=1)
     types = (attributes.get("dtype") for attributes in convolution.attr_dict().values())
-    return cast(str, next(filter(None, types), "float32"))  # its lists of operators may be the user's
+    return cast(str, next(filter(None, types), "float32"))  # the user may have changed amp's operator lists
 
 
 def check_amp(device: Optional[str]) -> None:

@@ -21,7 +21,7 @@ def _reshape(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor
 
 
 def _goes_to_dense(w: KerasWriter, node: Node) -> bool:
-    """Returns whether only dense layers use a flattened array; their rows can be in another order."""
+    """Returns whether only dense layers use a flattened array; the rows of their weights can be reordered to match."""
     between = ("Activation", "Dropout", "clip", "relu", "sigmoid", "tanh")
     users = [user for user, _ in w.users[node] if user is None or user.op != "FullyConnected"]
     return all(user is not None and user.kind in between and _goes_to_dense(w, user) for user in users)
@@ -54,7 +54,7 @@ def along_axes(w: KerasWriter, x: KerasTensor, name: str, given: Sequence[Any], 
         return x
     check(here[0] == neutral and x.shape[0] is None, "the batch must not change")
     shape = tuple(n if n is None else length(n, amount) for n, amount in zip(x.shape, here))
-    if name == "ZeroPadding" and x.rank == 3:  # the layer for one axis takes its order from the user's Keras
+    if name == "ZeroPadding" and x.rank == 3:  # ZeroPadding1D takes data_format from the user's Keras configuration
         flat = w.reshape(x, (*x.shape[:2], 1, x.shape[2]), range(4), suffix="wide")
         return w.reshape(
             along_axes(w, flat, name, [*here[:2], neutral, here[2]], suffix), shape, x.order, suffix="narrow"
@@ -151,7 +151,7 @@ def _repeat(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
 
 @writes("take")
 def _take(w: KerasWriter, node: Node, table: Any, index: Any) -> KerasTensor:
-    """Takes rows of a parameter by their numbers, which MXNet clips, or elements along an axis by constant numbers."""
+    """Takes rows of a parameter by index (MXNet clips indices), or elements along an axis by constant indices."""
     axis = axis_of(w, node)
     if isinstance(table, KerasTensor):
         rule = "indices must be constants, along another axis than the batch"
@@ -231,7 +231,7 @@ def _cumulative_sum(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
 
 
 def reduce(w: KerasWriter, x: KerasTensor, kind: str, axes: Sequence[int], keepdims: bool) -> KerasTensor:
-    """Reduces these of MXNet's axes. Keras has the mean and the largest element of the axes between the batch and the
+    """Reduces these of MXNet's axes. Keras's global pooling layers reduce the axes between the batch and the
     last, so the others are moved and merged."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     kept, over = ([axis for axis in x.order if (axis in axes) is is_over] for is_over in (False, True))

@@ -46,7 +46,7 @@ def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
         return {**attrs, "output_padding": added} if any(added) else attrs
     check_dynamic(tuple(windows), pool)
-    pairs = [pair for pair in map(_for_every_size, windows) if pair is not None]
+    pairs = [pair for pair in map(_pads_for_every_size, windows) if pair is not None]
     if len(pairs) == len(windows):
         return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
     if all(window.ceil_mode and not window.pads_depend_on_size for window in windows):
@@ -64,7 +64,7 @@ def _suits_auto_pad(window: Window) -> bool:
     return window.dilation == 1 and window.kernel_size >= window.stride
 
 
-def _for_every_size(window: Window) -> Optional[Tuple[int, int]]:
+def _pads_for_every_size(window: Window) -> Optional[Tuple[int, int]]:
     """Returns the pads (low, high) with which the windows are right for every size; None if there are none."""
     pairs = [window.pads(size) for size in window.sizes]
     low, high = pairs[0][0], max(high for _, high in pairs)
