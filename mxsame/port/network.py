@@ -168,8 +168,8 @@ class Network(HybridBlock):
         return list(self._states)
 
     def get_layer(self, name: Optional[LayerName] = None, index: Optional[int] = None) -> NetworkLayer:
-        """Returns the layer with this Keras name, or at this position, `index`. A layer of a nested model is "base/conv", or
-        "conv" if only one layer has that name.
+        """Returns the layer with this Keras name, or at the position `index`. A layer of a nested model is "base/conv",
+        or "conv" if only one layer has that name.
 
         As in Keras, an `index` of a functional model counts its input layers, too.
 
