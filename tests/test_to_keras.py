@@ -239,7 +239,7 @@ NOT_KERAS = {
 LIMITS = (
     "batch must|must not be reduced|must be float32|layers only|no more than Keras's whole|"
     "of a batch|indices must be constants|must belong to one layer|does not flatten|same number of axes|"
-    "received p_value=3|a product must be with|outputs that depend on its inputs"
+    "received p_value=3|one operand must be|outputs that depend on its inputs"
 )
 
 
