@@ -2,9 +2,11 @@
 
 import copy
 import functools
+import gc
 import json
 import pickle
 import random
+import types
 
 import numpy as np
 import pytest
@@ -425,3 +427,19 @@ def test_the_day_of_a_gluon_user(kind, seed, capfd):
                 running.assert_equal(one, other, what=str(done))
             else:
                 assert one == other, done
+
+
+def test_a_call_leaves_no_frame_for_the_garbage_collector():
+    """It would keep the outputs of the call, and MXNet would allocate others."""
+    net, x = initialized(mxsame.nn.Conv2D(2, 3, in_channels=1)), normal(1, 1, 5, 5)
+    mxsame.hybridize(net)
+    net(x)
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        net(x)
+        gc.collect()
+        assert not [each for each in gc.garbage if isinstance(each, types.FrameType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
