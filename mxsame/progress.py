@@ -19,7 +19,7 @@ def reported(function: Function) -> Function:
     """A decorator: what runs in the function reports to its argument `progress`, or to that of its caller."""
 
     @functools.wraps(function)
-    def checked(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
+    def wrapper(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
         if progress is None:
             return function(*args, **arguments)
         rule = "progress must be a function of (stage, done, total), such as print"
@@ -30,7 +30,7 @@ def reported(function: Function) -> Function:
         finally:
             _RECEIVER.reset(token)
 
-    return cast(Function, checked)
+    return cast(Function, wrapper)
 
 
 def line(stage: str, done: int, total: int) -> str:

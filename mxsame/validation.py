@@ -211,10 +211,10 @@ def no_attribute(owner: Any, name: str, hint: str = "", instead: Mapping[str, st
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 
 
-def most_alike(name: str, names: Iterable[str]) -> Optional[str]:
-    """Returns the closest match, such as "Conv2D" for "conv2d"; None if there is none."""
+def most_alike(name: str, names: Iterable[str], cutoff: float = 0.75) -> Optional[str]:
+    """Returns the closest match, such as "Conv2D" for "conv2d"; None if its ratio is below `cutoff`."""
     by_folded = {each.casefold(): each for each in names}
-    matches = difflib.get_close_matches(name.casefold(), by_folded, 1, 0.75)
+    matches = difflib.get_close_matches(name.casefold(), by_folded, 1, cutoff)
     return by_folded[matches[0]] if matches else None
 
 

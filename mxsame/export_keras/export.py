@@ -104,13 +104,13 @@ def to_keras(
     -----
     A network of :func:`mxsame.from_keras`, which may be a part of the net, is written as its original layers. Blocks
     that replace or follow them are written operator by operator; if this gives a single Keras layer, it has the name
-    of the replaced layer. Other layers have the names of their parameters.
-    Layers whose parameters have `grad_req="null"` are not `trainable`
-    in Keras; a batch norm among them uses its moving statistics in training. Keras 3 trains the parameters of attention
-    with several heads and of ConvLSTM after loading, whatever the file has; a warning names them. Gluon's LSTM and
-    SimpleRNN have two biases; Keras's single one is their sum, and a step of training changes it half as much. In
-    tf.keras 2, batch norms of images update the variance with n / (n - 1) times the batch's. If a network of Keras has
-    to be written operator by operator, its noise layers are left out, as by :func:`mxsame.export`.
+    of the replaced layer. Other layers have the names of their parameters. Layers whose parameters have
+    `grad_req="null"` are not `trainable` in Keras; a batch norm among them uses its moving statistics in training.
+    Keras 3 trains the parameters of attention with several heads and of ConvLSTM after loading, whatever the file has;
+    a warning names them. Gluon's LSTM and SimpleRNN have two biases; Keras's single one is their sum, and a step of
+    training changes it half as much. In tf.keras 2, batch norms of images update the variance with n / (n - 1) times
+    the batch's. If a network of Keras has to be written operator by operator, its noise layers are left out, as by
+    :func:`mxsame.export`.
 
     Examples
     --------

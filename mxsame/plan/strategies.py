@@ -250,7 +250,7 @@ class Strategy:
         """Returns whether it can run the operator."""
         return operator in self.drafts
 
-    def has_dynamic_concat(self, windows: Sequence[AnyWindow], operator: str = "conv") -> bool:
+    def has_dynamic_concat(self, windows: Sequence[AnyWindow], operator: str) -> bool:
         """Returns whether its plan of a window concatenates a number of elements that depends on the size."""
         plans = (self.plan(window, operator) for window in windows)
         return any(plan is not None and plan.dynamic_concat is not None for plan in plans)

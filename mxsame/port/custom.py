@@ -177,7 +177,7 @@ def call_block(call: CallContext, block: Any, arrays: List[Tensor], rank: int = 
         arrays.append(mask)
     with user_code():
         outputs = call.steps.emit(block, arrays, call.name, False)
-        dtypes = inferred_types(block, arrays, *[1] * call.steps.has_batch_of_1)
+        dtypes = inferred_types(block, arrays, call.steps.has_batch_of_1)
     outputs = [out.as_transposed() if out.rank == rank else out for out in outputs]
     outputs = [call.cast(out._replace(dtype=UNCAST), standardize_dtype(dtype)) for out, dtype in zip(outputs, dtypes)]
     return [out._replace(mask=mask) for out in outputs] if getattr(block, "supports_masking", False) else outputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -261,7 +260,7 @@ class Network(HybridBlock):
         is_own = name in self.__dict__ or hasattr(type(self), name)  # a layer may have such a name, too
         if isinstance(value, mx.gluon.Block) or (not is_own and (name,) in self.__dict__.get("_states", ())):
             self.replace(name, value)
-        elif not is_own and difflib.get_close_matches(name.casefold(), ["trainable"], cutoff=0.85):
+        elif not is_own and validation.most_alike(name, ["trainable"], cutoff=0.85):
             raise no_attribute(self, name, "did you mean 'trainable'?")
         else:
             super().__setattr__(name, value)

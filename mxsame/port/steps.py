@@ -191,10 +191,11 @@ def _traced(block: Any, inputs: Sequence[Tensor]) -> Tuple[List[str], Any]:
     return names, mx.sym.Group(outputs)
 
 
-def inferred_types(block: Any, inputs: Sequence[Tensor], batch: int = LENGTHS[0]) -> List[str]:
+def inferred_types(block: Any, inputs: Sequence[Tensor], has_batch_of_1: bool) -> List[str]:
     """Returns the dtypes of a block's outputs, as MXNet infers them: float32 where it does not. Raises a `ValueError`
     if its parameters do not fit the inputs."""
     names, group = _traced(block, inputs)
+    batch = 1 if has_batch_of_1 else LENGTHS[0]
     shapes = [tuple(x.ordered((batch, *(length or 0 for length in x.shape[1:])))) for x in inputs]
     ShapeCheck(group, block.collect_params()).run(dict(zip(names, shapes)), shapes=[x.shape for x in inputs])
     given = {name: dtypes.STORED[x.dtype] for name, x in zip(names, inputs) if name in group.list_arguments()}
