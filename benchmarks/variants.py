@@ -233,6 +233,6 @@ def _operators(block: Any, layer: Layer, static: bool, train: bool) -> str:
     if static:
         target = Target("training" if train else "inference", target.device_or_current)
     with building(target):
-        graph = block(mx.sym.var("data", shape=layer.shape if static else None))
+        graph = block(mx.sym.var("data", shape=layer.shape if static else None, dtype=layer.dtype))
     nodes = json.loads(graph.tojson())["nodes"]
     return json.dumps([(node["op"], node.get("attrs", {}), node["inputs"]) for node in nodes], sort_keys=True)

@@ -148,6 +148,13 @@ def _crop(step: recipe.Crop, layer: CostLayer) -> StepCost:
     return StepCost(data, backward=(static + 2 * dynamic) * COSTS.slice_back * layer.output_elements)
 
 
+def _pick(step: recipe.Pick, layer: CostLayer) -> StepCost:
+    """The one-hot convolution reorders plain data, such as a pooled input of the network, into blocks and back."""
+    is_plain = not (layer.convolves or layer.input_in_blocks)
+    reorders = 2 * is_plain * COSTS.reorder * layer.output_elements
+    return StepCost(_move(step, layer, layer.output_elements) + reorders)
+
+
 STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], StepCost]] = {
     recipe.Flip: _flip,
     recipe.Dilate: lambda step, layer: StepCost(),  # it is never chosen by its cost
@@ -158,7 +165,7 @@ STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], StepCost]] = {
     recipe.Shift: _shift,
     recipe.PadKernel: _zeros,
     recipe.Crop: _crop,
-    recipe.Pick: lambda step, layer: StepCost(_move(step, layer, layer.output_elements)),
+    recipe.Pick: _pick,
 }
 
 
