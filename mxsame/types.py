@@ -4,7 +4,7 @@ Padding names may be given in any case; layouts must be in upper case.
 """
 
 from os import PathLike
-from typing import Any, Literal, Optional, Protocol, Sequence, Union
+from typing import Any, List, Literal, Optional, Protocol, Sequence, Tuple, Union, runtime_checkable
 
 Ints = Union[int, Sequence[int]]  # one for all axes, or one for each
 FilePath = Union[str, "PathLike[str]"]
@@ -37,6 +37,15 @@ class KerasModel(Protocol):
     @property
     def layers(self) -> Any:
         """The layers, in a list."""
+
+
+@runtime_checkable
+class DeclaresInputs(Protocol):
+    """A net that declares the shapes of its inputs, and names them and its outputs: a network of `from_keras`."""
+
+    declared_shapes: List[Tuple[Any, ...]]
+    input_names: List[str]
+    output_names: List[str]
 
 
 Arrays = Union[SupportsShape, Sequence[SupportsShape]]  # of one input, or of each

@@ -12,7 +12,7 @@ from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.exporting.prepare import MOVES, ExportedNet
 from mxsame.exporting.shapes import Shape, invalid_reshape
-from mxsame.graphs.deploy import freeze
+from mxsame.graphs.freezing import freeze
 from mxsame.progress import reporting
 from mxsame.rewriting.graph import Graph, Node
 from mxsame.scope import Target

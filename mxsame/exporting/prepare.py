@@ -12,7 +12,7 @@ from mxsame._mxnet import mx
 from mxsame.exporting.blocks import Composite, NetGraph, recorded_calls, replace_composites
 from mxsame.exporting.shapes import DynamicAxes, Shapes, batch_axes, zeros_of_batches
 from mxsame.graphs import tracing
-from mxsame.graphs.deploy import freeze
+from mxsame.graphs.freezing import freeze
 from mxsame.rewriting import canonical, optimize_for_inference
 from mxsame.rewriting.graph import Graph, Node, Output, User
 from mxsame.rewriting.operators import subgraph

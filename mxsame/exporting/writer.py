@@ -21,6 +21,7 @@ from mxsame.rewriting import attributes
 from mxsame.rewriting.graph import Node, Output, User
 from mxsame.rewriting.onednn import LOOP
 from mxsame.rewriting.windows import is_merged
+from mxsame.types import DeclaresInputs
 from mxsame.validation import check, check_type
 
 MAX_PATH_SHOWN = 6  # nodes of a path in a message
@@ -29,9 +30,8 @@ KERAS_LOOP_ADVICE = "; a Keras model has no such loop if its input declares the 
 
 
 def advice_for(net: Any, **more: str) -> Dict[str, str]:
-    """Returns the advice that messages give, by operator. A network of `from_keras` is recognized by
-    `declared_shapes`."""
-    return {LOOP: KERAS_LOOP_ADVICE if hasattr(net, "declared_shapes") else LOOP_ADVICE, **more}
+    """Returns the advice that messages give, by operator."""
+    return {LOOP: KERAS_LOOP_ADVICE if isinstance(net, DeclaresInputs) else LOOP_ADVICE, **more}
 
 
 class Emitter(NamedTuple):

@@ -6,17 +6,18 @@ import contextlib
 import itertools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Collection, Literal, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Collection, Literal, Optional, Sequence, Union
 
 import numpy as np
 
 from mxsame import processor, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
+from mxsame.graphs.freezing import freeze, values
 from mxsame.rewriting import bfloat16, legalize, optimize_for_inference
 from mxsame.rewriting.graph import Graph
 from mxsame.rewriting.onednn import add_fusion_barriers, copy_before_softmax, fuse, is_unrolled
-from mxsame.scope import BlockCall, Target
+from mxsame.scope import Target
 from mxsame.tensors import operands
 from mxsame.tensors.difference import difference
 from mxsame.types import InputShape
@@ -306,43 +307,6 @@ class Deployed(mx.gluon.SymbolBlock):
         inputs = ", ".join(f"{name} {_describe(shape)}" for name, shape in self.signature.shapes.items())
         how = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_in_bfloat16() else ''}"
         return f"Deployed({inputs}{how})"
-
-
-# -- freezing
-
-
-def freeze(
-    net: Any,
-    inputs: tracing.NetInputs,
-    types: Mapping[str, Any],
-    target: Target,
-    calls: Optional[list[BlockCall]] = None,
-) -> tuple[Graph, Any]:
-    """Returns the graph of a net that runs on Symbols of these types, and how it nests its outputs.
-
-    A graph for "deployment" must be simplified before it runs, since it may compute weights. One for "format", made to
-    be written in another format, never runs: see `mxsame.rewriting.windows.windows_of`. If `calls` is a list, the calls
-    of blocks are appended to it that can be written as a whole; the graph has their inputs and outputs as outputs, too,
-    after those of the net.
-
-    Raises `TypeError` or `ValueError` for a net that cannot be traced, and for shapes that do not fit it.
-    """
-    variables = [tracing.variable(name, types[name]) for name in inputs.shapes]
-    trace = tracing.trace_net(net, inputs.structure, target, calls=calls)
-    ends = [[call.inputs, call.outputs] for call in calls or ()]
-    outputs, ends = trace._replace(outputs=[trace.outputs, ends]).lower(variables, inputs.shapes.values()).outputs
-    symbol, parameters, shapes = tracing.group([outputs, ends]), net.collect_params(), [*inputs.shapes.values()]
-    errors.ShapeCheck(symbol, parameters).run(inputs.shapes, input_shape=shapes if shapes[1:] else shapes[0])
-    context = tracing.contexts(parameters)[0]
-    graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, casts=False, specs=trace.specs)
-    return graph, tracing.regroup(outputs, itertools.repeat(True))
-
-
-def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
-    """Returns the arrays of parameters, by name. A running convolution may be reordering its weight into oneDNN's
-    blocks, and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
-    mx.nd.waitall()
-    return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}
 
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:

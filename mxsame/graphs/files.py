@@ -133,7 +133,7 @@ def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: 
     """Writes the two files of a graph, and returns their names."""
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
-    mx.nd.waitall()  # as mxsame.graphs.deploy.values
+    mx.nd.waitall()  # as mxsame.graphs.freezing.values
     arrays = {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
     paths = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"

@@ -27,6 +27,7 @@ from mxsame.rewriting.graph import Graph, Node, operators
 from mxsame.rewriting.onednn import LOOPS
 from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
+from mxsame.types import DeclaresInputs
 
 # Held while a graph's operators are pushed to MXNet's engine. That is quick, since they run later. The engine queues an
 # operator at each of its arrays in turn, so two threads that push operators on the same arrays at the same time
@@ -297,9 +298,9 @@ def inputs_of(
     return NetInputs(structure, shapes, types, given)
 
 
-def _declared_shapes(net: Any) -> list:
-    """Returns the input shapes that a net imported from Keras declares."""
-    declared = getattr(net, "declared_shapes", [])
+def _declared_shapes(net: Any) -> Any:
+    """Returns the input shape that a net declares, a list for several inputs."""
+    declared = net.declared_shapes if isinstance(net, DeclaresInputs) else []
     rule = "input_shape must be given, as (1, 3, 224, 224): this network does not declare one"
     validation.check_type(declared, rule, input_shape=None)
     rule = "input_shape must be given for a model that declares None for other axes than the batch"
@@ -332,8 +333,8 @@ def _structure(name: str, given: Any, leaves: list[Any]) -> Any:
 
 
 def _count_of_inputs(net: Any) -> int:
-    """Returns how many input arrays `hybrid_forward` requires, or the number that an imported net declares."""
-    if hasattr(net, "declared_shapes"):
+    """Returns how many input arrays `hybrid_forward` requires, or the number that the net declares."""
+    if isinstance(net, DeclaresInputs):
         return len(net.declared_shapes)
     arguments = _signature(net).parameters.values()
     needed = [each for each in arguments if each.kind == each.POSITIONAL_OR_KEYWORD and each.default is each.empty]

@@ -15,14 +15,14 @@ from mxsame.exporting.prepare import ExportedNet, graph_of
 from mxsame.exporting.shapes import DynamicAxes
 from mxsame.exporting.writer import advice_for
 from mxsame.graphs import errors, files, tracing
-from mxsame.graphs.deploy import freeze
+from mxsame.graphs.freezing import freeze
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.onnx.writer import OnnxWriter
 from mxsame.progress import Progress, report
 from mxsame.rewriting.graph import unique_name
 from mxsame.scope import Target
-from mxsame.types import Arrays, FilePath, InputShape
+from mxsame.types import Arrays, DeclaresInputs, FilePath, InputShape
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
@@ -158,7 +158,7 @@ def export_onnx(
     dynamic_axes = _dynamic_axes(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
     hint = ": use " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, dynamic_axes))
     fold = validation.flag("fold", fold)
-    own = getattr(net, "input_names", ()), getattr(net, "output_names", ())
+    own = (net.input_names, net.output_names) if isinstance(net, DeclaresInputs) else ((), ())
     names = _checked_names("input_names", input_names, _names("data", own[0], len(inputs.shapes)))
     sampled = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
@@ -184,7 +184,8 @@ def export_onnx(
 def _dynamic_axes(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> DynamicAxes:
     """Returns the dynamic axes of the file: all spatial axes if `dynamic_size`, else those with None in
     `input_shape`."""
-    declared, given = getattr(net, "declared_shapes", ()), list(inputs.given.values())
+    declared = net.declared_shapes if isinstance(net, DeclaresInputs) else ()
+    given = list(inputs.given.values())
     asked = any(None in shape[1:] for shape in given)
     size = validation.flag("dynamic_size", dynamic_size) or asked
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
