@@ -10,12 +10,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mxsame"
 
 # A part may import parts of the rows before its own: padding <- plan <- ops; plan <- graphs; ops, graphs <- nn <- port;
-# ops <- keras; graphs, rewriting <- exporting <- onnx; types, tables, onednn_blocks, processor and threads are leaves;
-# only installation imports MXNet.
+# ops <- keras; graphs, rewriting <- exporting <- onnx; keras_format <- port; types, tables, onednn_blocks, processor
+# and threads are leaves; only installation imports MXNet.
 PURE = {"validation", "types", "tables", "padding", "onednn_blocks", "processor"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "scope", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
-LIBRARY |= {"drawing", "data"}
+LIBRARY |= {"keras_format", "drawing", "data"}
 MAY_IMPORT = {
     "data": set(),
     "threads": set(),
@@ -42,8 +42,9 @@ MAY_IMPORT = {
     "exporting": CORE | {"graphs", "rewriting", "progress"},
     "onnx": CORE | {"graphs", "rewriting", "exporting", "installation", "progress"},
     "auditing": CORE | {"ops", "graphs", "rewriting"},
-    "port": CORE | {"graphs", "ops", "nn", "keras", "rewriting", "progress", "installation"},
-    "export_keras": CORE | {"graphs", "rewriting", "exporting", "port", "progress"},
+    "keras_format": {"validation", "padding", "installation"},
+    "port": CORE | {"graphs", "ops", "nn", "keras", "keras_format", "rewriting", "progress"},
+    "export_keras": CORE | {"graphs", "rewriting", "exporting", "keras_format", "port", "progress"},
     "__init__": LIBRARY | {"installation"},
     "demo": LIBRARY | {"__init__", "_gluon"},
     "doctor": LIBRARY | {"__init__", "installation", "threads"},

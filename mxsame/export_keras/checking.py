@@ -18,8 +18,8 @@ from mxsame.export_keras.model_builder import KerasFile
 from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Arrays, Sampled
 from mxsame.exporting.prepare import ExportedNet
+from mxsame.keras_format.description import leaves
 from mxsame.port import from_keras
-from mxsame.port.description import leaves
 from mxsame.progress import report
 from mxsame.validation import InvalidValue, check
 

@@ -8,18 +8,20 @@ from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from mxsame.export_keras.model_builder import KerasTensor, all_trained, keras_shape
-from mxsame.export_keras.versions import call_of, entry_of, with_trainable
 from mxsame.export_keras.writer import KerasWriter
 from mxsame.exporting.blocks import Composite
 from mxsame.exporting.lowering import lower
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.exporting.shapes import Shape
 from mxsame.exporting.writer import advice_for
-from mxsame.port import tensors, weights
-from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
+from mxsame.keras_format import weights
+from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId, map_leaves
+from mxsame.keras_format.topology import sorted_calls
+from mxsame.keras_format.versions import call_of, entry_of, with_trainable
+from mxsame.port import tensors
+from mxsame.port.converters import converter_of
 from mxsame.port.network import Network
 from mxsame.port.parameters import LoadedWeight
-from mxsame.port.topology import sorted_calls
 from mxsame.validation import InvalidValue, Refused, check
 
 Path = Tuple[str, ...]
@@ -218,7 +220,8 @@ def for_format(network: Network, layer: Layer, target: int) -> Layer:
         rule = "the weights of a nested model must have one order in Keras 2 and Keras 3"
         check(target == 3 or orders[0] == orders[1], rule)
         return new
-    entry, trained = entry_of(layer, network.description.version, target), _is_trained(layer)
+    is_known = converter_of(layer) is not None
+    entry, trained = entry_of(layer, is_known, network.description.version, target), _is_trained(layer)
     if trained is not None:
         entry = with_trainable(entry, trained)
         return replace(layer, entry=entry, config={**layer.config, "trainable": trained}, calls=[])

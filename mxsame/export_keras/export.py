@@ -11,7 +11,6 @@ from mxsame import progress, validation
 from mxsame._mxnet import mx
 from mxsame.export_keras import checking, emitters  # noqa: F401 - the emitters register themselves
 from mxsame.export_keras.composites import CompositeWriter, model_for_format
-from mxsame.export_keras.files import save
 from mxsame.export_keras.model_builder import (
     KerasFile,
     KerasTensor,
@@ -21,7 +20,6 @@ from mxsame.export_keras.model_builder import (
     channels_last,
     keras_shape,
 )
-from mxsame.export_keras.versions import loses_frozen_state
 from mxsame.export_keras.writer import Options, layer_name
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.lowering import without_losses
@@ -30,6 +28,8 @@ from mxsame.exporting.shapes import Length
 from mxsame.exporting.writer import advice_for
 from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.files import Written
+from mxsame.keras_format.saving import save
+from mxsame.keras_format.versions import loses_frozen_state
 from mxsame.port.network import Network
 from mxsame.port.parameters import arrays_of
 from mxsame.progress import Progress
@@ -160,7 +160,7 @@ def to_keras(
                     keras_file = _from_graph(exported, options._replace(by_operators=by_operators))
             functions.check_used()
             with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
-                save(file, keras_file)
+                save(file, keras_file.model, arrays_of)
                 compared_by = checking.compare(file, keras_file, exported)
         except InvalidValue as error:
             reasons.append(error)
@@ -202,10 +202,11 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
     }
 
     def write() -> Tuple[List[KerasTensor], CompositeWriter]:
-        name = exported.net.description.name if isinstance(exported.net, Network) else "network"
+        net = exported.net
+        name, names = (net.description.name, net.input_names) if isinstance(net, Network) else ("network", orders)
         builder = ModelBuilder(trained, options.version, name)
         inputs = {}
-        for (name, order), own in zip(orders.items(), getattr(exported.net, "input_names", orders)):
+        for (name, order), own in zip(orders.items(), names):
             shape = keras_shape(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(layer_name(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)

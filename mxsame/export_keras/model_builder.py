@@ -9,10 +9,10 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from mxsame.exporting.shapes import Shape
+from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId
+from mxsame.keras_format.topology import keras_order
 from mxsame.port.converters import converter_of
-from mxsame.port.description import Layer, LayerCall, Model, TensorId
 from mxsame.port.table import HANDLES_MASK, PASSES_MASK, PASSES_MASK_IN_KERAS
-from mxsame.port.topology import keras_order
 from mxsame.rewriting.graph import unique_name
 from mxsame.validation import InvalidValue, check
 

@@ -31,8 +31,8 @@ from mxsame.exporting.custom import CustomEmitters
 from mxsame.exporting.prepare import MOVES, ExportedNet, graph_of
 from mxsame.exporting.shapes import DynamicAxes, Shape
 from mxsame.exporting.writer import Emitters, GraphWriter
+from mxsame.keras_format.description import Layer, TensorId, WeightSpec
 from mxsame.port.converters import weight_specs_of
-from mxsame.port.description import Layer, TensorId, WeightSpec
 from mxsame.port.network import Network
 from mxsame.port.table import LAYERS
 from mxsame.rewriting import constants

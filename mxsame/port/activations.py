@@ -6,8 +6,8 @@ import inspect
 import re
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from mxsame.keras_format.description import function_name
 from mxsame.port.blocks import let_pickle_find
-from mxsame.port.description import function_name
 
 
 def identity(F: Any, x: Any) -> Any:

@@ -9,12 +9,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from mxsame import progress
 from mxsame._mxnet import mx
-from mxsame.port import dtypes
+from mxsame.keras_format import dtypes
+from mxsame.keras_format.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
+from mxsame.keras_format.topology import Call, Path, sorted_calls
 from mxsame.port.call_context import CallContext, LayerState
-from mxsame.port.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
-from mxsame.port.topology import Call, Path, sorted_calls
 from mxsame.validation import Refused, RuleError, check, received
 
 

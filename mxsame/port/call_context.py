@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxsame import validation
+from mxsame.keras_format.description import Config, Layer, LayerCall, NotReplaceable
 from mxsame.port import blocks
-from mxsame.port.description import Config, Layer, LayerCall, NotReplaceable
 from mxsame.port.parameters import LoadedWeight, fill
 from mxsame.port.steps import Steps
 from mxsame.port.tensors import Size, Tensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from functools import partial
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
@@ -11,17 +10,18 @@ import numpy as np
 
 from mxsame import progress
 from mxsame._mxnet import mx
-from mxsame.graphs.files import Written
-from mxsame.port import dtypes, keras_mxnet, weights as weight_files
+from mxsame.graphs.files import Written, check_path, draft_for
+from mxsame.keras_format import dtypes, weights as weight_files
+from mxsame.keras_format.description import Layer, Model, as_list
+from mxsame.keras_format.topology import Path, path_of, paths_of, submodel
+from mxsame.port import keras_mxnet
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, unsupported_model
 from mxsame.port.call_context import LayerState
 from mxsame.port.custom import CustomConverters, custom_keys_of
-from mxsame.port.description import Layer, Model, as_list
 from mxsame.port.network import Built, Network, check_network
 from mxsame.port.parameters import LoadedWeight, arrays_of
 from mxsame.port.reading import read
-from mxsame.port.topology import Path, path_of, paths_of, submodel
 from mxsame.progress import Progress, report
 from mxsame.types import FilePath, KerasModel, Layout
 from mxsame.validation import check, check_arguments, check_type, integer, rank_of_layout
@@ -217,7 +217,7 @@ def to_keras_weights(
     check_network(net)
     is_of_functions = all(map(callable, custom.values())) if isinstance(custom, Mapping) else custom is None
     check_type(is_of_functions, "custom must map names to functions of (block)", custom=type(custom).__name__)
-    mx.nd.waitall()  # as mxsame.graphs.deploy.values
+    mx.nd.waitall()  # as mxsame.graphs.freezing.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:
         block = net.custom.get(id(layer))
@@ -232,9 +232,12 @@ def to_keras_weights(
         is_loaded = all(stored.parameter is not None for stored in layer.weights if isinstance(stored, LoadedWeight))
         rule = f"{of_replaced if is_loaded else of_custom}; received {layer.name!r}"
         check(not layer.weights or layer.weight_specs is not None, rule)
-    weight_files.write(path, net.description, arrays)
+    path = check_path(path)
+    check(path.endswith((".h5", ".hdf5")), "path must end in .h5; mxsame.to_keras writes .keras", path=path)
+    with draft_for(path) as draft:
+        weight_files.write(draft, net.description, arrays)
     sizes = [[math.prod(stored.shape) for stored in layer.weights] for layer in net.description.walk() if layer.weights]
-    return Written(os.fspath(path), len(sizes), sum(map(sum, sizes)))
+    return Written(path, len(sizes), sum(map(sum, sizes)))
 
 
 def _custom_arrays(layer: Layer, block: Any, custom: Mapping[str, Callable]) -> List[Any]:

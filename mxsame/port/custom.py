@@ -11,12 +11,21 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.keras_format.description import (
+    WRAPPER,
+    Layer,
+    Model,
+    WeightSpec,
+    as_list,
+    class_and_config,
+    leaves,
+    map_leaves,
+)
+from mxsame.keras_format.dtypes import SETS_DTYPE, UNCAST, standardize_dtype
 from mxsame.port.activations import known_function, names_of_function
 from mxsame.port.builder import naming_layer, user_code
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters import converter_of
-from mxsame.port.description import WRAPPER, Layer, Model, WeightSpec, as_list, class_and_config, leaves, map_leaves
-from mxsame.port.dtypes import SETS_DTYPE, UNCAST, standardize_dtype
 from mxsame.port.parameters import LoadedWeight
 from mxsame.port.steps import inferred_types
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, Converter, is_layer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mxsame.keras_format.description import WRAPPER, Model
 from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port.converters import LAYERS
-from mxsame.port.description import WRAPPER, Model
 from mxsame.validation import check
 
 WINDOWS = re.compile(r"((Depthwise|Separable)?Conv|(Max|Average)Pooling|LocallyConnected)\dD(Transpose)?")

@@ -12,15 +12,15 @@ import numpy as np
 from mxsame import _gluon, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors
-from mxsame.port import dtypes
+from mxsame.keras_format import dtypes
+from mxsame.keras_format.description import BIAS, KERNEL, Layer, function_name, leaves
+from mxsame.keras_format.topology import Path
 from mxsame.port.blocks import Function
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.custom import call_block
-from mxsame.port.description import BIAS, KERNEL, Layer, function_name, leaves
 from mxsame.port.parameters import TRANSPOSED, UNCHANGED, Conversion, LoadedWeight, kernel
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor
-from mxsame.port.topology import Path
 from mxsame.tables import aligned
 from mxsame.validation import InvalidValue, flag
 

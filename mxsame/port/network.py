@@ -10,10 +10,11 @@ import numpy as np
 from mxsame import _gluon, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
+from mxsame.keras_format.description import Layer, Model
+from mxsame.keras_format.topology import LayerName, Path, owner_of, path_of
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder
 from mxsame.port.call_context import LayerState
-from mxsame.port.description import Layer, Model
 from mxsame.port.layers import (
     Layers,
     NetworkLayer,
@@ -26,7 +27,6 @@ from mxsame.port.layers import (
 )
 from mxsame.port.steps import Step, needed_steps
 from mxsame.port.tensors import Tensor
-from mxsame.port.topology import LayerName, Path, owner_of, path_of
 from mxsame.scope import deferred_in_trace, scope
 from mxsame.tensors import operands
 from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty, check_shape, check_type, remedy
@@ -51,7 +51,7 @@ class Network(HybridBlock):
 
     Attributes
     ----------
-    description : mxsame.port.description.Model
+    description : mxsame.keras_format.description.Model
         What was read; its weights are in the parameters.
     transpositions : int
         The number of steps that transpose the data.

@@ -10,7 +10,7 @@ import numpy as np
 from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.port.description import Layer, why_extra_weights
+from mxsame.keras_format.description import Layer, why_extra_weights
 from mxsame.types import KernelKind
 from mxsame.validation import InvalidValue, check, received
 

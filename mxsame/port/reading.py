@@ -10,11 +10,12 @@ import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from mxsame import validation
-from mxsame.port import files, keras_mxnet, weights as weight_files
+from mxsame.keras_format import files, weights as weight_files
+from mxsame.keras_format.config import model_of
+from mxsame.keras_format.description import Layer, Model, function_name, group_name
+from mxsame.port import keras_mxnet
 from mxsame.port.activations import known_function
-from mxsame.port.config import model_of
 from mxsame.port.converters import weight_specs_of
-from mxsame.port.description import Layer, Model, function_name, group_name
 
 MAX_CALLS = 20_000  # layer calls, with those of nested models: a model that is called several times counts each time
 

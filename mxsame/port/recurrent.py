@@ -13,9 +13,9 @@ import numpy as np
 
 from mxsame import tensors
 from mxsame._mxnet import mx
+from mxsame.keras_format.description import as_list
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
-from mxsame.port.description import as_list
 from mxsame.scope import FORMAT, NO_BIAS, RecurrentSpec, deferred_in_trace, scope, target_of, with_spec
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments

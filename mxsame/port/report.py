@@ -9,8 +9,8 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.graphs.tracing import float_dtype
+from mxsame.keras_format.description import as_list
 from mxsame.nn._layer import Layer
-from mxsame.port.description import as_list
 from mxsame.port.network import Network, check_network
 from mxsame.tables import aligned
 from mxsame.tensors.difference import difference

@@ -14,7 +14,8 @@ import numpy as np
 
 from mxsame._mxnet import mx
 from mxsame.graphs.errors import ShapeCheck
-from mxsame.port import blocks, dtypes
+from mxsame.keras_format import dtypes
+from mxsame.port import blocks
 from mxsame.port.parameters import UNCHANGED, set_parameter
 from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import InvalidType, check, check_element_count

@@ -16,8 +16,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 import numpy as np
 
 from mxsame import validation
-from mxsame.port.call_context import CallContext
-from mxsame.port.description import (
+from mxsame.keras_format.description import (
     Layer,
     LayerCall,
     WeightSpec,
@@ -27,7 +26,8 @@ from mxsame.port.description import (
     map_leaves,
     snake_case,
 )
-from mxsame.port.dtypes import FLOAT32, FLOATS, SETS_DTYPE, DtypeRule, check_dtype, result_type
+from mxsame.keras_format.dtypes import FLOAT32, FLOATS, SETS_DTYPE, DtypeRule, check_dtype, result_type
+from mxsame.port.call_context import CallContext
 from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
 from mxsame.validation import InvalidValue, check
 

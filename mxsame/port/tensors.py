@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
-from mxsame.port.description import leaves, map_leaves
+from mxsame.keras_format.description import leaves, map_leaves
 from mxsame.validation import check
 
 Size = Optional[int]
@@ -20,7 +20,7 @@ class Tensor(NamedTuple):
     transposed: bool = False  # the array has Keras's last axis as its second: channels first
     pads: Optional[Tuple[Tuple[int, int], ...]] = None  # zeros that a following convolution may pad by itself
     mask: Any = None  # Keras's mask, a Tensor (N, T): 1, or 0 at steps that layers skip
-    dtype: str = "float32"  # Keras's, see mxsame.port.dtypes
+    dtype: str = "float32"  # Keras's, see mxsame.keras_format.dtypes
     batch_factor: Optional[Fraction] = Fraction(1)  # length of the first axis / the inputs' batch; None if unknown
     same_as: Optional[int] = None  # key of the tensor that Keras returns here, e.g. the input of Dropout at inference
 

@@ -9,7 +9,7 @@ from live_keras import arrays_of, randomise
 from mxnet import nd
 
 import mxsame
-from mxsame.port.dtypes import STORED
+from mxsame.keras_format.dtypes import STORED
 
 IS_KERAS_3 = any(each.version.startswith("3.") for each in metadata.distributions(name="keras"))
 NEEDED = "Keras 3 is not installed (Python 3.13: pip install keras==3.15.1 tensorflow-cpu==2.21.0)"

@@ -12,10 +12,10 @@ from configurations import entry, model_of
 
 import mxsame
 from mxsame._mxnet import mx
+from mxsame.keras_format.description import Config
 from mxsame.port import call_context, reading
 from mxsame.port.activations import ACTIVATIONS, arguments_of
 from mxsame.port.converters import LAYERS, OPERATORS
-from mxsame.port.description import Config
 from mxsame.port.table import operator_name
 
 REGISTERED = {"module": None, "registered_name": "mine>Softmax"}  # as `.keras` files have it

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import List, Optional
 
-from mxsame.port.description import Layer, WeightSpec
+from mxsame.keras_format.description import Layer, WeightSpec
 from mxsame.port.table import LAYERS, OPERATORS, Converter, operator_name
 
 # isort: off

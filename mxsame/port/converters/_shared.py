@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.keras_format.description import Layer, as_list, class_and_config, function_name
 from mxsame.port import blocks
 from mxsame.port.activations import (
     ACTIVATIONS,
@@ -21,7 +22,6 @@ from mxsame.port.activations import (
 )
 from mxsame.port.builder import user_code
 from mxsame.port.call_context import CallContext
-from mxsame.port.description import Layer, as_list, class_and_config, function_name
 from mxsame.port.table import LAYERS, delegate, is_layer
 from mxsame.port.tensors import Tensor
 from mxsame.validation import InvalidType, check, one_of

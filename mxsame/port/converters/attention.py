@@ -10,11 +10,11 @@ import math
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from mxsame.keras_format.description import WeightSpec, as_list
+from mxsame.keras_format.dtypes import CAST
 from mxsame.port.blocks import MASKED, Function, multiply_by_mask, reshape, where_mask
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import dropout_rate, merge_into_batch, permute, split_from_batch
-from mxsame.port.description import WeightSpec, as_list
-from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import SCALAR, UNCHANGED, Conversion
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, layer
 from mxsame.port.tensors import Tensor

@@ -8,11 +8,12 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port import blocks, dtypes
+from mxsame.keras_format import dtypes
+from mxsame.keras_format.description import as_list
+from mxsame.keras_format.dtypes import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
+from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import axes_after_batch, axes_of, permute
-from mxsame.port.description import as_list
-from mxsame.port.dtypes import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, OPERATORS, layer, operator
 from mxsame.port.tensors import DynamicLength, Lengths, Sized, Tensor, refuse_lengths
 from mxsame.validation import MAX_LENGTH, check, check_divisible, integer, pads_of_axis

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.keras_format.description import WeightSpec
+from mxsame.keras_format.dtypes import CAST, FLOATS, SETS_DTYPE, STORED, standardize_dtype
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import LORA
-from mxsame.port.description import WeightSpec
-from mxsame.port.dtypes import CAST, FLOATS, SETS_DTYPE, STORED, standardize_dtype
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, layer, operator
 from mxsame.port.tensors import Tensor
 from mxsame.validation import check, integer

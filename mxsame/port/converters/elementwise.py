@@ -8,7 +8,9 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port import blocks, dtypes
+from mxsame.keras_format import dtypes
+from mxsame.keras_format.description import as_list
+from mxsame.port import blocks
 from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import (
@@ -20,7 +22,6 @@ from mxsame.port.converters._shared import (
     elementwise,
     relu_arguments,
 )
-from mxsame.port.description import as_list
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, layer, operator
 from mxsame.port.tensors import DynamicLength, Lengths, Operand, Sized, Tensor, refuse_lengths
 from mxsame.validation import check

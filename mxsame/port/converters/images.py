@@ -7,7 +7,8 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxsame.port import blocks, dtypes
+from mxsame.keras_format import dtypes
+from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import random_layer
 from mxsame.port.table import CHANNELS_FIRST, layer, operator

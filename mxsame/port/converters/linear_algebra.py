@@ -8,11 +8,11 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
+from mxsame.keras_format.description import BIAS, KERNEL, WeightSpec, as_list, leaves
+from mxsame.keras_format.dtypes import CAST
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import LORA, activate, permute
-from mxsame.port.description import BIAS, KERNEL, WeightSpec, as_list, leaves
-from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import TRANSPOSED, Conversion
 from mxsame.port.table import KERAS_ORDER, ORDER_OF_FIRST_CALL, PASSES_MASK, layer, operator
 from mxsame.port.tensors import Operand, Tensor

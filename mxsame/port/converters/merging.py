@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, List, Sequence
 
+from mxsame.keras_format.description import as_list
+from mxsame.keras_format.dtypes import ANY_DTYPE, ARITHMETIC
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import elementwise, with_static_lengths
-from mxsame.port.description import as_list
-from mxsame.port.dtypes import ANY_DTYPE, ARITHMETIC
 from mxsame.port.table import HANDLES_MASK, SAME_ORDER, layer, operator
 from mxsame.port.tensors import Tensor
 from mxsame.validation import check

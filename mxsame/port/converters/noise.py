@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from mxsame.keras_format.description import snake_case
+from mxsame.keras_format.dtypes import ANY_DTYPE, CAST, STORED_AS_FLOAT32
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import RANDOM_OPTIONS, dropout_rate, random_layer
-from mxsame.port.description import snake_case
-from mxsame.port.dtypes import ANY_DTYPE, CAST, STORED_AS_FLOAT32
 from mxsame.port.table import PASSES_MASK, PASSES_MASK_IN_KERAS, layer
 from mxsame.port.tensors import Tensor
 from mxsame.validation import check

@@ -9,11 +9,11 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame._mxnet import mx
+from mxsame.keras_format.description import WeightSpec, as_list
+from mxsame.keras_format.dtypes import CAST, CAST_IN_KERAS
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import axes_of, broadcast_constant, warn_about_training
-from mxsame.port.description import WeightSpec, as_list
-from mxsame.port.dtypes import CAST, CAST_IN_KERAS
 from mxsame.port.parameters import UNCHANGED, Conversion, reshaped
 from mxsame.port.table import HANDLES_MASK, ORDER_OF_FIRST_CALL, PASSES_MASK, PASSES_MASK_IN_KERAS, layer, operator
 from mxsame.port.tensors import Tensor

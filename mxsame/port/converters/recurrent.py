@@ -9,11 +9,20 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 
 from mxsame import nn
+from mxsame.keras_format.description import (
+    CELLS,
+    Config,
+    Layer,
+    WeightSpec,
+    class_and_config,
+    dtype_name,
+    group_name,
+    leaves,
+)
+from mxsame.keras_format.dtypes import CAST
 from mxsame.port.blocks import repeated_state
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.converters._shared import function_of, ignores_axis_order, window_arguments
-from mxsame.port.description import CELLS, Config, Layer, WeightSpec, class_and_config, dtype_name, group_name, leaves
-from mxsame.port.dtypes import CAST
 from mxsame.port.parameters import Conversion, kernel
 from mxsame.port.recurrent import KINDS, MERGED, Bidirectional, ConvLSTM, Options, Recurrent, gates_to_mxnet
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, layer

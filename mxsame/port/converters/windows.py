@@ -12,6 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from mxsame import nn, padding as arithmetic, validation
+from mxsame.keras_format.description import BIAS, KERNEL, Layer, WeightSpec
+from mxsame.keras_format.dtypes import CAST_IN_KERAS, STORED_AS_FLOAT32
 from mxsame.padding.keras_mxnet import KERAS_MXNET
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
@@ -23,8 +25,6 @@ from mxsame.port.converters._shared import (
     split_from_batch,
     window_arguments,
 )
-from mxsame.port.description import BIAS, KERNEL, Layer, WeightSpec
-from mxsame.port.dtypes import CAST_IN_KERAS, STORED_AS_FLOAT32
 from mxsame.port.parameters import UNCHANGED, Conversion, kernel
 from mxsame.port.table import CHANNELS_FIRST, HANDLES_MASK, KERAS_ORDER, PADS_PENDING, delegate, layer, operator
 from mxsame.port.tensors import Operand, Tensor

@@ -6,10 +6,10 @@ from typing import Any, Dict, List
 
 import numpy as np
 
+from mxsame.keras_format.description import Layer, WeightSpec, class_and_config
+from mxsame.keras_format.dtypes import SETS_DTYPE
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import merge_into_batch, split_from_batch, warn_about_training
-from mxsame.port.description import Layer, WeightSpec, class_and_config
-from mxsame.port.dtypes import SETS_DTYPE
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, delegate, layer
 from mxsame.port.tensors import Tensor
 from mxsame.validation import check

@@ -1,4 +1,4 @@
-"""Keras's two formats of whole models, from a `mxsame.port.description.Model` and its arrays."""
+"""Writes a model and its arrays as a file, in either of Keras's two formats of whole models."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from mxsame.export_keras.model_builder import KerasFile
-from mxsame.port import files, weights
-from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
-from mxsame.port.parameters import arrays_of
+from mxsame.keras_format import files, weights
+from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId, map_leaves
 
 VERSIONS = {".keras": "3.0.0", ".h5": "2.13.1"}  # the version of Keras that writes the format
 ELLIPSIS = {"class_name": "__ellipsis__", "config": {}}
 OPERATORS = "keras.src.ops."  # the modules of operators in Keras 3
 
 
-def save(path: str, keras_file: KerasFile) -> None:
-    """Writes a model to an .h5 file, which tf.keras 2 and Keras 3 load, or to a .keras archive, which Keras 3 loads."""
-    model = keras_file.model
+def save(path: str, model: Model, arrays: Any) -> None:
+    """Writes a model to an .h5 file, which tf.keras 2 and Keras 3 load, or to a .keras archive, which Keras 3 loads.
+    `arrays(layer)` maps names of weights to arrays."""
     h5py = files.h5py_module()
     config = json.dumps(_configuration(model, model.name))
     if model.version == 2:
         with h5py.File(path, "w") as file:
-            weights.write_entries(file.create_group("model_weights"), model, arrays_of)
+            weights.write_entries(file.create_group("model_weights"), model, arrays)
             file.attrs["model_config"] = config
             file.attrs["backend"], file.attrs["keras_version"] = "tensorflow", VERSIONS[".h5"]
         return
     stored = io.BytesIO()
     with h5py.File(stored, "w") as file:
-        weights.write_by_class(file, model, arrays_of)
+        weights.write_by_class(file, model, arrays)
     now = datetime.datetime.now().strftime("%Y-%m-%d@%H:%M:%S")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": VERSIONS[".keras"], "date_saved": now}))

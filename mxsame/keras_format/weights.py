@@ -12,9 +12,8 @@ import itertools
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxsame.graphs.files import check_path, draft_for
-from mxsame.port import files
-from mxsame.port.description import Layer, Model, WeightSpec, group_name, snake_case, why_extra_weights
+from mxsame.keras_format import files
+from mxsame.keras_format.description import Layer, Model, WeightSpec, group_name, snake_case, why_extra_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -213,12 +212,10 @@ def _collected(layer: Layer) -> Tuple[list, list]:
 # -- back into a file
 
 
-def write(path: Any, model: Model, arrays: Any) -> None:
+def write(path: str, model: Model, arrays: Any) -> None:
     """Writes an HDF5 file for `model.load_weights`: in the newer format if its name ends in .weights.h5, else in the
     older one. `arrays(layer)` maps names of weights to arrays."""
-    path = check_path(path)
-    check(path.endswith((".h5", ".hdf5")), "path must end in .h5; mxsame.to_keras writes .keras", path=path)
-    with draft_for(path) as draft, files.h5py_module().File(draft, "w") as file:
+    with files.h5py_module().File(path, "w") as file:
         if path.endswith(".weights.h5"):
             write_by_class(file, model, arrays, for_tf_keras=True)
             file.create_group("vars")  # the model's own, without which tf.keras 2.13 fails

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
-from mxsame.port.description import Layer, LayerCall, Model, TensorId, map_leaves
+from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId, map_leaves
 from mxsame.validation import InvalidValue, check, check_type, most_alike, received
 
 Call = Tuple[str, int]  # a layer and the number of one of its calls

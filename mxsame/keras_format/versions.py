@@ -6,10 +6,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, NamedTuple
 
+from mxsame.keras_format.description import Layer, LayerCall, class_and_config, dtype_name, function_name
 from mxsame.padding.keras_mxnet import KERAS_MXNET
-from mxsame.port.converters import converter_of
-from mxsame.port.description import Layer, LayerCall, dtype_name, function_name
-from mxsame.port.table import is_layer
 from mxsame.validation import check
 
 ANY = object()  # for a key that changes nothing, whatever its value
@@ -62,9 +60,10 @@ PACKAGES = {"initializer": "initializers", "regularizer": "regularizers", "const
 ATTENTION_ARGUMENTS = ("query", "value", "key")
 
 
-def entry_of(layer: Layer, version: int, target: int) -> Dict[str, Any]:
+def entry_of(layer: Layer, is_known: bool, version: int, target: int) -> Dict[str, Any]:
     """Returns the entry of a layer in a file: its class and its configuration. The layer is from a file of Keras
-    `version`, and this one is of Keras `target`: 2 for an .h5 file, 3 for an archive.
+    `version`, and this one is of Keras `target`: 2 for an .h5 file, 3 for an archive. `is_known`: its class has a
+    converter.
 
     Raises a `ValueError` if the format has no such layer."""
     plain = {"class_name": layer.class_name, "config": layer.config}
@@ -73,7 +72,7 @@ def entry_of(layer: Layer, version: int, target: int) -> Dict[str, Any]:
     is_same_format = version == target and (target == 2 or "module" in entry)
     if layer.class_name == "InputLayer":
         return entry if is_same_format else _translated(entry, version, target, "")
-    is_known = converter_of(layer) is not None and layer.config.get("padding") != KERAS_MXNET and not layer.after
+    is_known = is_known and layer.config.get("padding") != KERAS_MXNET and not layer.after
     is_there = layer.operator is None and not re.fullmatch(MISSING[target], str(entry["class_name"]))
     check(is_known and (is_there or is_same_format), f"a file of Keras {target} has no such layer")
     is_kept = is_same_format and (target == 3 or layer.operator is not None)
@@ -127,13 +126,14 @@ def _value(key: str, value: Any, version: int, target: int) -> Any:
     """Returns a value of a configuration for the format."""
     if key == "dtype" and version != target:
         return dtype_name(value)
-    if key in ("activation", "recurrent_activation") and version != target and not is_layer(value):
+    is_object = isinstance(value, dict) and "class_name" in value and isinstance(value.get("config"), dict)
+    is_layer = is_object and class_and_config(value)[0].isalnum()  # the user's functions: package>name, __lambda__
+    if key in ("activation", "recurrent_activation") and version != target and not is_layer:
         name = function_name(value)
         check(name in (None, *ACTIVATIONS), f"{key} must be one that Keras 2 and Keras 3 share", **{key: name})
         return SWISH[target] if name in SWISH.values() else name
     if isinstance(value, list) and key == "cells":
         return [_translated(each, version, target, key) for each in value]
-    is_object = isinstance(value, dict) and "class_name" in value and isinstance(value.get("config"), dict)
     return _translated(value, version, target, key) if is_object else value
 
 

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from mxsame.port import dtypes
-from mxsame.port.description import (
+from mxsame.keras_format import dtypes
+from mxsame.keras_format.description import (
     WRAPPER,
     Config,
     Layer,
@@ -20,7 +20,7 @@ from mxsame.port.description import (
     leaves,
     map_leaves,
 )
-from mxsame.port.topology import depth_first_search
+from mxsame.keras_format.topology import depth_first_search
 from mxsame.validation import InvalidValue, check, received
 
 MODELS = ("Sequential", "Functional", "Model")
@@ -206,7 +206,7 @@ def _argument(value: Any) -> Any:
             return TensorId(*value[:3])
         return [_argument(entry) for entry in value]
     if isinstance(value, dict):
-        kind, inner = value.get("class_name"), value.get("config")
+        kind, inner = value.get("class_name"), value.get("config", {})
         if kind == "__keras_tensor__":
             return TensorId(*inner["keras_history"])
         if kind in ("__tensor__", "__numpy__"):
