@@ -216,8 +216,8 @@ def audit(
     >>> [(layer.status, layer.axes[0].pads, layer.axes[0].same, layer.accumulated) for layer in report.layers]
     [('shifted', (3, 2), (2, 3), (-1.0, -1.0)), ('shifted', (1, 0), (0, 1), (-3.0, -3.0))]
     """
-    symbol, built, shapes, specs = _symbols_of(net, input_shape)
-    graph = _read(built, shapes, specs)
+    symbol, built, shapes, windows = _symbols_of(net, input_shape)
+    graph = _read(built, shapes, windows)
     with errors.explain_errors(input_shape=input_shape):
         node_shapes = graph.output_shapes()
     unknown = [node.name for node in graph.nodes() if node.op in WITH_WINDOWS and Output(node) not in node_shapes]
@@ -235,13 +235,13 @@ def audit(
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]], Optional[Sequence[Any]]]:
+def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]], Sequence[Any]]:
     """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
     which those of `mxsame.nn` only are in a graph for another format; the shapes of the inputs that it has; and the
-    specs of its operators."""
+    windows of its operators."""
     if not isinstance(net, mx.gluon.HybridBlock):
         symbol = _symbol(net)
-        return symbol, symbol, _shapes(symbol, input_shape), None
+        return symbol, symbol, _shapes(symbol, input_shape), ()
     if isinstance(input_shape, Mapping):
         are_names = all(isinstance(name, str) for name in input_shape)
         validation.check_type(are_names, "input_shape must map names of inputs to shapes", input_shape=input_shape)
@@ -257,7 +257,7 @@ def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[i
         shapes = _shapes(symbol, used or given)
         trace = tracing.trace_net(net, structure, FORMAT)
         built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
-    return symbol, built, shapes, trace.specs
+    return symbol, built, shapes, trace.recorder.windows
 
 
 def _symbol(net: Any) -> Any:
@@ -297,10 +297,10 @@ def _with_batch(shape: Sequence[Any]) -> List[Any]:
     return [1 if length is None and not axis else length for axis, length in enumerate(shape)]
 
 
-def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]], specs: Optional[Sequence[Any]] = None) -> Graph:
+def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]], windows: Sequence[Any] = ()) -> Graph:
     """Returns the graph of a Symbol without the casts of `mxnet.contrib.amp`, with the operators that oneDNN has fused,
     and today's instead of MXNet's old ones."""
-    graph = Graph.of(symbol, {}, shapes, casts=False, specs=specs)
+    graph = Graph.of(symbol, {}, shapes, casts=False, windows=windows)
     for node in graph.nodes():
         averages_by_full = node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
         if node.op in LEGACY_OPERATORS and not averages_by_full:
@@ -336,9 +336,9 @@ class _ComparedOperator:
         self.is_part = is_cropped or _is_extended(operator.data.node, steps)
         self.is_padded = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
-        self.shape, self.has_spec = shapes[operator.data], node.spec is not None
+        self.shape, self.has_own_windows = shapes[operator.data], node.windows is not None
         sizes = spatial(node, shapes[Output(operator.last)])
-        if self.has_spec:  # the slices after it are in the windows
+        if self.has_own_windows:  # the slices after it are in the windows
             sizes = tuple(window.outputs(window.size) for window in operator.windows)
         if self.is_transposed:
             self.output_padding, self.fits = _output_padding(operator.windows, sizes)
@@ -354,9 +354,9 @@ class _ComparedOperator:
         kind = self.node.attr("pool_type", "max") if self.is_pool else None
         known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
         flips = -1 in entries(self.data.node.attr("step"))
-        if not self.has_spec and (flips or not known):
+        if not self.has_own_windows and (flips or not known):
             return "unknown"
-        pads = [pad for axis in self.axes for pad in axis.pads] if self.has_spec else self.node.attr("pad") or ()
+        pads = [pad for axis in self.axes for pad in axis.pads] if self.has_own_windows else self.node.attr("pad") or ()
         if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
             counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
             return "counts padding" if counts and any(pad > 0 for pad in pads) else "same"

@@ -1,4 +1,4 @@
-"""The scope of operators on Symbols: the target (purpose and device), and the lists that they append to.
+"""The scope of operators on Symbols: their target (purpose and device), and the recorder of the net that is traced.
 
 An operator on arrays sees their device and whether autograd records. One on Symbols sees neither, and a user's
 `hybrid_forward` cannot pass it to the operators that it calls. So code that traces a net sets the target with
@@ -14,20 +14,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    ContextManager,
-    Iterator,
-    Literal,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Union,
-    cast,
-)
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Literal, NamedTuple, Optional, Union, cast
 
 from mxsame._mxnet import mx
 from mxsame.validation import Function
@@ -35,8 +24,7 @@ from mxsame.validation import Function
 if TYPE_CHECKING:
     from mxsame._mxnet import NDArray, Symbol
 
-NO_BIAS = "__no_bias__"  # attribute of a recurrent operator, also in files: its layer has no biases
-SPEC = "__spec__"  # attribute of an operator: the number of its spec among those of the scope
+WINDOWS = "__windows__"  # attribute of an operator: the number of its windows among those of the recorder
 
 Purpose = Literal["inference", "training", "deployment", "file", "format"]
 Device = Literal["cpu", "gpu"]
@@ -50,7 +38,7 @@ class Target(NamedTuple):
     purpose : Purpose, optional
         The first three as in :class:`mxsame.planner.Workload`. "file" is inference without noise that is only there in
         training, by operators that may still be trained. A graph for "format" is made to be written in another format,
-        and never run: each operator is one node, and its `spec` holds what its attributes do not show (`with_spec`).
+        and never run: each operator is one node, with its windows if its attributes do not show them (`with_windows`).
         None if a graph may be used for anything.
     device : Device, optional
         That of MXNet's current context if None.
@@ -107,33 +95,50 @@ class VariableFacts(NamedTuple):
     is_in_blocks: bool = False
 
 
-class RecurrentSpec(NamedTuple):
-    """How a recurrent layer differs from MXNet's operator: its activations, for the output and for
-    the gates, each a name and its arguments; where the reset gate of a GRU is; whether it has biases."""
-
-    activations: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    reset_after: bool = True
-    use_bias: bool = True
-
-
 ANY = Target()
 FORMAT = Target("format", "cpu")
 
 
+@dataclass
+class Recorder:
+    """What operators on Symbols record while a net is traced, and while the trace is lowered.
+
+    Parameters
+    ----------
+    is_tracing : bool
+        Whether the net is traced. Each graph that is lowered from the trace is built with `for_lowering`.
+    placeholders : list of Placeholder
+        The calls that are made when the trace is lowered.
+    calls : list of BlockCall
+        The calls of blocks that a writer may write as a whole.
+    windows : list
+        Windows of operators in a graph for another format, which the attributes do not describe; see `with_windows`.
+    planned : list of mxsame.planner.PlannedOperator
+        The operators, with their plans.
+    facts : dict
+        The facts about variables, by name.
+    """
+
+    is_tracing: bool = True
+    placeholders: list[Placeholder] = field(default_factory=list)
+    calls: list[BlockCall] = field(default_factory=list)
+    windows: list[tuple[Any, ...]] = field(default_factory=list)
+    planned: list[Any] = field(default_factory=list)
+    facts: dict[str, VariableFacts] = field(default_factory=dict)
+
+    def for_lowering(self) -> Recorder:
+        """Returns the recorder of a graph that is lowered from the trace. Its windows are added to those of the trace,
+        since a loop has its operators from there."""
+        return Recorder(False, windows=self.windows)
+
+
 class Scope(NamedTuple):
-    """The target of operators on Symbols, and the lists that they append to: while a net is traced, a placeholder for
-    each that is lowered later, and a `BlockCall` for each block that a writer may write as a whole; else a
-    :class:`mxsame.planner.PlannedOperator`, if there is a list for them. A graph for every size that `is_only_graph`
-    has no other one next to it for sizes that it refuses. `facts` has those of variables, by name; `specs` those of
-    operators, if the graph is made for another format."""
+    """The target of operators on Symbols, and the recorder of the net that is traced or lowered, if there is one. With
+    `is_only_graph`, a graph of dynamic shape is the net's only one: no other serves the sizes that it refuses."""
 
     target: Target = ANY
-    placeholders: Optional[list[Any]] = None
-    decisions: Optional[list[Any]] = None
+    recorder: Optional[Recorder] = None
     is_only_graph: bool = False
-    calls: Optional[list[BlockCall]] = None
-    facts: dict[str, VariableFacts] = {}  # noqa: RUF012 - `building` gives each scope its own
-    specs: Optional[list[Any]] = None
 
 
 _SCOPE: contextvars.ContextVar[Scope] = contextvars.ContextVar("mxsame_scope", default=Scope())  # noqa: B039 - a tuple
@@ -149,23 +154,14 @@ def scope() -> Scope:
 
 
 @contextlib.contextmanager
-def building(
-    target: Target,
-    placeholders: Optional[list[Any]] = None,
-    decisions: Optional[list[Any]] = None,
-    is_only_graph: bool = False,
-    calls: Optional[list[BlockCall]] = None,
-    specs: Optional[list[Any]] = None,
-) -> Iterator[None]:
-    """Sets the scope of operators on Symbols for the `with` block, in this thread: their target, and the
-    lists that they append to.
+def building(target: Target, recorder: Optional[Recorder] = None, is_only_graph: bool = False) -> Iterator[None]:
+    """Sets the scope of operators on Symbols for the `with` block, in this thread.
 
     >>> with building(Target("training")):
     ...     scope().target.purpose
     'training'
     """
-    is_only_graph = is_only_graph or target.purpose == "file"
-    token = _SCOPE.set(Scope(target, placeholders, decisions, is_only_graph, calls, {}, specs))
+    token = _SCOPE.set(Scope(target, recorder, is_only_graph or target.purpose == "file"))
     try:
         yield
     finally:
@@ -180,22 +176,22 @@ def target_of(data: Union[NDArray, Symbol]) -> Target:
     return Target(purpose, "gpu" if data.ctx.device_type == "gpu" else "cpu", mx.autograd.is_recording())
 
 
-def with_spec(spec: Any) -> ContextManager[Any]:
-    """Returns a context in which operators on Symbols get this spec, if it is not None and the graph is made for
-    another format. A Symbol's attributes are strings, so the attribute is the index of the spec in `specs`; `Graph.of`
-    makes it `Node.spec`."""
-    specs = _SCOPE.get().specs
-    if specs is None or spec is None:
+def with_windows(windows: Optional[tuple[Any, ...]]) -> ContextManager[Any]:
+    """Returns a context in which operators on Symbols get these windows, unless they are None or the graph is not made
+    for another format. A Symbol's attributes are strings, so the attribute is an index into `Recorder.windows`;
+    `Graph.of` makes it `Node.windows`."""
+    target, recorder, _ = _SCOPE.get()
+    if windows is None or recorder is None or target.purpose != "format":
         return contextlib.nullcontext()
-    specs.append(spec)
-    return cast(ContextManager[Any], mx.AttrScope(**{SPEC: str(len(specs) - 1)}))
+    recorder.windows.append(windows)
+    return cast(ContextManager[Any], mx.AttrScope(**{WINDOWS: str(len(recorder.windows) - 1)}))
 
 
 def record_call(block: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Records a call of a block if the scope collects them, unless it is inside a loop."""
-    calls = _SCOPE.get().calls
-    if calls is not None and not is_in_subgraph():
-        calls.append(BlockCall(block, inputs, outputs))
+    """Records a call of a block if a net is traced, unless it is inside a loop."""
+    recorder = _SCOPE.get().recorder
+    if recorder is not None and not is_in_subgraph():
+        recorder.calls.append(BlockCall(block, inputs, outputs))
 
 
 def is_in_subgraph() -> bool:
@@ -239,14 +235,14 @@ def deferred_in_trace(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        placeholders = _SCOPE.get().placeholders
-        if placeholders is None:
+        recorder = _SCOPE.get().recorder
+        if recorder is None or not recorder.is_tracing:
             return function(*args, **kwargs)
-        variable = mx.sym.var(f"mxsame_placeholder{len(placeholders)}")
+        variable = mx.sym.var(f"mxsame_placeholder{len(recorder.placeholders)}")
         placeholder = Placeholder(variable, function, args, kwargs)
         if not placeholder.symbols or is_in_subgraph():
             return function(*args, **kwargs)
-        placeholders.append(placeholder)
+        recorder.placeholders.append(placeholder)
         return as_kind(variable, placeholder.symbols[0])
 
     return cast(Function, wrapper)

@@ -137,7 +137,7 @@ def _graph_of(exported: ExportedNet) -> Graph:
     """Returns the net's graph, in float32 instead of float16, since MXNet has no float16 convolution on the CPU."""
     dtype = np.promote_types(exported.dtype, np.float32)
     dtypes = {name: dtype if np.dtype(each).kind == "f" else each for name, each in exported.dtypes.items()}
-    graph, _ = freeze(exported.net, exported.inputs, dtypes, Target("inference", "cpu"))
+    graph, *_ = freeze(exported.net, exported.inputs, dtypes, Target("inference", "cpu"))
     if invalid_reshape(graph.shapes()) is not None:
         raise mx.base.MXNetError("a reshape must keep the number of elements")
     graph.context = mx.cpu()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mxsame.rewriting.graph import Graph, Node, Output, User
 from mxsame.rewriting.operators import subgraph
 from mxsame.rewriting.sizes import specialize
 from mxsame.rewriting.windows import merge_all_pads
-from mxsame.scope import FORMAT, BlockCall
+from mxsame.scope import FORMAT
 
 # Operators that only rearrange elements
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
@@ -56,9 +56,8 @@ def graph_of(
 ) -> NetGraph:
     """Returns the graph of the net on the CPU, with pads and slices merged into windows. With `trained` it keeps its
     dropout; with `fold` it is optimized for inference. `is_whole` chooses the blocks to write as a whole."""
-    calls: List[BlockCall] = []
     with recorded_calls(exported.net, is_whole) as net:
-        graph, structure = freeze(net, exported.inputs, exported.dtypes, FORMAT, calls)
+        graph, structure, calls = freeze(net, exported.inputs, exported.dtypes, FORMAT)
     graph.context = mx.cpu()
     for node in graph.nodes():
         if node.name in exported.dtypes:

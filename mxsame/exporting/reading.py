@@ -105,7 +105,7 @@ def windows_at(w: GraphWriter, node: Node) -> List[AnyWindow]:
     windows = windows_of(node, [length.traced for length in lengths])
     if node.op == "Pooling":
         check_static(tuple(windows), pool=True)
-    if node.op == "Deconvolution" and node.spec is None:
+    if node.op == "Deconvolution" and node.windows is None:
         if any(node.attr("target_shape")):
             w.check_static(lengths, "target_shape must not be given for dynamic sizes: use pad and adj")
         wrong = any(window.dilation > 1 < window.stride for window in windows)

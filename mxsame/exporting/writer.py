@@ -20,7 +20,6 @@ from mxsame.progress import reporting
 from mxsame.rewriting import attributes
 from mxsame.rewriting.graph import Node, Output, User
 from mxsame.rewriting.onednn import LOOP
-from mxsame.rewriting.windows import is_merged
 from mxsame.types import DeclaresInputs
 from mxsame.validation import check, check_type
 
@@ -125,7 +124,7 @@ class GraphWriter:
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and is_used_by_rnn_only(self.users[node]):
                 self._written[Output(node)] = None  # states that are not given are 0
-            elif is_merged(node):  # its pads or crops are in the operator next to it
+            elif node.is_merged:  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
             else:
                 self._write(node)

@@ -104,7 +104,7 @@ def deploy(
         _check_bfloat16(dtype, net_dtype, devices)
     with errors.explain_errors(input_shape=input_shape):
         types = inputs.types_in(net_dtype)
-        graph, structure = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
+        graph, structure, _ = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
         first = [] if net_dtype is None else [net_dtype]
         candidates = list(dict.fromkeys(map(np.dtype, (*first, *DTYPES))))
         own = {name: graph.accepted_dtypes(name, candidates) for name, each in types.items() if each is net_dtype}

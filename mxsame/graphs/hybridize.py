@@ -426,9 +426,9 @@ class CallFamily:
         self.trace = call.trace(net)
         self.first = call.lower(net, self.trace)
         # None for a placeholder whose operators do not form a chain on its data: its output shape does not follow
-        # from the decisions.
-        self._decisions = [None if _is_not_a_chain(call) else call.decisions for call in self.first.calls]
-        self._size_dependent = [[each for each in some or () if each.depends_on_size] for some in self._decisions]
+        # from their plans.
+        self._planned = [None if _is_not_a_chain(call) else call.planned for call in self.first.calls]
+        self._size_dependent = [[each for each in some or () if each.depends_on_size] for some in self._planned]
 
     def signature(self, call: tracing.Call) -> Hashable:
         """Returns the signature of a call. It has the shapes themselves if they are wrong: then building the graph
@@ -443,24 +443,24 @@ class CallFamily:
         until the graph runs; None for shapes that an operator refuses."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
-        for placeholder, decisions, by_size in zip(self.trace.placeholders, self._decisions, self._size_dependent):
+        for placeholder, planned, by_size in zip(self.trace.recorder.placeholders, self._planned, self._size_dependent):
             inferred = tensors.infer_shapes(placeholder.symbols[0], known)
             if inferred is None:
                 return None
             shape = tuple(inferred[0] or ())
-            if decisions and mx.util.is_np_shape():  # else 0 is an unknown length
+            if planned and mx.util.is_np_shape():  # else 0 is an unknown length
                 validation.check_not_empty("data", shape)
             if not shape or min(shape) <= 0:
                 plans.append(shape)
-            elif decisions:
-                plans += [decision.plan_for(shape) for decision in by_size]
-                for decision in decisions:
-                    shape = decision.output_shape(shape)
+            elif planned:
+                plans += [operator.plan_for(shape) for operator in by_size]
+                for operator in planned:
+                    shape = operator.output_shape(shape)
                 known[placeholder.variable.name] = shape
                 if min(shape) <= 0:  # too short for the operator
                     return None
             else:
-                plans.append(shape if decisions is None else None)
+                plans.append(shape if planned is None else None)
                 data, *others = placeholder.symbols
                 output = placeholder.lower([mx.sym.var(data.name, shape=shape), *others])
                 known[placeholder.variable.name] = tensors.known_shape(output)
@@ -470,12 +470,12 @@ class CallFamily:
 def _is_not_a_chain(call: tracing.LoweredPlaceholder) -> bool:
     """Returns whether the placeholder's operators do not form a chain from its data to its output."""
     shape = call.data_shape
-    if not call.decisions or not shape or None in shape:
+    if not call.planned or not shape or None in shape:
         return False
-    for decision in call.decisions:
-        if tuple(window.size for window in decision.windows) != (shape[1:-1] if decision.channels_last else shape[2:]):
+    for operator in call.planned:
+        if tuple(window.size for window in operator.windows) != (shape[1:-1] if operator.channels_last else shape[2:]):
             return True
-        shape = decision.output_shape(shape)
+        shape = operator.output_shape(shape)
     return shape != call.output_shape
 
 

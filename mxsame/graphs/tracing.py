@@ -25,7 +25,7 @@ from mxsame.plan.choice import PlannedOperator
 from mxsame.rewriting import legalize
 from mxsame.rewriting.graph import Graph, Node, operators
 from mxsame.rewriting.onednn import LOOPS
-from mxsame.scope import ANY, BlockCall, Placeholder, Target, as_kind, building, target_of
+from mxsame.scope import ANY, Recorder, Target, as_kind, building, target_of
 from mxsame.tensors import operands
 from mxsame.types import DeclaresInputs
 
@@ -90,7 +90,7 @@ def is_traceable(net: Any) -> bool:
 class LoweredPlaceholder(NamedTuple):
     """A lowered placeholder: the planned operators, and the shapes of its data and output."""
 
-    decisions: list[PlannedOperator]
+    planned: list[PlannedOperator]
     data_shape: Optional[tuple]
     output_shape: Optional[tuple]
 
@@ -106,11 +106,10 @@ class Trace(NamedTuple):
     """The graph of a net before its shapes are known. Placeholder variables stand for operators that `lower` adds."""
 
     inputs: list[Any]  # variables
-    placeholders: list[Placeholder]
+    recorder: Recorder
     outputs: Any  # Symbols of one output each, nested as the net nests them
     variables: dict[str, Any]  # of the net's parameters
     target: Target
-    specs: Optional[list[Any]]  # of operators, if the graph is made for another format
 
     def lower(self, inputs: Iterable[Any], shapes: Iterable[Optional[tuple]]) -> LoweredGraph:
         """Returns the graph on these input Symbols with these shapes (None if a shape is unknown).
@@ -120,22 +119,22 @@ class Trace(NamedTuple):
         """
         copied, lowered, calls = self._copied(), {}, []
         given: dict[str, tuple] = {}
-        decisions: list[PlannedOperator] = []
-        with building(self.target, decisions=decisions, specs=self.specs):
+        placeholders, recorder = self.recorder.placeholders, self.recorder.for_lowering()
+        with building(self.target, recorder):
             for symbol, shape, variable in zip(inputs, shapes, copied):
-                tensors.copy_facts(variable, symbol, shape)
+                tensors.copy_facts(variable, symbol, shape, recorder)
                 given.update(dict.fromkeys(symbol.list_arguments(), shape) if shape else {})
                 lowered[variable.name] = symbol.as_nd_ndarray()
-            for placeholder in self.placeholders:
+            for placeholder in placeholders:
                 variable, symbols = next(copied), [next(copied) for _ in placeholder.symbols]
-                first = len(decisions)
+                first = len(recorder.planned)
                 output = placeholder.lower(symbols).as_nd_ndarray()
                 shape = tensors.known_shape(output)
-                tensors.copy_facts(variable, output, shape)
-                calls.append(LoweredPlaceholder(decisions[first:], tensors.known_shape(symbols[0]), shape))
+                tensors.copy_facts(variable, output, shape, recorder)
+                calls.append(LoweredPlaceholder(recorder.planned[first:], tensors.known_shape(symbols[0]), shape))
                 lowered[variable.name] = _resolve(output, lowered)
         ends = list(copied)
-        whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in self.placeholders)])
+        whole = mx.sym.Group([*ends, *(lowered[placeholder.variable.name] for placeholder in placeholders)])
         _replace(whole, lowered)
         graph = legalize(mx.sym.Group([_resolve(end, lowered) for end in ends]), given, self.target)
         outputs = [as_kind(graph[index], kind) for index, kind in enumerate(flatten(self.outputs))]
@@ -144,7 +143,8 @@ class Trace(NamedTuple):
     def _copied(self) -> Iterator[Any]:
         """Yields copies of all Symbols, over the net's own parameters: the inputs, for each placeholder its variable
         and what its function is given, and the outputs."""
-        own = [each for placeholder in self.placeholders for each in (placeholder.variable, *placeholder.symbols)]
+        placeholders = self.recorder.placeholders
+        own = [each for placeholder in placeholders for each in (placeholder.variable, *placeholder.symbols)]
         symbols = (*self.inputs, *own, *flatten(self.outputs))
         whole = copy.copy(mx.sym.Group([each.as_nd_ndarray() for each in symbols]))
         _replace(whole, self.variables)
@@ -175,25 +175,22 @@ def trace_net(
     target: Target = ANY,
     is_np: Optional[bool] = None,
     run: Optional[Any] = None,
-    calls: Optional[list[BlockCall]] = None,
 ) -> Trace:
     """Returns the trace of the net on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is
-    called instead of the net, if that is called already. Calls of blocks that can be written as a whole are appended to
-    `calls`."""
+    called instead of the net, if that is called already."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
     parameters = _gluon.parameters(net)
     for parameter in parameters.values():
         tensors.update_variable(parameter)
-    placeholders: list[Placeholder] = []
-    specs: Optional[list[Any]] = [] if target.purpose == "format" else None
-    with building(target, placeholders, calls=calls, specs=specs), explain_symbols(structure):
+    recorder = Recorder()
+    with building(target, recorder), explain_symbols(structure):
         outputs = (run or (net if _overrides_call(net) else net.forward))(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # raises unless all of them are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
-    return Trace(inputs, placeholders, outputs, variables, target, specs)
+    return Trace(inputs, recorder, outputs, variables, target)
 
 
 def _overrides_call(net: Any) -> bool:

@@ -122,10 +122,10 @@ def choose_plan(
     # Data of static shape with channels first has channels, so the two are equal.
     allowed = for_static_shape if inputs.passes_channels_last else for_dynamic_shape
     plan = recorded(fastest_plan(windows, work, allowed, target.for_both_purposes), work.operator)
-    decisions = scope().decisions
-    if inputs.in_graph and decisions is not None:
+    recorder = scope().recorder
+    if inputs.in_graph and recorder is not None:
         work = replace(work, channels_last=inputs.native_layout)  # of data of static shape
-        decisions.append(PlannedOperator(windows, work, for_static_shape, plan, inputs.channels_last))
+        recorder.planned.append(PlannedOperator(windows, work, for_static_shape, plan, inputs.channels_last))
     return plan
 
 
@@ -179,7 +179,6 @@ def recipe_of(
     defaults = {} if inputs.in_graph else DEFAULTS[mxnet_operator]
     given = {name: value for name, value in attributes.items() if value not in defaults.get(name, ())}
     attributes_suffice = plan.dilates_input or (not plan.steps and all(map(_attributes_match, plan.axes, windows)))
-    spec = None if attributes_suffice or inputs.target.purpose != "format" else windows
     transposes = inputs.channels_last and not inputs.passes_channels_last
     return cls(
         mxnet_operator,
@@ -189,7 +188,7 @@ def recipe_of(
         work=work,
         spatial_axis=inputs.spatial_axis,
         transposes=transposes,
-        spec=spec,
+        attributes_suffice=attributes_suffice,
         **fields,
     )
 

@@ -12,7 +12,7 @@ from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.windows import Windows, make_windows_unchecked
-from mxsame.scope import with_spec
+from mxsame.scope import with_windows
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import PartialShape
 
@@ -293,7 +293,7 @@ class Convolution(Recipe):
         ndim = self.spatial_axes.stop
         if self.transposes:
             data, weight = tensors.channels_first(F, data, ndim), tensors.channels_first(F, weight, ndim)
-        with with_spec(self.spec):
+        with with_windows(None if self.attributes_suffice else self.windows):
             weight = arrays.copy_weight(F, weight) if self.copies_weight else weight
             weight = self.prepare_weight(F, weight, data)
             prepared = self.prepare_data(F, data)

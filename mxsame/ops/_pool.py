@@ -13,7 +13,7 @@ from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import AVG_WITH_PADDING
 from mxsame.plan.windows import Window, Windows, make_pool_windows
-from mxsame.scope import scope, with_spec
+from mxsame.scope import scope, with_windows
 from mxsame.tensors import operands
 from mxsame.types import Ints, Layout, Padding
 from mxsame.validation import PartialShape
@@ -214,7 +214,7 @@ class PoolSpec(NamedTuple):
             given["count_include_pad"] = operator == AVG_WITH_PADDING
         fields = {"fill": _fill(operator, windows), "copies_pairs": target.has_gradients, "in_float64": in_float64}
         pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, pads=pads, **fields)
-        if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or pooling.spec:
+        if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or target.purpose == "format":
             return pooling
         thin = replace(plan, pairs_channels=False)
         divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, given, **fields)
@@ -288,7 +288,7 @@ class Pooling(Recipe):
         if self.transposes:
             data = tensors.channels_first(F, data, ndim)
         data = arrays.pad(F, data, self.pads)
-        with with_spec(self.spec):
+        with with_windows(None if self.attributes_suffice else self.windows):
             out = self._pooled(F, F.cast(data, dtype="float64") if self.in_float64 else data)
             if self.in_float64:
                 out = F.cast(out, dtype="float32")

@@ -31,8 +31,8 @@ class PlannedOperator(NamedTuple):
 
     >>> from mxsame.plan import AxisPlan, Window
     >>> windows, work, allowed = (Window(8, 3, 2),), Workload("conv", 8, 3, 32), ("native", "slice")
-    >>> decision = PlannedOperator(windows, work, allowed, fastest_plan(windows, work, allowed))
-    >>> decision.plan_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
+    >>> planned = PlannedOperator(windows, work, allowed, fastest_plan(windows, work, allowed))
+    >>> planned.plan_for((1, 3, 7)) == (Plan((AxisPlan(3, pad=1),)), 3)
     True
     """
 

@@ -77,10 +77,10 @@ class Recipe:
         The first spatial axis of the data that MXNet's operator gets: 2 with channels first, 1 with channels last.
     transposes : bool
         Whether the caller's data has channels last and is transposed to channels first for MXNet's operator.
-    spec
-        The windows, which become the `spec` of every node of the recipe when a graph is exported to another format,
-        unless the attributes of MXNet's operator already describe the windows for every size. Those of a convolution of
-        dilated data do; those of Deconvolution do so only sometimes.
+    attributes_suffice : bool
+        Whether the attributes of MXNet's operator describe the windows for every size. If not, a graph for another
+        format has the windows themselves (`mxsame.scope.with_windows`). Those of a convolution of dilated data do;
+        those of Deconvolution do so only sometimes.
     fill : "zero" or "edge"
         The padding elements: zeros, or copies of the nearest element, which never change the
         maximum over a window that holds that element too.
@@ -93,7 +93,7 @@ class Recipe:
     work: Workload
     spatial_axis: int
     transposes: bool
-    spec: Optional[Windows]
+    attributes_suffice: bool
     fill: str = "zero"
 
     def prepare_data(self, F: Any, data: Any) -> Any:

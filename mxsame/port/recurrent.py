@@ -6,6 +6,7 @@ number of steps is static, and by MXNet's `foreach` if it is dynamic.
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -16,7 +17,8 @@ from mxsame._mxnet import mx
 from mxsame.keras_format.description import as_list
 from mxsame.plan.arrays import copy_to_plain
 from mxsame.port.activations import ACTIVATIONS, arguments_of
-from mxsame.scope import FORMAT, NO_BIAS, RecurrentSpec, deferred_in_trace, scope, target_of, with_spec
+from mxsame.rewriting.graph import FORMULAS, NO_BIAS, RecurrentFormulas
+from mxsame.scope import FORMAT, deferred_in_trace, scope, target_of
 
 Activation = Tuple[Callable, Dict[str, Any]]  # a function of (F, x, arguments), and the arguments
 State = List[Any]
@@ -193,11 +195,11 @@ class Recurrent(RecurrentBase):
     def sequence(self, F: Any, x: Any, states: State, mask: Any, i2h_weight: Any, h2h_weight: Any,
                  bias: Any = None) -> Tuple[Any, State]:  # fmt: skip
         """Runs the fused operator if its formulas are Keras's and there is no mask, or else step by step."""
-        states, mode, spec = states or self.zeros(F, x), self._mode(), RecurrentSpec(use_bias=bias is not None)
+        states, mode, formulas = states or self.zeros(F, x), self._mode(), None
         if mode is None and scope().target == FORMAT:
-            mode, spec = self._mode_with_spec(spec)
+            mode, formulas = self._mode_with_formulas()
         if mode is not None and mask is None:
-            return self._fused(F, mode, spec, x, states, i2h_weight, h2h_weight, bias)
+            return self._fused(F, mode, formulas, x, states, i2h_weight, h2h_weight, bias)
         input_bias, recurrent_bias = self._biases(F, bias, h2h_weight)
         weights = [self.fold_hard_sigmoid(F, weight) for weight in (i2h_weight, h2h_weight)]
         bias = self.fold_hard_sigmoid(F, input_bias, 0.5)
@@ -227,22 +229,25 @@ class Recurrent(RecurrentBase):
         both = (self.options.activation, self.options.recurrent_activation)
         return [(function.__name__, arguments) for function, arguments in both]
 
-    def _mode_with_spec(self, spec: RecurrentSpec) -> Tuple[Optional[str], RecurrentSpec]:
-        """Returns a mode of MXNet's operator for this kind, and the spec with the layer's own formulas, for files of
-        other formats; None for activations that are not `EXPORTABLE`."""
+    def _mode_with_formulas(self) -> Tuple[Optional[str], Optional[RecurrentFormulas]]:
+        """Returns a mode of MXNet's operator for this kind, and the layer's own formulas, for files of other formats;
+        None for activations that are not `EXPORTABLE`."""
         names = self._activation_names()
         activations = [(name, {**EXPORTABLE.get(name, {}), **arguments}) for name, arguments in names]
         if any(name not in EXPORTABLE or "max_value" in arguments for name, arguments in activations):
-            return None, spec
+            return None, None
         mode = {"SimpleRNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[self.kind]
-        return mode, spec._replace(activations=activations, reset_after=self._reset_after)
+        return mode, RecurrentFormulas(activations, self._reset_after)
 
-    def _fused(self, F: Any, mode: str, spec: RecurrentSpec, x: Any, states: State, i2h_weight: Any, h2h_weight: Any,
-               bias: Any) -> Tuple[Any, State]:  # fmt: skip
+    def _fused(self, F: Any, mode: str, formulas: Optional[RecurrentFormulas], x: Any, states: State, i2h_weight: Any,
+               h2h_weight: Any, bias: Any) -> Tuple[Any, State]:  # fmt: skip
         biases = self._biases(F, bias, h2h_weight)
         weights = (F.reshape(weight, shape=(-1,)) for weight in (i2h_weight, h2h_weight))
         arrays = x, F.concat(*weights, *biases, dim=0), *(F.expand_dims(state, axis=0) for state in states)
-        with with_spec(spec), mx.AttrScope(**({} if spec.use_bias else {NO_BIAS: "True"})):
+        attributes = {} if bias is not None else {NO_BIAS: "True"}
+        if formulas is not None:
+            attributes[FORMULAS] = json.dumps(formulas._asdict())
+        with mx.AttrScope(**attributes):
             sequence, *states = F.RNN(*arrays, state_size=self.units, num_layers=1, mode=mode, state_outputs=True)
         return sequence, [F.squeeze(state, axis=0) for state in states]
 

@@ -14,11 +14,14 @@ from mxsame import tensors
 from mxsame._mxnet import mx
 from mxsame.plan.arrays import REQUIRED_COPY
 from mxsame.rewriting import attributes
-from mxsame.scope import NO_BIAS, SPEC, RecurrentSpec
+from mxsame.scope import WINDOWS
 
 if TYPE_CHECKING:
     from mxsame._mxnet import Symbol
 
+NO_BIAS = "__no_bias__"  # attribute of an RNN, also in files: its layer has no biases
+FORMULAS = "__formulas__"  # attribute of an RNN in a graph for another format: its `RecurrentFormulas`, as JSON
+RNN_WITH_FORMULAS = "RNN with other formulas"  # the kind of an RNN that has them
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
 # kind -> stems of MXNet's operator names, which `FORMS` extends: same shape, broadcasting, mx.np, scalar.
 ARITHMETIC = {
@@ -61,25 +64,39 @@ for _kind, _names in ARITHMETIC.items():
         KINDS.update({op.format(name): _form.format(_kind) for op in _ops for name in _names})
 
 
+class RecurrentFormulas(NamedTuple):
+    """The formulas of a recurrent layer that MXNet's operator does not have: its activations, for the output and for
+    the gates, each a name and its arguments; and where the reset gate of a GRU is."""
+
+    activations: Sequence[Tuple[str, Mapping[str, Any]]]
+    reset_after: bool
+
+
 @dataclass(eq=False)
 class Node:
     """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files.
 
-    `spec` is what an exporter needs and the attributes do not show: the windows of an operator with windows, `()` for a
-    pad operator or a slice that these windows contain, or a `RecurrentSpec`."""
+    The last fields are what an exporter needs and the attributes do not show: the windows of an operator; that a pad
+    operator or a slice is merged into the windows of the operator next to it; and the formulas of an RNN."""
 
     op: str
     name: str
     inputs: List[Output] = field(default_factory=list)
     attrs: Dict[str, str] = field(default_factory=dict)
     other_fields: Dict[str, Any] = field(default_factory=dict)  # of the file, such as the graphs inside a loop
-    spec: Any = None
+    windows: Optional[Tuple[Any, ...]] = None
+    is_merged: bool = False
+    formulas: Optional[RecurrentFormulas] = None
 
     @property
     def kind(self) -> str:
         """What the operator computes. MXNet has several operators for the same; they all have one kind."""
-        has_formulas = isinstance(self.spec, RecurrentSpec) and self.spec.activations
-        return "RNN with other formulas" if has_formulas else KINDS.get(self.op, self.op)
+        return RNN_WITH_FORMULAS if self.formulas else KINDS.get(self.op, self.op)
+
+    @property
+    def is_shown_by_attributes(self) -> bool:
+        """Whether the attributes show all that the operator computes."""
+        return self.windows is None and not self.is_merged and self.formulas is None
 
     @property
     def is_required_copy(self) -> bool:
@@ -200,17 +217,23 @@ class Graph:
         inputs: InputShapes,
         context: Any = None,
         casts: bool = True,
-        specs: Optional[Sequence[Any]] = None,
+        windows: Sequence[Tuple[Any, ...]] = (),
     ) -> Graph:
-        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out. `specs` are
-        those that the scope had when the Symbol was made: see `mxsame.scope.with_spec`."""
+        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out. `windows` are
+        those of the recorder with which the Symbol was made: see `mxsame.scope.with_windows`."""
         read = json.loads(symbol.tojson(remove_amp_cast=not casts))
         nodes: List[Node] = []
         for entry in read["nodes"]:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
             others = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
             attrs = dict(entry.get("attrs", {}))
-            nodes.append(Node(entry["op"], entry["name"], sources, attrs, others, _spec_of(entry["op"], attrs, specs)))
+            nodes.append(Node(entry["op"], entry["name"], sources, attrs, others))
+            if windows and WINDOWS in attrs and entry["op"] in WITH_WINDOWS:
+                nodes[-1].windows = windows[int(attrs[WINDOWS])]
+            elif windows and WINDOWS in attrs and entry["op"] != "null":
+                nodes[-1].is_merged = True
+            if FORMULAS in attrs:
+                nodes[-1].formulas = RecurrentFormulas(**json.loads(attrs[FORMULAS]))
         return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
 
     def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Symbol:
@@ -389,14 +412,6 @@ class Graph:
         """Drop the arrays of parameters that nothing uses any more."""
         names = {node.name for node in self.nodes()}
         self.values = {name: value for name, value in self.values.items() if name in names}
-
-
-def _spec_of(op: str, attrs: Mapping[str, str], specs: Optional[Sequence[Any]]) -> Any:
-    """Returns the spec of an operator; that of a pad operator or a slice which belongs to an operator with windows is
-    `()`."""
-    if not specs or SPEC not in attrs or op == "null":
-        return RecurrentSpec(use_bias=False) if NO_BIAS in attrs else None
-    return specs[int(attrs[SPEC])] if op in (*WITH_WINDOWS, "RNN") else ()
 
 
 def is_complete(shape: Any) -> bool:

@@ -37,7 +37,7 @@ def specialize(graph: Graph, types: Mapping[str, Any]) -> None:
     on_flipped = [node for node in graph.nodes() if has_windows(node) and _flipped(node.inputs[0].node)]
     shapes, users = (graph.shapes(), graph.users()) if on_flipped else ({}, {})
     for node in on_flipped:
-        if is_channels_first(node) and node.spec is None:
+        if is_channels_first(node) and node.windows is None:
             _unflip(graph, node, shapes, users)
 
 
@@ -125,7 +125,7 @@ def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
             low, high = total - low, low
         windows.append(replace(window, padding=(low, high)))
     if all(min(window.padding) >= 0 and not window.ceil_mode for window in windows):
-        node.spec = tuple(windows)
+        node.windows = tuple(windows)
         node.inputs = [data.node.inputs[0], *weights, *node.inputs[2:]]
         graph.replace({Output(after): Output(node)})
 

@@ -2,7 +2,7 @@
 
 MXNet's operators pad both ends alike. A layer that pads the ends of an axis differently has an operator before it that
 adds elements, or one after it that drops outputs. :func:`merge_pads` reads them all as one operator with other windows.
-:func:`merge_all_pads` makes them the `spec` of the operator, as layers do in graphs for another format.
+:func:`merge_all_pads` makes them the `windows` of the operator, as layers do in graphs for another format.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def spatial(node: Node, along: Sequence[Any]) -> Tuple[Any, ...]:
 
 
 def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
-    """Returns the windows of an operator on data of this size, from its spec or its attributes."""
-    if node.spec is not None:
-        return tuple(node.spec)
+    """Returns the windows of an operator on data of this size, its own or from its attributes."""
+    if node.windows is not None:
+        return tuple(node.windows)
     kernel = node.attr("kernel")
     ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
     pad, strides = node.attr("pad") or zeros, node.attr("stride") or ones
@@ -71,9 +71,9 @@ class MergedOperator(NamedTuple):
 
 def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[MergedOperator]:
     """Yields an operator with the pads before it, then with one more slice after it at a time, as long as slices follow
-    that crop spatial axes only. No other operator uses the arrays between them. One with a spec has these in it."""
+    that crop spatial axes only. No other operator uses the arrays between them. `Node.windows` contain both already."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0]])
-    if node.spec is not None:
+    if node.windows is not None:
         yield MergedOperator(windows_of(node, size), data, (node,))
         return
     own = tuple(replace(window, size=n) for window, n in zip(windows_of(node, size), size))
@@ -82,7 +82,7 @@ def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[Merge
     yield merged
     while len(users[merged.last]) == 1:
         after, shape = users[merged.last][0].node, shapes[Output(merged.last)]
-        if after is None or after.spec is not None or Output(after) not in shapes:
+        if after is None or not after.is_shown_by_attributes or Output(after) not in shapes:
             return
         parts = slice_ranges(after, shape)
         if parts is None or any(part.step != 1 for part in parts) or not keeps_batch(after):
@@ -117,7 +117,7 @@ def _with_pad_before(
 ) -> Optional[MergedOperator]:
     """Merges the pad operator before it; returns None if there is none, or if its elements do not act like padding."""
     pad = merged.data.node
-    if pad.op != "Pad" or pad.spec is not None or pad.inputs[0] not in shapes or len(users[pad]) > 1:
+    if pad.op != "Pad" or pad.is_merged or pad.inputs[0] not in shapes or len(users[pad]) > 1:
         return None
     widths = pad.attr("pad_width")
     pairs = list(zip(widths[::2], widths[1::2]))
@@ -153,20 +153,15 @@ def is_never_negative(node: Node) -> bool:
     return kind in ("relu", "sigmoid", "softrelu") or (kind == "clip" and node.attr("a_min") >= 0)
 
 
-# -- specs
-
-
-def is_merged(node: Node) -> bool:
-    """Returns whether the windows of an operator next to a node contain what it pads or crops."""
-    return node.spec == ()
+# -- the windows of all operators of a graph
 
 
 def merge_all_pads(graph: Graph, any_size: bool) -> None:
-    """Make the pads before an operator and the slices after it a part of its windows, which become its spec. With
+    """Make the pads before an operator and the slices after it a part of its windows, which become `Node.windows`. With
     `any_size`, only windows that are right for every size do."""
     shapes, users = graph.output_shapes(), graph.users()
     for node in graph.nodes():
-        if node.spec is not None or not has_windows(node) or not is_channels_first(node):
+        if node.windows is not None or not has_windows(node) or not is_channels_first(node):
             continue
         crops_by_size = any(node.attr("target_shape") or ())
         if node.inputs[0] not in shapes or (any_size and crops_by_size):
@@ -179,7 +174,8 @@ def merge_all_pads(graph: Graph, any_size: bool) -> None:
             chosen = changed
         if chosen is not None and len(chosen.nodes) > 1:
             for each in chosen.nodes:
-                each.spec = chosen.windows if each is node else ()
+                each.is_merged = each is not node
+            node.windows = chosen.windows
 
 
 def _without_negative_pads(merged: MergedOperator, outputs: Sequence[int], any_size: bool) -> Optional[MergedOperator]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mxsame._mxnet import has_onednn as has_onednn, mx
 from mxsame.onednn_blocks import KEEP_AS_TRACED
-from mxsame.scope import VariableFacts, scope
+from mxsame.scope import Recorder, VariableFacts, scope
 from mxsame.tensors import operands
 
 
@@ -84,7 +84,8 @@ def is_input(array: Any) -> bool:
 
 
 def _facts_of(variable: str) -> VariableFacts:
-    return scope().facts.get(variable, VariableFacts())
+    recorder = scope().recorder
+    return recorder.facts.get(variable, VariableFacts()) if recorder else VariableFacts()
 
 
 def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
@@ -134,9 +135,9 @@ def update_variable(parameter: Any) -> None:
     parameter.var()._set_attr(**known)
 
 
-def copy_facts(variable: Any, output: Any, shape: Optional[tuple]) -> None:
+def copy_facts(variable: Any, output: Any, shape: Optional[tuple], recorder: Recorder) -> None:
     """Gives a variable the attributes of the output that it replaces: its shape, known or None, its type, and whether
-    it is sparse; the current scope gets its `VariableFacts`."""
+    it is sparse; `recorder` gets its `VariableFacts`."""
     shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
     attributes = {} if stype is None else {"__storage_type__": stype}
     if shape is not None:
@@ -145,7 +146,7 @@ def copy_facts(variable: Any, output: Any, shape: Optional[tuple]) -> None:
         attributes["__dtype__"] = dtype_attribute(dtype)
     variable._set_attr(**attributes)
     has_blocks = shape is not None and len(shape) in (3, 5) and is_in_blocks(output, scope().target.purpose)
-    scope().facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
+    recorder.facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
 
 
 FIXED_SIZE_PREFIX = "data_must_be_"  # of the name of an operator that refuses other data: data_must_be_N_3_32_32

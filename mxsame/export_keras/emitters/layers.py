@@ -12,7 +12,7 @@ from mxsame.exporting.reading import axis_of, recurrent_layers
 from mxsame.exporting.shapes import Length
 from mxsame.port.parameters import TRANSPOSED
 from mxsame.port.recurrent import KINDS
-from mxsame.rewriting.graph import Node, Output
+from mxsame.rewriting.graph import NO_BIAS, Node, Output
 from mxsame.validation import check
 
 
@@ -107,7 +107,7 @@ def _recurrent(w: KerasWriter, node: Node, x: KerasTensor, _: Any, *states: Any)
     config: Dict[str, Any] = {"units": size, "return_sequences": True, "return_state": returns}
     config["activation"] = "relu" if mode == "rnn_relu" else "tanh"
     config.update({"reset_after": True} if class_name == "GRU" else {})
-    config.update({"use_bias": False} if node.spec is not None and not node.spec.use_bias else {})
+    config.update({"use_bias": False} if NO_BIAS in node.attrs else {})
     vector, count = w.weight(node.inputs[1]), node.attr("num_layers")
     ends: List[List[KerasTensor]] = [[] for _ in states]
     for number, layer in enumerate(recurrent_layers(w, node, KINDS[class_name].gates)):

@@ -24,7 +24,7 @@ from mxsame.exporting.reading import (
 from mxsame.padding.same import high_pad
 from mxsame.port import parameters
 from mxsame.rewriting.graph import Node, Output
-from mxsame.rewriting.windows import is_merged, is_never_negative
+from mxsame.rewriting.windows import is_never_negative
 from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
@@ -181,7 +181,7 @@ def _pool(w: KerasWriter, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
 def _before(node: Node) -> Node:
     """Returns the node before the pads that the windows of an operator contain."""
     before = node.inputs[0].node
-    while is_merged(before):
+    while before.is_merged:
         before = before.inputs[0].node
     return before
 

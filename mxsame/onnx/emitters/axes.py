@@ -9,7 +9,6 @@ import numpy as np
 from mxsame.exporting.reading import IMPLIED_BY_SHAPES, axes_of, axis_of, indices_in, ndim_of, top_k_of, wraps
 from mxsame.onnx.writer import OnnxWriter, writes
 from mxsame.rewriting.graph import Node, Output, entries
-from mxsame.rewriting.windows import is_merged
 
 # ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
 # never win a maximum and do not count in an average. It does not move a Pad with -0.
@@ -106,7 +105,7 @@ def _readers(w: OnnxWriter, node: Node) -> Iterator[Node]:
     """Yields the nodes that use an output; pads and slices in windows, which only pass it on, are replaced by their
     users."""
     for user, _ in w.users[node]:
-        if user is not None and is_merged(user):
+        if user is not None and user.is_merged:
             yield from _readers(w, user)
         elif user is not None:
             yield user

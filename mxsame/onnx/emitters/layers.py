@@ -9,8 +9,7 @@ import numpy as np
 
 from mxsame.exporting.reading import axis_of, ndim_of, recurrent_layers
 from mxsame.onnx.writer import OnnxWriter, writes
-from mxsame.rewriting.graph import Node
-from mxsame.scope import RecurrentSpec
+from mxsame.rewriting.graph import RNN_WITH_FORMULAS, Node, RecurrentFormulas
 from mxsame.validation import check
 
 
@@ -95,7 +94,7 @@ GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
-# an activation of a spec -> ONNX's, its alpha and its beta: numbers, or names of the spec's arguments
+# an activation -> ONNX's, its alpha and its beta: numbers, or names of the activation's arguments
 RNN_ACTIVATIONS: Dict[str, tuple] = {
     "elu": ("Elu", "alpha"),
     "hard_sigmoid": ("HardSigmoid", "slope", 0.5),
@@ -105,7 +104,7 @@ RNN_ACTIVATIONS: Dict[str, tuple] = {
 }
 
 
-@writes("RNN", "RNN with other formulas", ignored="p")
+@writes("RNN", RNN_WITH_FORMULAS, ignored="p")
 def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[str]:
     """Writes (T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
     mode, size = node.attr("mode"), node.attr("state_size")
@@ -116,8 +115,8 @@ def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[
         attrs["linear_before_reset"] = 1
     elif op == "RNN":
         attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
-    if node.spec is not None and node.spec.activations:
-        attrs.update(_formulas(op, node.spec))
+    if node.formulas:
+        attrs.update(_formulas(op, node.formulas))
     ends: List[List[str]] = []
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
@@ -131,16 +130,16 @@ def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[
     return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
 
 
-def _formulas(op: str, spec: RecurrentSpec) -> Dict[str, Any]:
+def _formulas(op: str, formulas: RecurrentFormulas) -> Dict[str, Any]:
     """Returns the attributes for formulas that MXNet's operator does not have."""
-    output, gate = spec.activations
+    output, gate = formulas.activations
     chosen = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
     rows = [(*RNN_ACTIVATIONS[name], arguments) for name, arguments in chosen]
     attrs: Dict[str, Any] = {"activations": [row[0] for row in rows]}
     for position, name in ((1, "activation_alpha"), (2, "activation_beta")):
         numbers = [float(row[-1].get(row[position], row[position])) for row in rows if len(row) > position + 1]
         attrs.update({name: numbers} if numbers else {})
-    return {**attrs, "linear_before_reset": int(spec.reset_after)} if op == "GRU" else attrs
+    return {**attrs, "linear_before_reset": int(formulas.reset_after)} if op == "GRU" else attrs
 
 
 def _merge_directions(w: OnnxWriter, x: str, directions: int, size: int) -> str:
