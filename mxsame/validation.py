@@ -51,9 +51,17 @@ OTHER_FUNCTIONS = {  # names that other packages have for a function, and the na
     **dict.fromkeys(("to_onnx", "onnx_export", "export_model"), "export_onnx"),
     **dict.fromkeys(("save_weights", "export_weights"), "to_keras_weights"),
 }
-INSTEAD = {  # names of Keras's models and layers, and what is used in Gluon
+OTHER_LAYERS = {  # layers of Keras and PyTorch that are none in Gluon, and what is used there
+    "ReLU": 'mxnet.gluon.nn.Activation("relu")',
+    "Softmax": "F.softmax(x) in a HybridBlock",
+    "UpSampling2D": 'F.UpSampling(x, scale=2, sample_type="nearest") in a HybridBlock',
+    "ZeroPadding2D": "padding=((0, 1), (0, 1)) in the next layer",
+}
+INSTEAD = {  # names of Keras's models and layers, and of PyTorch's, and what is used in Gluon
     **dict.fromkeys(("predict", "predict_on_batch"), "net(mx.nd.array(x)).asnumpy()"),
     **dict.fromkeys(("compile", "fit", "train_on_batch"), "a gluon.Trainer, and mx.autograd.record() around net(x)"),
+    "train": "mx.autograd.record() around net(x)",
+    "eval": "net(x): outside mx.autograd.record(), a call is inference",
     **dict.fromkeys(("evaluate", "test_on_batch"), "an mx.metric.EvalMetric, which is updated with labels and net(x)"),
     **dict.fromkeys(("weights", "trainable_weights", "variables", "trainable_variables"), "collect_params()"),
     **dict.fromkeys(("get_weights", "set_weights", "kernel", "bias", "count_params", "parameters"), "collect_params()"),
@@ -200,7 +208,7 @@ def unknown_name(module: str, name: str, names: Sequence[str], elsewhere: Mappin
     here = here or [f"{gluon_name}{rank}D" for rank in LAYOUTS if f"{gluon_name}{rank}D" in names]
     there = [f"{other}.{gluon_name}" for other, owner in elsewhere.items() if hasattr(owner, gluon_name)]
     here = here or ([] if there else list(filter(None, [most_alike(gluon_name, names)])))
-    candidates = [f"{module}.{each}" for each in here] or there[:1]
+    candidates = [f"{module}.{each}" for each in here] or there[:1] or list(filter(None, [OTHER_LAYERS.get(name)]))
     hint = f"use {' or '.join(candidates)}" if candidates else "it has " + ", ".join(names)
     return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
 

@@ -253,7 +253,7 @@ def test_a_hybridized_net_has_a_summary_and_its_graphs(capsys):
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("fit", "a gluon.Trainer"), ("load_weights", "load_parameters"), ("fits", None)],
+    [("fit", "a gluon.Trainer"), ("load_weights", "load_parameters"), ("eval", "net"), ("fits", None)],
 )
 def test_keras_s_methods_are_answered_with_gluon_s(name, instead):
     hint = f"; use {instead}" if instead else "$"

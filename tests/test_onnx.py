@@ -508,7 +508,7 @@ BAD = {
     "dynamic_size": ({"dynamic_size": "yes"}, TypeError, "dynamic_size must be"),
     "fold": ({"fold": None}, TypeError, "fold must be"),
     "names": ({"input_names": "data"}, TypeError, "input_names must be a sequence of strings"),
-    "same names": ({"input_names": ["output"]}, ValueError, "output_names must be 1 different names"),
+    "same names": ({"input_names": ["output"]}, ValueError, "output_names must be one name, different from all others"),
     "data": ({"data": np.zeros((2, 3, 8, 9))}, ValueError, r"data must be arrays of input_shape; .*\(2, 3, 8, 9\)\]"),
     "tolerance": ({"tolerance": -1}, ValueError, "tolerance must be a number >= 0; received tolerance=-1"),
 }

@@ -90,6 +90,7 @@ def test_no_module_of_the_package_takes_the_place_of_a_public_function():
         (mxsame, "load_model", "; use mxsame.from_keras"),
         (mxsame.nn, "SeparableConv", "; use " + " or ".join(f"mxsame.nn.SeparableConv{rank}D" for rank in (1, 2, 3))),
         (mxsame.nn, "LSTM", "; use mxnet.gluon.rnn.LSTM"),
+        (mxsame.nn, "ReLU", r'; use mxnet.gluon.nn.Activation\("relu"\)'),
         (mxsame.keras.backend, "relu", "; use mxnet.nd.relu"),
         (mxsame.keras.ops, "conv2d", "; use mxsame.keras.ops.conv"),
         (mxsame.keras, "conv2d", "; use mxsame.keras.backend.conv2d"),

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Written(NamedTuple):
     """An exported file, with its numbers of layers and parameters.
 
-    `layers` counts the Keras layers of a model from `to_keras`, only those with weights for `to_keras_weights`, and the
-    nodes of an ONNX file. `compared_by` names what computed the file's outputs to compare them with the net's; it is
-    None if they were not compared.
+    `layers` counts the Keras layers of a model from `to_keras`, with its input layers; only those with weights for
+    `to_keras_weights`; and the nodes of an ONNX file. `compared_by` names what computed the file's outputs to compare
+    them with the net's; it is None if they were not compared.
 
     >>> Written("net.onnx", layers=3, parameters=1296, compared_by="ONNX Runtime").parameters
     1296

@@ -218,16 +218,15 @@ def check_inputs(net: Any, args: Any) -> None:
         names = [each.name for each in _gluon.graph_inputs(net)]
         if len(flatten(args)) == len(names):
             return
-    rule = "net must be called with exactly one array (or shape) per input"
+    rule = "net must be called with exactly one array for each input"
     raise validation.InvalidType(f"{rule}; received {len(args)} for {', '.join(names)}")
 
 
 def check_call(net: Any, args: tuple) -> None:
     """Raises unless a net is called with an array, and with as many arguments as it accepts."""
     check_inputs(net, args)
-    arrays = flatten(args) or [None]
-    if not any(isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)) for array in arrays):
-        operands.check_array("data", arrays[0])
+    if not any(isinstance(array, (mx.nd.NDArray, mx.sym.Symbol)) for array in flatten(args)):
+        operands.check_array("data", args[0] if args else None)
 
 
 def _split_output(output: Any) -> Any:

@@ -243,5 +243,6 @@ def _checked_names(what: str, names: Any, default: List[str], taken: Sequence[st
     is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
     validation.check_type(is_of_names, f"{what} must be a sequence of strings", **{what: names})
     fits = len(names) == count and len({*names, *taken}) == count + len(taken)
-    validation.check(fits, f"{what} must be {count} different names", **{what: names})
+    number = "one name" if count == 1 else f"{count} names"
+    validation.check(fits, f"{what} must be {number}, different from all others", **{what: names})
     return list(names)

@@ -92,7 +92,7 @@ def check_padded_length(padded: int, effective: int, **given: Any) -> None:
     """Raises `ValueError` if the padded input is shorter than the kernel, or too long for MXNet; `given` is named."""
     rule, maximum = "the padded input must be at least as long as the kernel, ke = (k-1)d + 1", validation.MAX_LENGTH
     validation.check(padded <= maximum, f"the padded input must be at most {maximum} long", **given)
-    validation.check(padded >= effective, rule, **given, ke=effective)
+    validation.check(padded >= effective, f'{rule}; padding="same" accepts any size', **given, ke=effective)
 
 
 @validation.check_arguments

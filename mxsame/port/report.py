@@ -103,10 +103,10 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     Returns
     -------
     Comparison
-        (layer, class_name, difference) of each layer; `print` shows a table, and the first layer that is wrong, which
-        is `differing[0]`. Rounding causes differences up to 1e-5, shifted windows cause some above 0.01. Another shape,
-        and NaN in only one of the two, counts as an infinite difference. A layer is compared if it is in the reference;
-        of a nested model only its output.
+        (layer, class_name, difference) of each layer; `print` shows a table, and the first layer that is wrong. In an
+        `if`, use `differing`, which has the layers that are wrong. Rounding causes differences up to 1e-5, shifted
+        windows cause some above 0.01. Another shape, and NaN in only one of the two, counts as an infinite difference.
+        A layer is compared if it is in the reference; of a nested model only its output.
 
     Raises
     ------

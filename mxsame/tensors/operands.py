@@ -171,8 +171,8 @@ def check_array(name: str, array: Any) -> None:
 
 
 def received(name: str, array: Any) -> str:
-    """Returns the second half of a message, with the type of an array, and with a hint for one of NumPy."""
+    """Returns the second half of a message, with the type of an array, and with a hint for NumPy's and lists."""
     kind = type(array)
-    hint = f"; nd.array({name}) is an NDArray" if isinstance(array, np.ndarray) else ""
+    hint = f"; nd.array({name}) is an NDArray" if isinstance(array, (np.ndarray, list)) else ""
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return f"received {name} of type {module}{kind.__name__}{hint}"
