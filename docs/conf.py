@@ -5,9 +5,11 @@ Nothing here needs the network, nor do the pages that come of it: mathematics is
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build"]
 nitpicky = True
 default_role = "code"
 smartquotes = False  # what stands in quotes is mostly a word to type
@@ -54,6 +56,20 @@ myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "deflist"
 myst_heading_anchors = 3
 
 intersphinx_mapping = inventories.write()
+
+READMES = {  # pages of the site, too: folder -> page
+    folder: f"_generated/{folder.replace('/', '-')}.md"
+    for folder in (
+        "benchmarks",
+        "benchmarks/results",
+        "tests/results",
+        "examples/c",
+        "examples/distributed",
+        "examples/hopper",
+    )
+}
+for folder, page in READMES.items():
+    shutil.copy(HERE.parent / folder / "README.md", HERE / page)
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -139,12 +155,20 @@ def examples(app: Sphinx, context: Any, lines: list[str]) -> None:
         lines[verses[0] : verses[-1] + 1] = [".. code-block:: sh", "", *commands]
 
 
-def downloads(app: Sphinx, name: str, source: list[str]) -> None:
-    """The recorded results and the examples are outside of the site, which offers them as files; notebooks are copied
-    into it."""
-    folders = r"(?:benchmarks|\w+/results|examples/(?:c|distributed|hopper))"
-    source[0] = re.sub(rf"\]\((\.\./\.\./{folders}/README\.md)\)", r"](path:\1)", source[0])
-    source[0] = source[0].replace("](../../notebooks/", "](../notebooks/")
+def moved_pages(app: Sphinx, name: str, source: list[str]) -> None:
+    """Notebooks and the pages of other folders are copied into the site, so links to and from them differ there."""
+    for folder, page in READMES.items():
+        source[0] = source[0].replace(f"](../../{folder}/README.md)", f"](/{page})")
+    source[0] = source[0].replace("](../../notebooks/", "](../notebooks/").replace("](../../docs/", "](../")
+
+
+def description(app: Sphinx, name: str, template: str, context: Any, doctree: Any) -> None:
+    """What search engines show of a page, if it does not say so itself: its first paragraph, or its title."""
+    if doctree and 'name="description"' not in context["metatags"]:
+        paragraphs = (each for each in doctree.findall(nodes.paragraph) if not isinstance(each.parent, nodes.entry))
+        first = next(paragraphs, None) or next(doctree.findall(nodes.title))
+        text = html.escape(textwrap.shorten(first.astext(), 200, placeholder="..."))
+        context["metatags"] += f'<meta name="description" content="{text}" />'
 
 
 def types_without_a_page(app: Sphinx, env: Any, node: nodes.Element, text: nodes.Element) -> Any:
@@ -162,7 +186,8 @@ def names_of_several_types(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", downloads)
+    app.connect("source-read", moved_pages)
+    app.connect("html-page-context", description)
     app.connect("doctree-read", names_of_several_types)
     app.connect("missing-reference", types_without_a_page)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
