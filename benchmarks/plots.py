@@ -50,6 +50,7 @@ SHOWN = {  # of a table with more than a picture has room for: its modes and the
 }
 FAINT, GREY = "#d3dae0", "#52606d"
 WIDTH = 6.4
+MANY = 20  # rows of a panel; with more, a picture of two panels would be too tall for a page
 ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.2, 0.62  # inches: of the picture, and of each panel
 CHARACTER = 0.064  # inches: the width of a letter of a row's name
 ROOM = 66  # characters in a line of the legend
@@ -67,32 +68,48 @@ class Series(NamedTuple):
 
 
 def draw(result: dict, path: Path) -> None:
-    """Writes the picture of a result file."""
+    """Writes the picture of a result file: panels below each other, or two long ones of the same rows side by side."""
     panels = [(mode, rows, all_series(rows)) for mode, rows in by_mode(shown(result)).items()]
+    all_names = [[names.row(row["name"]) for row in rows] for _, rows, _ in panels]
+    beside = len(panels) == 2 and all_names[0] == all_names[1] and len(all_names[0]) > MANY
     talls = [LINE * (len(rows) + 0.4) for _, rows, _ in panels]
-    legends = [LEGEND * -(-len(series) // _columns(series)) for *_, series in panels]
-    height = ABOVE + sum(talls) + sum(legends) + (HEADING + BELOW) * len(panels) - 0.12
+    columns = [_columns(series) for *_, series in panels]
+    legends = [LEGEND * -(-len(series) // count) for (*_, series), count in zip(panels, columns)]
+    heights = [HEADING + 0.15 * beside + legend + tall + BELOW for legend, tall in zip(legends, talls)]
+    height = ABOVE + (heights[0] if beside else sum(heights)) - 0.12
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
-    title = names.TITLES.get(result["table"], result["title"])
+    title, caption = names.TITLES.get(result["table"], result["title"]), _caption(result)
     figure.text(0.02, 1 - 0.25 / height, title, size=13, weight="bold", color=INK, va="center")
-    caption = _caption(result)
-    figure.text(0.02, 1 - 0.53 / height, caption, size=min(7, 780 / len(caption)), color=GREY, va="center")
-    left = 0.035 + max(len(names.row(row["name"])) for _, rows, _ in panels for row in rows) * CHARACTER / WIDTH
+    size = min(7, 780 / len(caption))
+    figure.text(0.02, 1 - 0.53 / height, caption, size=size, color=GREY, va="center")
+    start = 0.22 + max(len(name) for each in all_names for name in each) * CHARACTER
+    room = (WIDTH - start) / (1 + beside)  # for the dots of a panel, and the names at the right
     top = height - ABOVE
-    for (mode, rows, series), tall, legend in zip(panels, talls, legends):
+    for number, (mode, rows, series) in enumerate(panels):
+        left = start + room * number * beside
         heading = names.mode(mode, rows[0])
         size = 9.5 * min(1, LONGEST / len(heading))
-        figure.text(0.02, (top - 0.15) / height, heading, size=size, weight="bold", color=INK)
-        top -= HEADING + legend + tall
+        if beside:  # what is 1 in both, over the first
+            what, _, rest = heading.partition(" (")
+            heading, size = what if number else f"{what}\n({rest}", 8
+        edge = left / WIDTH if beside else 0.02
+        figure.text(edge, (top - 0.04) / height, heading, size=size, weight="bold", color=INK, va="top")
+        bottom = top - heights[number] + BELOW
         names_at_right = [name for each in series for *_, name in each.dots]
-        right = 0.97 - max(map(len, names_at_right)) * CHARACTER / WIDTH
-        axes = figure.add_axes((left, top / height, right - left, tall / height))
+        right = room - 0.19 - max(map(len, names_at_right)) * CHARACTER
+        axes = figure.add_axes((left / WIDTH, bottom / height, right / WIDTH, talls[number] / height))
         _panel(axes, rows, series)
-        corner = (0.01, (top + tall) / height)
+        if beside and number:  # what is written next to the panel to the left is for both
+            axes.tick_params(labelleft=False)
+            axes.set_xlabel("")
+            continue
+        if beside:
+            axes.set_xlabel(axes.get_xlabel(), loc="left")
+        corner = ((left if beside else 0.06) / WIDTH, (bottom + talls[number]) / height)
         look = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 1.4, "handletextpad": 0.1}
-        place = {"loc": "lower left", "bbox_to_anchor": corner, "borderaxespad": 0.1, "ncols": _columns(series)}
+        place = {"loc": "lower left", "bbox_to_anchor": corner, "borderaxespad": 0.1, "ncols": columns[number]}
         figure.legend(*axes.get_legend_handles_labels(), **look, **place)
-        top -= BELOW
+        top -= 0 if beside else heights[number]
     write(figure, path, result=result)
 
 

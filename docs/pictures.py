@@ -270,8 +270,9 @@ def legend(rows: Sequence[Row]) -> List[Tuple[Any, str]]:
         entries.append(("0", "zero in the kernel"))
     if any(each.step.flip for each in rows):
         entries.append((None, "the output is flipped back"))
-    if any(each.step.shift for each in rows):
-        entries.append((None, "a convolution shifts the data"))
+    shift = rows[0].step.shift
+    if shift:  # its last zeros may be in no window
+        entries.append((None, f"a convolution adds {shift.max_pad - shift.min_low} at any size"))
     if any(len(each.kept) < len(each.starts) for each in rows):
         entries.append(({"facecolor": FAINT, "edgecolor": FAINT}, "window that is dropped"))
     return entries
