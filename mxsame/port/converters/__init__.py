@@ -1,5 +1,5 @@
-"""How layers and operators are built, in one file for each family. A converter is a function that `@layer` or
-`@operator` of `mxsame.port.table` registers."""
+"""Converters of Keras's layers and operators, one file for each family. `@layer` and `@operator` of
+`mxsame.port.table` register them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mxsame.port.converters import categorical, linear_algebra, recurrent, windo
 
 
 def converter_of(layer: Layer) -> Optional[Converter]:
-    """Returns the converter of a layer or an operator, if it has one."""
+    """Returns the converter of a layer or an operator; None if there is none."""
     return LAYERS.get(layer.class_name) if layer.operator is None else OPERATORS.get(operator_name(layer.operator))
 
 
 def weight_specs_of(layer: Layer) -> Optional[List[WeightSpec]]:
-    """Returns a layer's weights in Keras's order; None for a class or a configuration that is in no converter, which
-    may have any."""
+    """Returns the specs of a layer's weights in Keras's order. Returns None if they are unknown: the class has no
+    converter, or its converter refuses the configuration."""
     converter = converter_of(layer)
     if converter is None:
         return [] if layer.operator is not None or layer.class_name == "InputLayer" else None
     try:
         return converter.weights_of(layer.config)
-    except Exception:  # its converter names the reason
+    except Exception:  # raised again, with its reason, when the layer is built
         return None

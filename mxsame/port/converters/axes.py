@@ -35,40 +35,40 @@ def _reshape_layer(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("reshape", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"shape": "newshape"})
 def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
-    """Reshapes to lengths. -1 may be the batch, if all others are static, or one of the others, as may be a dynamic
-    length. The batch is merged with other axes, or split, if the other lengths have another number of elements."""
-    batch, *rest = as_list(newshape)
-    rest = [-1 if isinstance(n, DynamicLength) and not n.is_batch else n for n in rest]
-    refuse_lengths("shape", rest)
-    is_length = isinstance(batch, DynamicLength) and batch.is_batch
-    rule, given = "shape must be -1 for the batch, then static", {"shape": newshape, "data": x.shape}
-    check(is_length or batch in (-1, None), rule, **given)
+    """Reshapes to `newshape`. Its batch is -1, with other lengths that are static, or an entry of `tf.shape`: then one
+    other length may be -1 or dynamic. If the other lengths have another product, the batch is split or merged."""
+    batch, *lengths = as_list(newshape)
+    lengths = [-1 if isinstance(n, DynamicLength) and not n.is_batch else n for n in lengths]
+    refuse_lengths("shape", lengths)
+    is_named = isinstance(batch, DynamicLength) and batch.is_batch  # the batch of some tensor
+    rule, received = "shape must be -1 for the batch, then static", {"shape": newshape, "data": x.shape}
+    check(is_named or batch in (-1, None), rule, **received)
     is_static = None not in (x.batch_factor, *x.shape[1:])
     elements = math.prod(x.shape[1:]) * x.batch_factor if is_static else None  # for each entry of the inputs' batch
-    factor = batch.tensor.batch_factor if is_length else x.batch_factor
-    keeps_elements = -1 not in rest and elements == (factor or 0) * math.prod(rest)
-    if factor is not None and (factor == x.batch_factor if is_length else keeps_elements):
-        return _to_shape(call, x, rest)
-    if is_length and factor and elements and rest.count(-1) == 1:
-        left = elements / factor / -math.prod(rest)
-        rest = [int(left) if n == -1 and left == int(left) else n for n in rest]
-    check((factor or not is_length) and min(rest, default=1) > 0, rule, **given)
-    out = call.apply(blocks.reshape, x, shape=(None, *rest), to=(-1, *rest))
-    return out._replace(batch_factor=factor if is_length else elements and elements / math.prod(rest))
+    factor = batch.tensor.batch_factor if is_named else x.batch_factor
+    keeps_elements = -1 not in lengths and elements == (factor or 0) * math.prod(lengths)
+    if factor is not None and (factor == x.batch_factor if is_named else keeps_elements):
+        return _to_shape(call, x, lengths)
+    if is_named and factor and elements and lengths.count(-1) == 1:
+        inferred = elements / factor / -math.prod(lengths)
+        lengths = [int(inferred) if n == -1 and inferred == int(inferred) else n for n in lengths]
+    check((factor or not is_named) and min(lengths, default=1) > 0, rule, **received)
+    out = call.apply(blocks.reshape, x, shape=(None, *lengths), to=(-1, *lengths))
+    return out._replace(batch_factor=factor if is_named else elements and elements / math.prod(lengths))
 
 
 def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
-    """Reshapes the axes after the batch, as Keras's layer does; -1 is the length that remains."""
+    """Reshapes the axes after the batch, as Keras's layer does; a length of -1 is inferred."""
     target = [integer("target_shape", length, -1) for length in target]
-    fits = target.count(-1) <= 1 and 0 not in target
-    check(fits, "target_shape must have one -1 at most, and no 0", target_shape=target)
-    dynamic = (x.shape[0], *(None if length == -1 else length for length in target))
-    return call.apply(blocks.reshape, x, shape=dynamic if None in x.shape[1:] else None, to=(0, *target))
+    is_valid = target.count(-1) <= 1 and 0 not in target
+    check(is_valid, "target_shape must have one -1 at most, and no 0", target_shape=target)
+    shape = (x.shape[0], *(None if length == -1 else length for length in target))
+    return call.apply(blocks.reshape, x, shape=shape if None in x.shape[1:] else None, to=(0, *target))
 
 
 @operator("shape", dtypes=SETS_DTYPE)
 def _shape(call: CallContext, x: Tensor, out_type: Any = None) -> tuple:
-    """Returns lengths, which are not tensors here: integers, or `DynamicLength`."""
+    """Returns the lengths of x as integers and `DynamicLength` objects, which need no step of the network."""
     return tuple(DynamicLength(x, axis) if n is None else n for axis, n in enumerate(x.shape))
 
 
@@ -83,8 +83,8 @@ operator("transpose", dtypes=ANY_DTYPE, aliases={"perm": "axes"})(permute)
 @operator("swapaxes", masks=HANDLES_MASK, dtypes=ANY_DTYPE, aliases={"axis1": "source", "axis2": "destination"})
 @operator("moveaxis", masks=HANDLES_MASK, dtypes=ANY_DTYPE)
 def _move_axes(call: CallContext, x: Tensor, source: Any, destination: Any) -> Tensor:
-    """Permutes the axes as NumPy does an array whose lengths are the numbers of its axes. If the order does not change,
-    Keras returns the same tensor, with its mask."""
+    """Permutes the axes. If their order does not change, Keras returns the same tensor, with its mask."""
+    # NumPy permutes an array of shape (0, 1, 2, ..): its new shape is the order of the axes
     order = getattr(np, call.converter.name)(np.empty(range(x.rank)), source, destination).shape
     return x if order == tuple(range(x.rank)) else permute(call, x, order)
 
@@ -97,7 +97,7 @@ def _expand_dims(call: CallContext, x: Tensor, axis: Any) -> Tensor:
 
 @operator("squeeze", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"squeeze_dims": "axis"})
 def _squeeze(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
-    """Removes axes of length 1; all of them without `axis`, except the batch: see `blocks.squeeze_all`."""
+    """Removes axes of length 1. Without `axis` it removes all of them, except the batch: see `blocks.squeeze_all`."""
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         check(not call.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
@@ -125,8 +125,8 @@ def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
     """Repeats the tensor along each axis. In Keras 3, `repeats` may have entries for the last axes only."""
     repeats = as_list(repeats)
     repeats = [1] * (x.rank - len(repeats) if call.version == 3 else 0) + repeats
-    fits = len(repeats) == x.rank and repeats[0] == 1
-    check(fits, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
+    is_valid = len(repeats) == x.rank and repeats[0] == 1
+    check(is_valid, "multiples must have one entry for each axis, 1 for the batch", multiples=repeats)
     counts = [integer("multiples", count, 1) for count in repeats]
     return call.apply(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
@@ -143,7 +143,7 @@ def _stack(call: CallContext, xs: Sized, axis: int = 0) -> Any:
 @operator("pad", dtypes=STORED_AS_FLOAT32, aliases={"paddings": "pad_width"})
 def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Tensor:
     pad_width = as_list(pad_width)
-    if len(pad_width) == 1 and call.version == 3:  # one pair, or number, for all axes
+    if len(pad_width) == 1 and call.version == 3:  # one pair or one integer, for all axes
         pad_width *= x.rank
     modes, mode = ("constant", "reflect", "symmetric"), str(mode).lower()
     rule = f"mode must be one of {', '.join(modes)}, with pads for each axis"
@@ -152,9 +152,9 @@ def _pad(call: CallContext, x: Tensor, pad_width: Any, mode: str = "constant", c
     check(not any(pads[0]), "the batch must not be padded", paddings=pad_width)
     if mode == "constant":
         return call.apply(blocks.pad, x, pads=x.ordered(pads), value=float(constant_values or 0))
-    skipped = int(mode == "reflect")  # the element at the end is not repeated
-    shorter = all(n is None or max(pair) <= n - skipped for n, pair in zip(x.shape, pads))
-    check(shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
+    skipped = int(mode == "reflect")  # "reflect" does not repeat the element at the end
+    are_shorter = all(n is None or max(pair) <= n - skipped for n, pair in zip(x.shape, pads))
+    check(are_shorter, "pads must be shorter than the data", paddings=pads, shape=x.shape)
     return call.apply(blocks.pad_reflect, x, pads=x.ordered(pads), skipped=skipped)
 
 
@@ -168,25 +168,27 @@ def _flip(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
 
 @operator("take", dtypes=STORED_AS_FLOAT32)
 def _take(call: CallContext, x: Tensor, indices: Any, axis: Any = None, batch_dims: int = 0) -> Tensor:
-    """Takes elements by constant indices; a single index removes its axis. Negative ones count from the end."""
-    (axis,), rows = axes_after_batch(axis, x.rank), np.asarray(indices)
-    check(rows.ndim <= 1 and rows.dtype.kind == "i", "indices must be integers, of one axis at most", indices=indices)
-    length = 0 if batch_dims else x.shape[axis] or 0
-    check((np.abs(rows + 0.5) < length).all(), "indices must be within a static length", indices=indices, length=length)
-    if not rows.ndim:
-        return _entry(call, x, axis, int(rows))
-    return call.constant("take", x, {"indices": (rows % length).astype("float32")}, axis=x.axis(axis))
+    """Takes elements by constant indices, of which negative ones count from the end. A scalar index removes the
+    axis."""
+    (axis,), array = axes_after_batch(axis, x.rank), np.asarray(indices)
+    check(array.ndim <= 1 and array.dtype.kind == "i", "indices must be integers, of one axis at most", indices=indices)
+    length = 0 if batch_dims else x.shape[axis] or 0  # 0 refuses all indices
+    is_within = (np.abs(array + 0.5) < length).all()  # -length <= index < length
+    check(is_within, "indices must be within a static length", indices=indices, length=length)
+    if not array.ndim:
+        return _entry(call, x, axis, int(array))
+    return call.constant("take", x, {"indices": (array % length).astype("float32")}, axis=x.axis(axis))
 
 
 @operator("roll", dtypes=ANY_DTYPE)
 def _roll(call: CallContext, x: Tensor, shift: Any, axis: Any = None) -> Tensor:
     shifts, axes = as_list(shift), as_list(axis)
     check(len(shifts) == len(axes), "shift must have one entry for each axis", shift=shift, axis=axis)
-    for by, along in zip(shifts, axes):
+    for entry, along in zip(shifts, axes):
         (along,) = axes_after_batch(along, x.rank)
         check(x.shape[along], "the axis must have a static length", shape=x.shape)
-        by = integer("shift", by, -MAX_LENGTH) % x.shape[along]
-        x = call.apply(blocks.roll, x, axis=x.axis(along), shift=by) if by else x
+        count = integer("shift", entry, -MAX_LENGTH) % x.shape[along]
+        x = call.apply(blocks.roll, x, axis=x.axis(along), shift=count) if count else x
     return x
 
 
@@ -196,23 +198,24 @@ MAX_PARTS = 10_000
 @operator("split", dtypes=ANY_DTYPE)
 def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
            num: Optional[int] = None) -> List[Tensor]:  # fmt: skip
-    """Splits an axis into equal parts, into parts of sizes (TensorFlow), or at positions (Keras)."""
-    parts = indices_or_sections if num_or_size_splits is None else num_or_size_splits
+    """Splits an axis into a number of equal parts. A list contains TensorFlow's sizes of the parts, or Keras's
+    positions."""
+    splits = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
     check(length is not None and axis, "axis must have a static length, and not be the batch", axis=axis)
-    if isinstance(parts, int):
-        integer("splits", parts, 1, MAX_PARTS)
-        check_divisible("length", length, "parts", parts)
-        ends = [length // parts * (number + 1) for number in range(parts)]
+    if isinstance(splits, int):
+        integer("splits", splits, 1, MAX_PARTS)
+        check_divisible("length", length, "parts", splits)
+        ends = [length // splits * (number + 1) for number in range(splits)]
     elif num_or_size_splits is not None:
-        rest = length - sum(size for size in parts if size != -1)
-        ends = np.cumsum([rest if size == -1 else size for size in parts]).tolist()
+        inferred = length - sum(size for size in splits if size != -1)
+        ends = np.cumsum([inferred if size == -1 else size for size in splits]).tolist()
     else:
-        ends = [end % length if end < 0 else end for end in [*parts, length]]
+        ends = [end % length if end < 0 else end for end in [*splits, length]]
     starts = [0, *ends[:-1]]
-    fits = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
-    check(fits, "splits must be parts of all elements", splits=parts, length=length)
+    cover_axis = ends[-1] == length and all(0 <= start < end for start, end in zip(starts, ends))
+    check(cover_axis, "splits must be parts of all elements", splits=splits, length=length)
     return [call.apply("slice_axis", x, axis=x.axis(axis), begin=start, end=end) for start, end in zip(starts, ends)]
 
 
@@ -224,7 +227,7 @@ def _unstack(call: CallContext, x: Tensor, num: Optional[int] = None, axis: int 
 
 
 def _entry(call: CallContext, x: Tensor, axis: int, position: int) -> Tensor:
-    """Takes one element of an axis, which is removed."""
+    """Takes the elements at one position of an axis, and removes the axis."""
     return _get_item(call, x, [*[WHOLE] * axis, position])
 
 
@@ -233,43 +236,43 @@ WHOLE = slice(None)
 
 @operator("get_item", dtypes=ANY_DTYPE, aliases={"slice_spec": "key"})
 def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
-    """Indexes a tensor, or a shape, by slices, integers, which remove their axis, and new axes. The batch must be kept
-    as it is."""
+    """Indexes a tensor, or a shape. Slices keep their axis, integers remove it, and None inserts one. The key must
+    select the whole batch."""
     key = [slice(*map(entry.get, ("start", "stop", "step"))) if isinstance(entry, dict) and "start" in entry else entry
            for entry in as_list(key)]  # fmt: skip
     if not isinstance(x, Tensor):  # a shape
         (entry,) = key
-        refuse_lengths("key", _parts(entry))
+        refuse_lengths("key", _bounds(entry))
         return x[entry]
     entries = _full_key(key, x.rank)
     indices = [entry for entry in entries if entry is not None]
-    fits = len(indices) == x.rank and indices[0] == WHOLE and entries[0] is not None
-    check(fits, "indices must select the whole batch", key=key)
+    keeps_batch = len(indices) == x.rank and indices[0] == WHOLE and entries[0] is not None
+    check(keeps_batch, "indices must select the whole batch", key=key)
     x, indices = _cropped_like(call, x, indices)
-    refuse_lengths("key", [part for entry in indices for part in _parts(entry)])
-    slices = [_within(entry, n) for entry, n in zip(indices, x.shape)]
-    lengths = [_length(n, entry) for n, entry in zip(x.shape, slices)]
+    refuse_lengths("key", [bound for entry in indices for bound in _bounds(entry)])
+    slices = [_as_slice(entry, n) for entry, n in zip(indices, x.shape)]
+    lengths = [_sliced_length(entry, n) for entry, n in zip(slices, x.shape)]
     check(0 not in lengths, "indices must select at least one element", key=key, shape=x.shape)
     if any(not isinstance(entry, slice) for entry in entries):
         x = call.to_keras_order(x)
     if any(entry != WHOLE for entry in slices):
         check(x.rank <= 5, "MXNet slices tensors of at most 5 axes", rank=x.rank)
-        begin, end, step = map(x.ordered, zip(*map(_parts, slices)))
+        begin, end, step = map(x.ordered, zip(*map(_bounds, slices)))
         x = call.apply(blocks.take_slice, x, shape=lengths, begin=begin, end=end, step=[each or 1 for each in step])
-    single = tuple(axis for axis, entry in enumerate(indices) if isinstance(entry, int))
-    x = call.apply("squeeze", x, axis=single) if single else x
-    new = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
-    return call.apply(blocks.expand_dims, x, axes=new) if new else x
+    removed = tuple(axis for axis, entry in enumerate(indices) if isinstance(entry, int))
+    x = call.apply("squeeze", x, axis=removed) if removed else x
+    inserted = tuple(axis for axis, entry in enumerate(e for e in entries if not isinstance(e, int)) if entry is None)
+    return call.apply(blocks.expand_dims, x, axes=inserted) if inserted else x
 
 
 @operator("slice", dtypes=ANY_DTYPE, aliases={"start_indices": "begin", "shape": "size"})
 def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
-    """Takes `size` elements from `begin` along each axis; a size of -1 is that of all that follow."""
+    """Takes `size` elements from `begin` along each axis; a size of -1 takes all elements from there."""
     check(len(begin) == len(size) == x.rank, "begin and size must have one entry for each axis", begin=begin, size=size)
-    starts, counts = [integer("begin", at, 0) for at in begin], [integer("size", count, -1) for count in size]
+    starts, counts = [integer("begin", start, 0) for start in begin], [integer("size", count, -1) for count in size]
     ends = [None if count == -1 else start + count for start, count in zip(starts, counts)]
-    fits = all(end is None or n is None or end <= n for end, n in zip(ends, x.shape))
-    check(fits, "begin and size must be within the tensor", begin=begin, size=size, shape=x.shape)
+    are_within = all(end is None or n is None or end <= n for end, n in zip(ends, x.shape))
+    check(are_within, "begin and size must be within the tensor", begin=begin, size=size, shape=x.shape)
     return _get_item(call, x, [slice(start or None, end) for start, end in zip(starts, ends)])
 
 
@@ -277,52 +280,54 @@ def _slice_operator(call: CallContext, x: Tensor, begin: Sequence[int], size: Se
 def _strided_slice(call: CallContext, x: Tensor, begin: Sequence[int], end: Sequence[int],
                    strides: Optional[Sequence[int]] = None, begin_mask: int = 0, end_mask: int = 0,
                    ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0) -> Tensor:  # fmt: skip
-    """Indexes as `tf.strided_slice`, whose masks have a bit for each entry."""
+    """Indexes as `tf.strided_slice` does: its masks have one bit for each entry."""
     key: List[Any] = []
-    for at, (first, last, step) in enumerate(zip(begin, end, strides or [1] * len(begin))):
-        if ellipsis_mask >> at & 1:
+    for bit, (start, stop, step) in enumerate(zip(begin, end, strides or [1] * len(begin))):
+        if ellipsis_mask >> bit & 1:
             key.append("...")
-        elif new_axis_mask >> at & 1:
+        elif new_axis_mask >> bit & 1:
             key.append(None)
-        elif shrink_axis_mask >> at & 1:
-            key.append(first)
+        elif shrink_axis_mask >> bit & 1:
+            key.append(start)
         else:
-            start = None if begin_mask >> at & 1 or (first == 0 and step > 0) else first
-            key.append(slice(start, None if end_mask >> at & 1 else last, None if step == 1 else step))
+            first = None if begin_mask >> bit & 1 or (start == 0 and step > 0) else start
+            key.append(slice(first, None if end_mask >> bit & 1 else stop, None if step == 1 else step))
     return _get_item(call, x, key)
 
 
 def _cropped_like(call: CallContext, x: Tensor, indices: List[Any]) -> Tuple[Tensor, List[Any]]:
-    """Crops axes to the lengths of the same axes of other tensors, as `x[:, : tf.shape(y)[1]]` does, and returns the
-    indices that remain."""
+    """Crops axes to the length of the same axis of another tensor, as `x[:, : tf.shape(y)[1]]` does. Returns the tensor
+    and the indices, with a whole slice for each cropped axis."""
     for axis, entry in enumerate(indices):
         length = entry.stop if isinstance(entry, slice) else None
         if isinstance(length, DynamicLength) and length.tensor is not None:
             is_crop = length.axis == axis and entry.start in (None, 0) and entry.step in (None, 1)
             check(is_crop, "a dynamic length must end a slice of the same axis, from its start", key=entry)
             x, like = call.to_one_order([x, length.tensor])
-            shape = tuple(None if at == axis else n for at, n in enumerate(x.shape))
+            shape = (*x.shape[:axis], None, *x.shape[axis + 1 :])
             x = call.apply(blocks.crop_like, x, like, shape=shape, axis=x.axis(axis))
             indices = [*indices[:axis], WHOLE, *indices[axis + 1 :]]
     return x, indices
 
 
 def _full_key(key: Sequence[Any], rank: int) -> list:
-    """Returns one entry for each axis and each new axis: a slice, an integer, or None."""
+    """Returns the key with whole slices in place of the ellipsis: an integer or a slice for each axis, and None for
+    each new axis."""
     # Keras 2 writes {} or a string for an ellipsis
     key = ["..." if entry == "..." or isinstance(entry, dict) else entry for entry in key]
     key = key if "..." in key else [*key, "..."]
-    at, missing = key.index("..."), rank - sum(entry is not None for entry in key) + 1
-    return [*key[:at], *[WHOLE] * missing, *key[at + 1 :]]
+    position, missing = key.index("..."), rank - sum(entry is not None for entry in key) + 1
+    return [*key[:position], *[WHOLE] * missing, *key[position + 1 :]]
 
 
-def _parts(entry: Any) -> Tuple[Any, ...]:
-    """Returns the start, stop and step of a slice."""
+def _bounds(entry: Any) -> Tuple[Any, ...]:
+    """Returns the start, stop and step of a slice; an integer alone."""
     return (entry.start, entry.stop, entry.step) if isinstance(entry, slice) else (entry,)
 
 
-def _within(entry: Any, length: Optional[int]) -> slice:
-    """Returns the slice of an entry, within a static length: MXNet refuses one that begins before the first element."""
+def _as_slice(entry: Any, length: Optional[int]) -> slice:
+    """Returns an integer or a slice as a slice. MXNet refuses a start before the first element: if the length is
+    static, the bounds are clipped to it."""
     if isinstance(entry, int):
         entry = slice(entry, (entry + 1) or None)
     if length is None or entry == WHOLE or (entry.step or 1) < 0:
@@ -331,23 +336,23 @@ def _within(entry: Any, length: Optional[int]) -> slice:
     return slice(start, stop, step)
 
 
-def _length(n: Optional[int], entry: slice) -> Optional[int]:
-    """Returns the number of elements of a slice; None if it is dynamic."""
-    if n is not None:
-        return len(range(*entry.indices(n)))
+def _sliced_length(entry: slice, length: Optional[int]) -> Optional[int]:
+    """Returns the number of elements that a slice takes from an axis of this length; None if it is dynamic."""
+    if length is not None:
+        return len(range(*entry.indices(length)))
     return 1 if isinstance(entry.start, int) and (entry.stop or 0) == entry.start + 1 else None
 
 
 # -- reductions
 
-# others have the name of MXNet's operator
+# Keras's name -> a function, or the name of MXNet's operator if it differs
 REDUCTIONS: Dict[str, Any] = {**blocks.REDUCTIONS, "any": "max", "all": "min"}
 
 
 @operator("norm")
 def _norm(call: CallContext, x: Tensor, ord: Any = None, axis: Any = None, keepdims: Optional[bool] = None) -> Tensor:
-    fits = ord in (None, "euclidean") or (ord == 2 and len(as_list(axis)) == 1)
-    check(fits, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
+    is_euclidean = ord in (None, "euclidean") or (ord == 2 and len(as_list(axis)) == 1)
+    check(is_euclidean, "ord must be that of the Euclidean norm", ord=ord, axis=axis)
     return _reduction(call, x, axis, bool(keepdims))
 
 
@@ -377,18 +382,18 @@ def _argmax(call: CallContext, x: Tensor, axis: Any = None, keepdims: bool = Fal
               output_type: Any = None) -> Tensor:  # fmt: skip
     (axis,) = axes_after_batch(axis, x.rank)
     x = x if keepdims else call.to_keras_order(x)
-    kind, along = call.converter.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
+    name, along = call.converter.name, {"transposed": x.transposed, "axis": x.axis(axis), "keepdims": bool(keepdims)}
     if x.dtype in dtypes.FLOATS:
-        out = call.apply(blocks.argmax_or_argmin, x, kind=kind, signed_zeros=call.version == 3, **along)
+        out = call.apply(blocks.argmax_or_argmin, x, kind=name, signed_zeros=call.version == 3, **along)
     else:
-        out = call.apply(kind, x, **along)
+        out = call.apply(name, x, **along)
     out = out._replace(dtype=dtypes.STORED[x.dtype])  # MXNet's positions have the dtype of the data
     return call.cast(out, dtypes.standardize_dtype(output_type or ("int64" if call.version == 2 else "int32")))
 
 
 @operator("top_k", order=KERAS_ORDER, dtypes=SETS_DTYPE)
 def _top_k(call: CallContext, x: Tensor, k: int = 1, sorted: bool = True) -> List[Tensor]:
-    """Returns the largest elements along the last axis and their positions, the first ones of equal elements."""
+    """Returns the largest elements along the last axis, and their positions. Of equal elements, the first is taken."""
     check(sorted, "sorted must be True", sorted=sorted)
     check(x.shape[-1] is not None, "the last axis must have a static length", shape=x.shape)
     count = integer("k", k, 1, x.shape[-1])

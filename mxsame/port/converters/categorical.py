@@ -21,7 +21,8 @@ from mxsame.validation import check, integer
 @layer("Embedding", order=KERAS_ORDER, weights=[WeightSpec("embeddings", "weight")], masks=HANDLES_MASK,
        dtypes=SETS_DTYPE, ignored=f"input_length|{LORA}")  # fmt: skip
 def _embedding(call: CallContext, x: Tensor) -> Tensor:
-    """Looks up rows by index. In Keras 3, negative indices count from the end; MXNet clips others, as in Keras 2."""
+    """Looks up rows by index. In Keras 3, negative indices count from the end. MXNet clips indices that are out of
+    range."""
     config = call.config
     mask = call.apply(blocks.scalar, x, operator="not_equal", value=0.0) if config.get("mask_zero") else None
     if call.version == 3 and not x.dtype.startswith(("uint", "bool")):
@@ -32,7 +33,7 @@ def _embedding(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("Masking", order=KERAS_ORDER, masks=HANDLES_MASK)
 def _masking(call: CallContext, x: Tensor) -> Tensor:
-    """Masks the steps all of whose elements are the mask value."""
+    """Masks the steps whose elements all equal `mask_value`."""
     mask = call.apply(blocks.any_not_equal, x, value=call.number("mask_value", 0.0))
     return call.apply(blocks.multiply_by_mask if call.version == 2 else blocks.where_mask, x, mask)._replace(mask=mask)
 
@@ -44,7 +45,7 @@ def _category_encoding(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("Discretization", order=KERAS_ORDER, dtypes=SETS_DTYPE, ignored="num_bins|epsilon|dtype")
 def _discretization(call: CallContext, x: Tensor) -> Tensor:
-    """Returns the bin of each element: the number of boundaries that are not greater."""
+    """Returns the bin of each element: the number of boundaries that are not greater than it."""
     boundaries = np.asarray(call.config.get("bin_boundaries") or (), dtype="float32")
     is_sorted = boundaries.ndim == 1 and boundaries.size and all(np.diff(boundaries) >= 0)
     check(is_sorted, "bin_boundaries must be sorted", bin_boundaries=boundaries)
@@ -55,7 +56,7 @@ def _discretization(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("one_hot", order=KERAS_ORDER, dtypes=SETS_DTYPE, aliases={"indices": "x", "depth": "num_classes"})
 def _one_hot(call: CallContext, x: Tensor, num_classes: int, axis: Any = -1, dtype: Any = None) -> Tensor:
-    """Encodes integers along a new last axis. MXNet reads the last 32 bits of an integer: others are clipped first."""
+    """Encodes integers along a new last axis. MXNet reads only 32 bits of an int64, which is clipped to fit."""
     check(axis in (None, -1, x.rank), "axis must be the last", axis=axis)
     count = integer("num_classes", num_classes, 1)
     x = call.apply("clip", x, a_min=-1.0, a_max=float(count)) if STORED[x.dtype] == "int64" else x
@@ -64,13 +65,13 @@ def _one_hot(call: CallContext, x: Tensor, num_classes: int, axis: Any = -1, dty
 
 
 def _encoded(call: CallContext, x: Tensor, count: Any, mode: str) -> Tensor:
-    """Returns integers below `count`, encoded by Keras's `output_mode`. "multi_hot" and "count" combine those along the
+    """Encodes integers below `count` by Keras's `output_mode`. "multi_hot" and "count" combine the encodings along the
     first axis after the batch."""
     if mode == "int":
         return x
     modes = {"one_hot": "one_hot", "multi_hot": "max", "count": "sum"}
-    fits = mode in modes and (x.rank <= 2 or call.version == 3)
-    check(fits, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
+    is_supported = mode in modes and (x.rank <= 2 or call.version == 3)
+    check(is_supported, f"output_mode must be one of int, {', '.join(modes)}", output_mode=mode)
     if mode == "one_hot" and x.shape[-1] == 1:
         x = call.apply("squeeze", x, axis=-1)
     ones = call.apply("one_hot", x, depth=integer("num_tokens", count, 1))

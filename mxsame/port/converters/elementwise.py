@@ -14,7 +14,7 @@ from mxsame.port import blocks
 from mxsame.port.activations import ACTIVATIONS, DEFAULTS, arguments_of
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import (
-    OF_LAYERS,
+    ACTIVATION_LAYERS,
     activate,
     apply_activation,
     axes_of,
@@ -37,7 +37,7 @@ def _activation(call: CallContext, x: Tensor) -> Tensor:
 @layer("LeakyReLU", masks=PASSES_MASK, dtypes=dtypes.CAST)
 @layer("ReLU", "ELU", "ThresholdedReLU", masks=PASSES_MASK)
 def _activation_layer(call: CallContext, x: Tensor) -> Tensor:
-    name, arguments = OF_LAYERS[call.layer.class_name](call)
+    name, arguments = ACTIVATION_LAYERS[call.layer.class_name](call)
     return apply_activation(call, name, x, **arguments)
 
 
@@ -51,31 +51,31 @@ def _softmax(call: CallContext, x: Tensor) -> Tensor:
             x = call.apply(blocks.masked_scores, x, mask)
         else:
             is_bool = mask.dtype == "bool"
-            kept = mask if is_bool else call.apply(blocks.scalar, mask, operator="greater", value=0.5)
-            x = call.apply(blocks.where, kept, x, numbers=(None, blocks.MASKED))
+            bool_mask = mask if is_bool else call.apply(blocks.scalar, mask, operator="greater", value=0.5)
+            x = call.apply(blocks.where, bool_mask, x, numbers=(None, blocks.MASKED))
     axes = as_list(call.config.get("axis", -1))
     if len(axes) == 1:
         out = apply_activation(call, "softmax", x, axis=axes[0])
     else:
         out = call.apply(blocks.softmax_over, x, axes=x.axes(axes_of(axes, x.rank)))
-    if mask is not None and call.version == 3:  # zeros even if all is masked
-        out = call.apply(blocks.where, kept, out, numbers=(None, 0.0))
+    if mask is not None and call.version == 3:  # masked elements become 0, even if all are masked
+        out = call.apply(blocks.where, bool_mask, out, numbers=(None, 0.0))
     return out._replace(mask=mask)
 
 
 @operator(*(name for name in ACTIVATIONS if name != "tanh"))
 @operator("tanh", dtypes=dtypes.CAST_IN_KERAS[3])
-def _activation_operator(call: CallContext, x: Tensor, **given: Any) -> Tensor:
+def _activation_operator(call: CallContext, x: Tensor, **arguments: Any) -> Tensor:
     name = call.converter.name
-    names = arguments_of(ACTIVATIONS[name])
-    if given.get("axis", 0) is None and call.version == 2:  # TensorFlow's default, which is the last
-        del given["axis"]
-    if "alpha" in given and "negative_slope" in names:  # TensorFlow's name
-        given["negative_slope"] = given.pop("alpha")
-    for key, value in given.items():
-        check(key in names, f"argument {key} must not be given", **{key: value})
-    given = {**DEFAULTS[call.version].get(f"keras.ops.{name}", {}), **given}
-    return apply_activation(call, name, x, **(relu_arguments(call, given) if name == "relu" else given))
+    accepted = arguments_of(ACTIVATIONS[name])
+    if arguments.get("axis", 0) is None and call.version == 2:  # TensorFlow's default: the last axis
+        del arguments["axis"]
+    if "alpha" in arguments and "negative_slope" in accepted:  # TensorFlow's name
+        arguments["negative_slope"] = arguments.pop("alpha")
+    for key, value in arguments.items():
+        check(key in accepted, f"argument {key} must not be given", **{key: value})
+    arguments = {**DEFAULTS[call.version].get(f"keras.ops.{name}", {}), **arguments}
+    return apply_activation(call, name, x, **(relu_arguments(call, arguments) if name == "relu" else arguments))
 
 
 # -- two operands
@@ -85,42 +85,42 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 
 @operator(*BINARY, dtypes=dtypes.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
 def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
-    """Computes with two tensors, with a tensor and a number or an array, or with lengths of a shape."""
+    """Applies an operator to two tensors, to a tensor and a constant, or to lengths of a shape."""
     name = call.converter.name
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        return _of_lengths(name, x, y)
+        return _compute_lengths(name, x, y)
     for key, each in (("x", x), ("y", y)):
         refuse_lengths(key, each)
     operands, dtype = _cast_operands(call, name, [x, y])
     out = _apply_binary(call, name, *operands)
     if name not in blocks.COMPARISONS:
         return out._replace(dtype=dtype)
-    stored = dtypes.STORED[dtype]  # MXNet's comparisons have the dtype of what they compare
+    stored = dtypes.STORED[dtype]  # MXNet's comparisons return the dtype of their operands
     return call.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 
 @operator("floor_divide")
 def _floor_divide(call: CallContext, x: Lengths, y: Lengths) -> Any:
     """Divides static lengths of a shape."""
-    return _of_lengths("floor_divide", x, y)
+    return _compute_lengths("floor_divide", x, y)
 
 
-def _of_lengths(name: str, x: Any, y: Any) -> Any:
-    """Computes with lengths of a shape, one or several. Dynamic lengths can only be multiplied."""
+def _compute_lengths(name: str, x: Any, y: Any) -> Any:
+    """Applies an operator to two lengths, or to lists of lengths. Dynamic lengths can only be multiplied."""
     if isinstance(x, (list, tuple)) or isinstance(y, (list, tuple)):
         both = (each if isinstance(each, (list, tuple)) else itertools.repeat(each) for each in (x, y))
-        return tuple(_of_lengths(name, *pair) for pair in zip(*both))
+        return tuple(_compute_lengths(name, *pair) for pair in zip(*both))
     check(name != "floor_divide" or y != 0, "lengths must not be divided by 0", x=x, y=y)
-    static, dynamic_lengths = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, DynamicLength)]
-    fits = name == "multiply" or (static and name in ("add", "subtract", "floor_divide"))
+    are_static, dynamic = type(x) is type(y) is int, [each for each in (x, y) if isinstance(each, DynamicLength)]
+    is_supported = name == "multiply" or (are_static and name in ("add", "subtract", "floor_divide"))
     rule = "dynamic lengths can only be multiplied, and the batch not at all: declare static lengths in keras.Input"
-    check(fits and not any(each.is_batch for each in dynamic_lengths), rule, x=x, y=y)
-    return DynamicLength() if dynamic_lengths else blocks.PYTHON[name](x, y)
+    check(is_supported and not any(each.is_batch for each in dynamic), rule, x=x, y=y)
+    return DynamicLength() if dynamic else blocks.PYTHON[name](x, y)
 
 
 def _cast_operands(call: CallContext, name: str, operands: List[Any]) -> Tuple[List[Any], str]:
-    """Returns two operands, tensors cast to the dtype of the computation, and that dtype. Integers are divided as
-    floats; Keras 3 compares with constants of float32."""
+    """Casts tensors to the dtype in which Keras applies the operator. Returns the operands and this dtype. Integers are
+    divided as floats. Keras 3 compares with float32 constants."""
     dtype = _common_dtype(call, operands)
     if name == "divide" and dtype not in dtypes.FLOATS:
         dtype = "float64" if call.version == 2 and dtype in dtypes.INTEGERS else "float32"
@@ -132,8 +132,8 @@ def _cast_operands(call: CallContext, name: str, operands: List[Any]) -> Tuple[L
 
 
 def _common_dtype(call: CallContext, operands: Sequence[Operand]) -> str:
-    """Returns the dtype of an operator of two operands. TensorFlow casts constants to that of the tensor, Keras 3
-    promotes both."""
+    """Returns the dtype to which operands are promoted. TensorFlow casts constants to the dtype of the tensors; Keras 3
+    promotes constants, too."""
     tensors = [each.dtype for each in operands if isinstance(each, Tensor)]
     constants = [dtypes.dtype_of_constant(each) for each in operands if not isinstance(each, Tensor)]
     if tensors and call.version == 2:
@@ -142,21 +142,22 @@ def _common_dtype(call: CallContext, operands: Sequence[Operand]) -> str:
     return "int32" if constants and dtype == "bool" else dtype
 
 
-def _same_rank(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
-    """Adds a function of two tensors of one rank: otherwise operators add axes before the batch."""
+def _elementwise_of_same_rank(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
+    """Applies an elementwise function to two tensors of the same rank. For other tensors, Keras's operators add axes
+    before the batch, and are refused."""
     check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     return elementwise(call, name, [x, y])
 
 
 def _apply_binary(call: CallContext, name: str, x: Operand, y: Operand) -> Tensor:
     if isinstance(x, Tensor) and isinstance(y, Tensor):
-        return _same_rank(call, name, x, y)
+        return _elementwise_of_same_rank(call, name, x, y)
     reflected = not isinstance(x, Tensor)
     data, constant = (y, x) if reflected else (x, y)
-    given = np.asarray(constant, dtype="float64")
-    array = given.astype(data.dtype).astype("float64")
-    fits = data.dtype in dtypes.FLOATS or np.array_equal(array, given)
-    check(fits, "a constant must have values of the tensor's dtype", dtype=data.dtype)
+    exact = np.asarray(constant, dtype="float64")
+    array = exact.astype(data.dtype).astype("float64")
+    is_representable = data.dtype in dtypes.FLOATS or np.array_equal(array, exact)
+    check(is_representable, "a constant must have values of the tensor's dtype", dtype=data.dtype)
     check(array.ndim <= data.rank, "a constant must have no more axes than the tensor", shape=array.shape)
     if array.size == 1:
         return call.apply(blocks.scalar, data, operator=name, value=float(array.ravel()[0]), reflected=reflected)
@@ -171,8 +172,8 @@ def _bias_add(call: CallContext, value: Tensor, bias: Operand, data_format: Any 
     """Adds a constant vector along the channels."""
     array = np.asarray(bias)
     check(array.ndim == 1, "bias must be a constant vector", bias=bias)
-    ones = value.rank - 2 if str(data_format).startswith("NC") else 0
-    return _apply_binary(call, "add", value, array.reshape(-1, *(1,) * ones))
+    spatial_axes = value.rank - 2 if str(data_format).startswith("NC") else 0  # the axes after the channels
+    return _apply_binary(call, "add", value, array.reshape(-1, *(1,) * spatial_axes))
 
 
 @operator("squared_difference")
@@ -182,7 +183,7 @@ def _squared_difference(call: CallContext, x: Operand, y: Operand) -> Tensor:
 
 # -- one operand
 
-# MXNet's names, if they differ, or functions
+# Keras's name -> a function, or the name of MXNet's operator if it differs
 MXNET: Dict[str, Any] = {"absolute": "abs", "stop_gradient": "BlockGrad", "sign": blocks.sign}
 TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "cos", "tan") for h in ("", "h")]
 
@@ -193,7 +194,8 @@ TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "co
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
 @operator("stop_gradient", dtypes=dtypes.ANY_DTYPE)
 def _unary(call: CallContext, x: Sized) -> Any:
-    """Computes a function of one tensor. A square root may be that of a length, by which attention divides."""
+    """Applies a function to one tensor. `sqrt` also takes a length as a float: attention divides by the square root of
+    one."""
     name = call.converter.name
     if not isinstance(x, Tensor):
         check(name == "sqrt" and type(x) is float and x >= 0, "x must be a tensor", x=x)
@@ -221,8 +223,8 @@ def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
 
 @operator("identity", "cast", masks=HANDLES_MASK, dtypes=dtypes.SETS_DTYPE)
 def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
-    """Casts a tensor, or a static length, to a dtype. If it has that already, Keras returns the same tensor, with its
-    mask; an identity returns a new one."""
+    """Casts a tensor or a static length. A cast to the dtype of the tensor returns, in Keras, the same tensor with its
+    mask; an identity returns a new tensor without one."""
     if not isinstance(x, Tensor):
         refuse_lengths("x", x)
         check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
@@ -237,13 +239,13 @@ def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
 # -- conditions
 
 
-LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # for ones and zeros
+LOGICAL = {"logical_or": "maximum", "logical_and": "minimum", "logical_xor": "not_equal"}  # for arrays of 0 and 1
 
 
 @operator(*LOGICAL, order=KERAS_ORDER, dtypes=dtypes.SETS_DTYPE)
 def _logical(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
-    out = _same_rank(call, LOGICAL[call.converter.name], call.cast(x, "bool"), call.cast(y, "bool"))
-    return out._replace(dtype="bool")
+    name = LOGICAL[call.converter.name]
+    return _elementwise_of_same_rank(call, name, call.cast(x, "bool"), call.cast(y, "bool"))._replace(dtype="bool")
 
 
 @operator("logical_not", dtypes=dtypes.SETS_DTYPE)
@@ -260,10 +262,10 @@ def _is_nan(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("where", order=KERAS_ORDER, dtypes=dtypes.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
 def _where(call: CallContext, condition: Tensor, x: Operand, y: Operand) -> Tensor:
-    """Selects from two operands, each of which is a tensor or a number."""
+    """Selects elements from two operands, which are tensors or numbers."""
     tensors = [each for each in (x, y) if isinstance(each, Tensor)]
-    fits = all(isinstance(each, Tensor) or np.ndim(each) == 0 for each in (x, y))
-    check(fits, "x and y must be tensors or numbers", x=x, y=y)
+    are_valid = all(isinstance(each, Tensor) or np.ndim(each) == 0 for each in (x, y))
+    check(are_valid, "x and y must be tensors or numbers", x=x, y=y)
     numbers = [None if isinstance(each, Tensor) else float(each) for each in (x, y)]
     shapes = [each.shape for each in (condition, *tensors)]
     check(len(set(shapes)) == 1, "tensors must have one shape", shapes=shapes)

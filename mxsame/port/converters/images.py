@@ -19,7 +19,8 @@ from mxsame.validation import check, check_element_count, integer, one_of, pads_
 
 
 def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]:
-    """Returns an argument as a pair for each axis, from an int, an int for each spatial axis, or pairs."""
+    """Returns an entry of the configuration as one pair for each axis of x. The entry is an int, or a list with an int
+    or a pair for each spatial axis."""
     value, count = call.config[argument], call.num_spatial_dims
     if count == 1 and isinstance(value, (list, tuple)) and not isinstance(value[0], (list, tuple)):
         value = [value]
@@ -30,13 +31,13 @@ def _pairs(call: CallContext, x: Tensor, argument: str) -> List[Tuple[int, int]]
 
 @layer("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", order=CHANNELS_FIRST, dtypes=dtypes.STORED_AS_FLOAT32)
 def _zero_padding(call: CallContext, x: Tensor) -> Tensor:
-    """Pads with zeros, or leaves that to a convolution that follows."""
-    per_axis = _pairs(call, x, "padding")
-    shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, per_axis))
+    """Pads with zeros. With channels first in MXNet, the pads stay pending, since a convolution may apply them."""
+    pads = _pairs(call, x, "padding")
+    shape = tuple(n if n is None else n + low + high for n, (low, high) in zip(x.shape, pads))
     check_element_count("the output", shape)
     if not x.transposed:
-        return call.apply(blocks.pad, x, pads=per_axis)
-    return x._replace(shape=shape, pads=tuple(per_axis[1:-1]))
+        return call.apply(blocks.pad, x, pads=pads)
+    return x._replace(shape=shape, pads=tuple(pads[1:-1]))
 
 
 @layer("Cropping1D", "Cropping2D", "Cropping3D", order=CHANNELS_FIRST, dtypes=dtypes.ANY_DTYPE)
@@ -44,14 +45,14 @@ def _cropping(call: CallContext, x: Tensor) -> Tensor:
     return _cropped(call, x, _pairs(call, x, "cropping"))
 
 
-def _cropped(call: CallContext, x: Tensor, per_axis: Sequence[Tuple[int, int]]) -> Tensor:
-    leaves = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, per_axis))
-    check(leaves, "cropping must not remove all elements", **{"data.shape": x.shape})
-    here = x.ordered(per_axis)
-    return call.apply("slice", x, begin=[low or None for low, _ in here], end=[-high or None for _, high in here])
+def _cropped(call: CallContext, x: Tensor, pairs: Sequence[Tuple[int, int]]) -> Tensor:
+    has_elements = all(n is None or n - low - high > 0 for n, (low, high) in zip(x.shape, pairs))
+    check(has_elements, "cropping must not remove all elements", **{"data.shape": x.shape})
+    pairs = x.ordered(pairs)
+    return call.apply("slice", x, begin=[low or None for low, _ in pairs], end=[-high or None for _, high in pairs])
 
 
-# -- other sizes
+# -- upsampling and resizing
 
 
 @layer("UpSampling1D", "UpSampling3D", order=CHANNELS_FIRST, dtypes=dtypes.STORED_AS_FLOAT32)
@@ -69,14 +70,14 @@ MAX_SIDE = 10_000  # rows or columns
 
 
 def _nearest(length: int, size: int) -> np.ndarray:
-    """Returns the nearest position for each of `size` elements, computed in float32 as in TensorFlow."""
+    """Returns the nearest of `length` positions for each of `size` outputs, computed in float32 as in TensorFlow."""
     scale = np.float32(length) / np.float32(size)
     return np.array([min(int((np.float32(index) + np.float32(0.5)) * scale), length - 1) for index in range(size)])
 
 
 def _cubic(length: int, size: int) -> np.ndarray:
-    """Returns the weights (size, length) of bicubic interpolation (Keys 1981, a = -1/2). TensorFlow has a table of
-    1,024 steps for the kernel, and scales the weights within the image to a sum of 1."""
+    """Returns the weights (size, length) of bicubic interpolation (Keys 1981, a = -1/2). As in TensorFlow, distances
+    are rounded to 1/1024, and the weights within the image are scaled to a sum of 1."""
     integer("length", length, 1, MAX_SIDE)
     weights: np.ndarray = np.zeros((size, length), dtype="float32")
     a = -0.5
@@ -85,21 +86,22 @@ def _cubic(length: int, size: int) -> np.ndarray:
         position = float((np.float32(index) + half) * scale - half)
         first = math.floor(position)
         for source in range(max(first - 1, 0), min(first + 3, length)):
-            away = abs(source - first - round((position - first) * 1024) / 1024)
-            near, far = ((a + 2) * away - (a + 3)) * away**2 + 1, ((a * away - 5 * a) * away + 8 * a) * away - 4 * a
-            weights[index, source] = near if away <= 1 else far
+            d = abs(source - first - round((position - first) * 1024) / 1024)  # the distance
+            near, far = ((a + 2) * d - (a + 3)) * d**2 + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+            weights[index, source] = near if d <= 1 else far
     return weights / weights.sum(1, keepdims=True)
 
 
-def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], padded: bool) -> List[Tuple[int, int]]:
-    """Returns how much to crop or pad each axis for the aspect ratio of `size`, by Keras's rule in float32."""
+def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], pads: bool) -> List[Tuple[int, int]]:
+    """Returns how much to pad (or, without `pads`, to crop) each axis for the aspect ratio of `size`, computed in
+    float32 as in Keras."""
     (height, width), (new_height, new_width) = call.static_spatial_shape(x), size
     products, lengths = (width * new_height, height * new_width), (new_width, new_height)
-    wanted = [int(np.float32(product) / np.float32(length)) for product, length in zip(products, lengths)]
+    targets = [int(np.float32(product) / np.float32(length)) for product, length in zip(products, lengths)]
     pairs = []
-    for length, fit in zip((height, width), wanted):
-        half, odd = divmod(max(fit - length, 0) if padded else length - min(length, max(fit, 1)), 2)
-        pairs.append((half, half if padded else half + odd))
+    for length, target in zip((height, width), targets):
+        half, odd = divmod(max(target - length, 0) if pads else length - min(length, max(target, 1)), 2)
+        pairs.append((half, half if pads else half + odd))
     return call.in_data_format((0, 0), pairs, (0, 0))
 
 
@@ -107,21 +109,21 @@ def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], p
 def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear",
             crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
             fill_value: float = 0.0, data_format: Optional[str] = None) -> Tensor:  # fmt: skip
-    """Resizes as `tf.image.resize` without antialiasing, after cropping or padding to the new aspect ratio."""
-    fits = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
+    """Resizes as `tf.image.resize` does without antialiasing, after cropping or padding to the new aspect ratio."""
+    is_supported = x.rank == 4 and data_format in (None, "channels_last") and fill_mode == "constant"
     rule = "data must be images with channels last, and fill_mode constant"
-    check(fits, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
+    check(is_supported, rule, shape=x.shape, data_format=data_format, fill_mode=fill_mode)
     method = one_of("interpolation", interpolation, ("bilinear", "nearest", "bicubic"))
-    if method == "nearest" or call.version == 3:  # whose output has the dtype of the data
+    if method == "nearest" or call.version == 3:  # Keras's output has the dtype of the data, not float32
         dtypes.check_dtype(x.dtype, dtypes.FLOAT32)
     x = call.cast(x, "float32")
     if all(isinstance(length, DynamicLength) and length.tensor for length in size) and method != "bicubic":
         return _resized_like(call, x, size, method == "nearest")
     height, width = size = [integer("size", length, 1, MAX_SIDE) for length in size]
     if crop_to_aspect_ratio:
-        x = _cropped(call, x, _pairs_for_aspect_ratio(call, x, size, padded=False))
+        x = _cropped(call, x, _pairs_for_aspect_ratio(call, x, size, pads=False))
     elif pad_to_aspect_ratio:
-        pads = _pairs_for_aspect_ratio(call, x, size, padded=True)
+        pads = _pairs_for_aspect_ratio(call, x, size, pads=True)
         x = call.apply(blocks.pad, x, pads=x.ordered(pads), value=fill_value)
     if method == "bilinear":
         return call.apply(blocks.resize_bilinear, x, size=(height, width))
@@ -132,27 +134,27 @@ def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "b
     return call.constant(blocks.resize_by_matrix, x, arrays, size=(height, width))
 
 
-def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], nearest: bool) -> Tensor:
+def _resized_like(call: CallContext, x: Tensor, size: Sequence[Any], is_nearest: bool) -> Tensor:
     """Resizes to dynamic lengths of other tensors."""
     axes = [length.tensor.axis(length.axis) for length in size]
     others = [length.tensor for length in reversed(size)]
     shape = (x.shape[0], None, None, x.shape[-1])
-    return call.apply(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=nearest)
+    return call.apply(blocks.resize_like, x, *others, shape=shape, axes=axes, nearest=is_nearest)
 
 
-RESIZING = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
+RESIZE_OPTIONS = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "fill_mode", "fill_value")
 
 
 @layer("Resizing", order=CHANNELS_FIRST, dtypes=dtypes.CAST_IN_KERAS[2])
 def _resizing(call: CallContext, x: Tensor) -> Tensor:
     config = call.config
-    options = {name: config[name] for name in RESIZING if name in config}
+    options = {name: config[name] for name in RESIZE_OPTIONS if name in config}
     return _resize(call, x, (config["height"], config["width"]), **options)
 
 
 @layer("CenterCrop", order=CHANNELS_FIRST, dtypes=dtypes.CAST)
 def _center_crop(call: CallContext, x: Tensor) -> Tensor:
-    """Crops the center. Keras resizes a part of images that are too small."""
+    """Crops the center. Images that are too small are resized, after a crop to the new aspect ratio, as in Keras."""
     check(x.rank == 4, "data must be images", shape=x.shape)
     size = [integer(name, call.config[name], 1) for name in ("height", "width")]
     surplus = [-1 if n is None else n - length for n, length in zip(call.spatial_shape(x), size)]
@@ -163,17 +165,17 @@ def _center_crop(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("RandomCrop", order=CHANNELS_FIRST, dtypes=dtypes.CAST, ignored="data_format")
 def _random_crop(call: CallContext, x: Tensor) -> Tensor:
-    """Builds what Keras does at inference: Keras 2 resizes a part of the image, and Keras 3 does nothing."""
-    is_kept = call.version == 3
-    x = random_layer(call, x, ", and images keep their size, as in Keras's predict" if is_kept else "")
+    """Builds what Keras does at inference: Keras 2 crops to the new aspect ratio and resizes, Keras 3 does nothing."""
+    is_identity = call.version == 3
+    x = random_layer(call, x, ", and images keep their size, as in Keras's predict" if is_identity else "")
     size = call.config["height"], call.config["width"]
-    return x if is_kept else _resize(call, x, size, crop_to_aspect_ratio=True)
+    return x if is_identity else _resize(call, x, size, crop_to_aspect_ratio=True)
 
 
 @operator("depth_to_space", order=CHANNELS_FIRST, dtypes=dtypes.ANY_DTYPE)
 @operator("space_to_depth", order=CHANNELS_FIRST)
 def _depth_to_space(call: CallContext, x: Tensor, block_size: int, data_format: str = "NHWC") -> Tensor:
     block = integer("block_size", block_size, 1)
-    is_last = data_format in ("NHWC", "channels_last") and x.rank == 4
-    check(is_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
+    is_channels_last = data_format in ("NHWC", "channels_last") and x.rank == 4
+    check(is_channels_last, "data must be images with channels last", data_format=data_format, shape=x.shape)
     return call.apply(call.converter.name, x, block_size=block)

@@ -1,4 +1,4 @@
-"""Converters of matrix products, and of Einstein sums as such products."""
+"""Converters of matrix products, and of Einstein sums, which become matrix products."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mxsame.validation import check
 
 
 class Einsum(NamedTuple):
-    """An equation of two arrays and the output: a letter for each of their axes."""
+    """An equation of two arrays and an output: a string for each, with a letter for each axis."""
 
     first: str
     second: str
@@ -30,11 +30,12 @@ class Einsum(NamedTuple):
 
     @property
     def shared(self) -> str:
-        """The axes of both arrays and the output."""
+        """The axes that both arrays and the output have."""
         return "".join(letter for letter in self.first if letter in self.second and letter in self.output)
 
     @property
     def contracted(self) -> str:
+        """The axes that are summed over."""
         return "".join(letter for letter in self.first if letter not in self.output)
 
     def free(self, operand: int) -> str:
@@ -42,85 +43,87 @@ class Einsum(NamedTuple):
         return "".join(letter for letter in self[operand] if letter not in self[1 - operand])
 
 
-def einsum_of(equation: str, rank: int, second_rank: int) -> Einsum:
-    """Returns an equation for arrays of these ranks.
+def parse_einsum(equation: str, rank: int, second_rank: int) -> Einsum:
+    """Parses the equation of two arrays of these ranks.
 
     Raises `ValueError` if it is not a matrix product for each entry of the shared axes.
 
-    >>> einsum_of("...x,xhy->...hy", 3, 3)
+    >>> parse_einsum("...x,xhy->...hy", 3, 3)
     Einsum(first='01x', second='xhy', output='01hy')
-    >>> parsed = einsum_of("bthd,bshd->bhts", 4, 4)
+    >>> parsed = parse_einsum("bthd,bshd->bhts", 4, 4)
     >>> parsed.shared, parsed.contracted, parsed.free(0), parsed.free(1)
     ('bh', 'd', 't', 's')
     """
     einsum = Einsum(*_letters(equation, rank, 2))
-    once = all(len(set(each)) == len(each) for each in einsum)
-    odd_letters = (set(einsum.first) ^ set(einsum.second)) ^ set(einsum.output)  # in one of the three, or in all
-    fits = once and odd_letters == set(einsum.shared) and (len(einsum.first), len(einsum.second)) == (rank, second_rank)
-    check(fits, "equation must be a product of two arrays", equation=equation)
+    are_distinct = all(len(set(each)) == len(each) for each in einsum)
+    odd_letters = (set(einsum.first) ^ set(einsum.second)) ^ set(einsum.output)  # in one of the three, or in all three
+    is_product = are_distinct and odd_letters == set(einsum.shared)
+    has_ranks = (len(einsum.first), len(einsum.second)) == (rank, second_rank)
+    check(is_product and has_ranks, "equation must be a product of two arrays", equation=equation)
     return einsum
 
 
 def einsum_order(equation: str, rank: int) -> List[int]:
-    """Returns the permutation of axes that an equation of one array describes.
+    """Returns the permutation of axes that the equation of one array describes.
 
     >>> einsum_order("b...x->bx...", 4)
     [0, 3, 1, 2]
     """
     first, output = _letters(equation, rank, 1)
-    fits = len(set(first)) == rank and sorted(first) == sorted(output)
-    check(fits, "equation of one array must be an order of its axes", equation=equation)
+    is_permutation = len(set(first)) == rank and sorted(first) == sorted(output)
+    check(is_permutation, "equation of one array must be an order of its axes", equation=equation)
     return [first.index(letter) for letter in output]
 
 
 def _letters(equation: str, rank: int, count: int) -> List[str]:
-    """Returns the letters of `count` arrays and of the output, with digits for the axes of an ellipsis; `rank` is that
-    of the first array."""
-    given, _, output = equation.replace(" ", "").partition("->")
-    first, *others = given.split(",")
+    """Returns the letters of `count` arrays and of the output. Digits replace an ellipsis, so that the first array has
+    `rank` axes."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    first, *others = inputs.split(",")
     check(output and len(others) == count - 1, f"equation must have {count} inputs and an output", equation=equation)
-    more = string.digits[: max(rank - len(first.replace("...", "")), 0)]
-    return [axes.replace("...", more) for axes in (first, *others, output)]
+    ellipsis_axes = string.digits[: max(rank - len(first.replace("...", "")), 0)]
+    return [axes.replace("...", ellipsis_axes) for axes in (first, *others, output)]
 
 
 def einsum_dense(F: Any, x: Any, weight: Any, bias: Any = None, *, einsum: Einsum, new_lengths: Tuple[int, ...]) -> Any:
-    """Returns data times a weight (new, contracted), plus a bias that broadcasts; `new_lengths` are those of the axes
-    that the weight adds to the output."""
-    kept = (0,) * len(einsum.free(0))
+    """Returns data times a weight matrix (free, contracted), plus a bias that broadcasts. `new_lengths` are the lengths
+    of the weight's free axes."""
+    unchanged = (0,) * len(einsum.free(0))
     x = _transposed(F, x, einsum.first, einsum.free(0) + einsum.contracted)
     if len(einsum.contracted) != 1:
-        x = F.reshape(x, shape=(*kept, -1))
+        x = F.reshape(x, shape=(*unchanged, -1))
     x = F.FullyConnected(x, weight, num_hidden=math.prod(new_lengths), flatten=False, no_bias=True)
     if len(new_lengths) != 1:
-        x = F.reshape(x, shape=(*kept, *new_lengths))
+        x = F.reshape(x, shape=(*unchanged, *new_lengths))
     x = _transposed(F, x, einsum.free(0) + einsum.free(1), einsum.output)
     return x if bias is None else F.broadcast_add(x, bias)
 
 
 def einsum_product(F: Any, x: Any, y: Any, einsum: Einsum, lengths: Dict[str, int]) -> Any:
-    """Computes the sum as `batch_dot` of matrices (free, contracted) and (contracted, free), for each entry of the
-    shared axes. The first of these is the batch; `lengths` are those of all other axes."""
+    """Computes the sum as `batch_dot` of matrices (free, contracted) and (contracted, free), one pair for each entry of
+    the shared axes. The first shared axis is the batch; `lengths` maps the letters of all other axes to lengths."""
 
-    def matrix(array: Any, given: str, rows: str, columns: str) -> Any:
+    def matrices(array: Any, axes: str, rows: str, columns: str) -> Any:
         sides = (math.prod(lengths[letter] for letter in side) for side in (rows, columns))
-        return F.reshape(_transposed(F, array, given, einsum.shared + rows + columns), shape=(-1, *sides))
+        return F.reshape(_transposed(F, array, axes, einsum.shared + rows + columns), shape=(-1, *sides))
 
-    first, second = einsum.free(0), einsum.free(1)
-    left, right = matrix(x, einsum.first, first, einsum.contracted), matrix(y, einsum.second, einsum.contracted, second)
-    out = F.batch_dot(left, right)
-    axes = einsum.shared + first + second
-    out = F.reshape(out, shape=(-1, *(lengths[letter] for letter in axes[1:])))
+    rows, columns = einsum.free(0), einsum.free(1)
+    left = matrices(x, einsum.first, rows, einsum.contracted)
+    right = matrices(y, einsum.second, einsum.contracted, columns)
+    axes = einsum.shared + rows + columns
+    out = F.reshape(F.batch_dot(left, right), shape=(-1, *(lengths[letter] for letter in axes[1:])))
     return _transposed(F, out, axes, einsum.output)
 
 
-def _transposed(F: Any, x: Any, axes: str, wanted: str) -> Any:
-    return x if axes == wanted else F.transpose(x, axes=tuple(map(axes.index, wanted)))
+def _transposed(F: Any, x: Any, axes: str, new_axes: str) -> Any:
+    return x if axes == new_axes else F.transpose(x, axes=tuple(map(axes.index, new_axes)))
 
 
 def bias_axes_shape(einsum: Einsum, bias_axes: str, lengths: Sequence[int]) -> Tuple[int, ...]:
-    """Returns the shape of a bias with these axes for an output of these lengths: 1 along other axes after the first.
+    """Returns the shape of a bias along some axes of an output of these lengths. Before the first of `bias_axes`, the
+    bias has no axis; other axes have the length 1.
 
-    >>> bias_axes_shape(einsum_of("abc,cde->abde", 3, 3), "d", (2, 3, 4, 5))
+    >>> bias_axes_shape(parse_einsum("abc,cde->abde", 3, 3), "d", (2, 3, 4, 5))
     (4, 1)
     """
     first = min(einsum.output.index(letter) for letter in bias_axes)
@@ -137,9 +140,9 @@ def _dense(call: CallContext, x: Tensor) -> Tensor:
     check(x.rank >= 2, "data must have 2 axes or more", shape=x.shape)
     x = call.to_keras_order(x) if x.rank > 5 else x
     shapes = {"weight": (units, x.shape[-1] or 0), "bias": (units,)}
-    ones = (1,) * (x.rank - 2) if x.transposed else ()
+    kernel_size = (1,) * (x.rank - 2) if x.transposed else ()
     out = call.apply_with_weights(
-        blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=ones
+        blocks.dense, x, shapes=shapes, conversions={"kernel": TRANSPOSED}, units=units, ones=kernel_size
     )
     return activate(call, out)
 
@@ -148,15 +151,16 @@ def _dense(call: CallContext, x: Tensor) -> Tensor:
        ignored=f"output_shape|{LORA}")  # fmt: skip
 def _einsum_dense(call: CallContext, x: Tensor) -> Tensor:
     shape, bias_axes, equation = call.layer.weights[0].shape, call.config.get("bias_axes"), call.config["equation"]
-    einsum = einsum_of(str(equation), x.rank, len(shape))
+    einsum = parse_einsum(str(equation), x.rank, len(shape))
     check(not einsum.shared, "equation must have no axis of all arrays", equation=equation)
     lengths = dict(zip(einsum.second, shape))
     known = {**dict(zip(einsum.first, x.shape)), **lengths}
     bias = bias_axes_shape(einsum, bias_axes, [known[letter] for letter in einsum.output]) if bias_axes else None
     new_lengths = tuple(lengths[letter] for letter in einsum.free(1))
     weight = (math.prod(new_lengths), math.prod(lengths[letter] for letter in einsum.contracted))
-    kernel = Conversion.of(shape, [einsum.second.index(each) for each in einsum.free(1) + einsum.contracted], weight)
-    arguments: Dict[str, Any] = {"shapes": {"weight": weight, "bias": bias}, "conversions": {"kernel": kernel}}
+    order = [einsum.second.index(letter) for letter in einsum.free(1) + einsum.contracted]
+    conversions = {"kernel": Conversion.of(shape, order, weight)}
+    arguments: Dict[str, Any] = {"shapes": {"weight": weight, "bias": bias}, "conversions": conversions}
     return activate(call, call.apply_with_weights(einsum_dense, x, **arguments, einsum=einsum, new_lengths=new_lengths))
 
 
@@ -166,17 +170,17 @@ def _dot(call: CallContext, x: Tensor, y: Tensor) -> Tensor:
     axes = [axes, axes] if isinstance(axes, int) else list(axes)
     axes, normalize = [axes[0] % x.rank, axes[1] % y.rank], bool(call.config.get("normalize", False))
     check({x.rank, y.rank} <= {2, 3} and 0 not in axes, "inputs must be vectors or matrices", shapes=[x.shape, y.shape])
-    epsilon = (1e-12 if call.version == 2 else 1e-14) if normalize else None  # the least square of a length
+    epsilon = (1e-12 if call.version == 2 else 1e-14) if normalize else None  # a lower bound of squared norms
     return call.apply(blocks.dot, x, y, axes=(*axes, x.rank, y.rank), epsilon=epsilon)
 
 
 @operator("matmul", order=KERAS_ORDER, aliases={"b": "y", "x2": "y"})
 def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False, transpose_b: bool = False) -> Tensor:
-    """Multiplies matrices for each entry of the batch and of further axes, or all by a constant matrix."""
+    """Multiplies matrices, one pair for each entry of the leading axes, or all of them by a constant matrix."""
     if not isinstance(y, Tensor):
         matrix = np.asarray(y, "float32")
-        fits = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
-        check(fits, "a constant must be a matrix with a row for each element", shape=matrix.shape)
+        agree = matrix.ndim == 2 and not transpose_a and x.shape[-1] == matrix.shape[bool(transpose_b)]
+        check(agree, "a constant must be a matrix with a row for each element", shape=matrix.shape)
         weight = matrix if transpose_b else matrix.T
         return call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     check(x.rank == y.rank >= 3, "tensors must be matrices of a batch", shapes=[x.shape, y.shape])
@@ -188,46 +192,46 @@ def _matmul(call: CallContext, x: Tensor, y: Operand, transpose_a: bool = False,
 
 @operator("tensordot", order=KERAS_ORDER, aliases={"b": "y", "x2": "y"})
 def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tensor:
-    """Multiplies by a constant array, and sums along axes of both, which must not be the batch."""
+    """Multiplies by a constant array, and sums along axes of both arrays. The batch must not be summed."""
     array = np.asarray(y, "float32")
     check(not isinstance(y, Tensor) and array.ndim, "the second tensor must be a constant array")
     if isinstance(axes, int):
         axes = [list(range(x.rank - axes, x.rank)), list(range(axes))]
     first, second = ([axis % rank for axis in as_list(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
-    lengths = [x.shape[axis] for axis in first]
-    fits = 0 not in first and lengths == [array.shape[axis] for axis in second]
+    summed = [x.shape[axis] for axis in first]
+    agree = 0 not in first and summed == [array.shape[axis] for axis in second]
     rule = "the summed axes must be static, have the same lengths in both, and not be the batch"
-    check(fits, rule, axes=axes, shapes=[x.shape, array.shape])
+    check(agree, rule, axes=axes, shapes=[x.shape, array.shape])
     free = [axis for axis in range(x.rank) if axis not in first]
-    made = [axis for axis in range(array.ndim) if axis not in second]
+    new = [axis for axis in range(array.ndim) if axis not in second]
     x = permute(call, x, [*free, *first]) if first else call.apply(blocks.expand_dims, x, axes=(x.rank,))
-    if len(first) != 1 and first:
+    if len(first) > 1:
         x = call.apply(blocks.reshape, x, to=(*(0 for _ in free), -1))
-    weight = array.transpose([*made, *second]).reshape(-1, math.prod(lengths))
+    weight = array.transpose([*new, *second]).reshape(-1, math.prod(summed))
     out = call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
-    if len(made) == 1:
+    if len(new) == 1:
         return out
-    lengths = [*x.shape[1 : len(free)], *(array.shape[axis] for axis in made)]
+    lengths = [*x.shape[1 : len(free)], *(array.shape[axis] for axis in new)]
     check(None not in lengths, "axes that are not summed must be static", shape=x.shape)
     return call.apply(blocks.reshape, out, to=(0, *lengths))
 
 
 @operator("einsum", order=KERAS_ORDER)
 def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tensor:
-    """Computes the sum of two tensors by matrix products, and permutes one tensor."""
-    arrays = leaves(list(operands), Tensor)
-    is_stored = arrays or call.version == 3
-    check(is_stored, "tf.einsum must be replaced by Dot, EinsumDense or tf.matmul: Keras 2 does not store its tensors")
-    few = len(arrays) == len(operands) <= 2
-    check(few, f"einsum must be of an equation and one or two tensors; received {len(arrays)}")
-    if len(arrays) == 1:
-        return permute(call, arrays[0], einsum_order(subscripts, arrays[0].rank))
-    x, y = arrays
-    einsum = einsum_of(subscripts, x.rank, y.rank)
+    """Computes the Einstein sum of two tensors by matrix products, or permutes one tensor."""
+    tensors = leaves(list(operands), Tensor)
+    are_stored = tensors or call.version == 3
+    check(are_stored, "tf.einsum must be replaced by Dot, EinsumDense or tf.matmul: Keras 2 does not store its tensors")
+    is_supported = len(tensors) == len(operands) <= 2
+    check(is_supported, f"einsum must be of an equation and one or two tensors; received {len(tensors)}")
+    if len(tensors) == 1:
+        return permute(call, tensors[0], einsum_order(subscripts, tensors[0].rank))
+    x, y = tensors
+    einsum = parse_einsum(subscripts, x.rank, y.rank)
     pairs = [*zip(einsum.first, x.shape), *zip(einsum.second, y.shape)]
     lengths = {letter: length for letter, length in pairs if letter != einsum.first[0]}
-    fits = einsum.shared[:1] == einsum.first[0] == einsum.output[0] and None not in lengths.values()
-    fits = fits and all(lengths.get(letter, length) == length for letter, length in pairs)
+    has_batch = einsum.shared[:1] == einsum.first[0] == einsum.output[0]
+    agree = all(lengths.get(letter, length) == length for letter, length in pairs)
     rule = "axes must be the batch, then static axes that have the same lengths in both"
-    check(fits, rule, shapes=[x.shape, y.shape])
+    check(has_batch and agree and None not in lengths.values(), rule, shapes=[x.shape, y.shape])
     return call.apply(einsum_product, x, y, einsum=einsum, lengths=lengths)

@@ -23,8 +23,8 @@ def _dropped(call: CallContext, x: Tensor, rate: float, axes: Sequence[int]) -> 
 
 @layer("Dropout", masks=PASSES_MASK, dtypes=STORED_AS_FLOAT32)
 def _dropout(call: CallContext, x: Tensor) -> Tensor:
-    noise = call.config.get("noise_shape") or ()
-    return _dropped(call, x, dropout_rate(call), [axis for axis, length in enumerate(noise) if length == 1])
+    shape = call.config.get("noise_shape") or ()
+    return _dropped(call, x, dropout_rate(call), [axis for axis, length in enumerate(shape) if length == 1])
 
 
 @layer("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", masks=PASSES_MASK, dtypes=STORED_AS_FLOAT32,
@@ -35,7 +35,7 @@ def _spatial_dropout(call: CallContext, x: Tensor) -> Tensor:
 
 @layer("StochasticDepth", masks=PASSES_MASK)
 def _stochastic_depth(call: CallContext, x: Tensor) -> Tensor:
-    """Drops the whole branch of an image, or nothing, as `keras.applications.convnext`."""
+    """Drops all elements of an entry of the batch, or none, like the layer in `keras.applications.convnext`."""
     return _dropped(call, x, dropout_rate(call, "drop_path_rate"), range(1, x.rank))
 
 
@@ -43,7 +43,7 @@ def _stochastic_depth(call: CallContext, x: Tensor) -> Tensor:
 def _noise(call: CallContext, x: Tensor) -> Tensor:
     name = snake_case(call.layer.class_name)
     amount = call.number("stddev") if name == "gaussian_noise" else dropout_rate(call)
-    check(not call.training, "noise must not be called with training=True")
+    check(not call.training, "layers of noise must not be called with training=True")
     if not amount or call.training is False:
         return x
     return call.apply(getattr(blocks, name), x, amount=amount)._replace(same_as=x.keras_key)
@@ -55,6 +55,6 @@ def _identity(call: CallContext, x: Tensor) -> Tensor:
     return x
 
 
-RANDOM = {"masks": PASSES_MASK_IN_KERAS[2], "ignored": RANDOM_OPTIONS}  # Keras 2 returns the same tensor, with its mask
+RANDOM = {"masks": PASSES_MASK_IN_KERAS[2], "ignored": RANDOM_OPTIONS}  # Keras 2 returns its input, with the mask
 layer("RandomFlip", "RandomRotation", "RandomZoom", "RandomTranslation", dtypes=CAST, **RANDOM)(random_layer)
 layer("RandomContrast", "RandomBrightness", "RandomHeight", "RandomWidth", **RANDOM)(random_layer)

@@ -1,4 +1,4 @@
-"""Converters of recurrent layers: in one direction and in both, and with convolutions."""
+"""Converters of recurrent layers: in one direction, stacked, in both directions, and with convolutions."""
 
 from __future__ import annotations
 
@@ -29,47 +29,49 @@ from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, LAYERS, layer
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.validation import check, integer
 
-IGNORED = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"  # without a mask
+# keys that change nothing; `_options` reads those that matter with a mask or in training
+IGNORED = "dropout|recurrent_dropout|implementation|unroll|unit_forget_bias|zero_output_for_mask"
 DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
 def _takes_mask(call: CallContext, x: Tensor, states: Sequence[Tensor]) -> bool:
-    """Returns whether the layer uses the mask of x. In Keras 3 a call with states does so only if `mask` is given."""
-    is_dropped = call.version == 3 and states and call.layer_call.kwargs.get("mask") is None
-    return x.mask is not None and not is_dropped
+    """Returns whether the layer uses the mask of x. In Keras 3, a call with states uses only its argument `mask`."""
+    is_ignored = call.version == 3 and states and call.layer_call.kwargs.get("mask") is None
+    return x.mask is not None and not is_ignored
 
 
 def _options(call: CallContext, config: Dict[str, Any], x: Tensor, states: Sequence[Tensor]) -> Options:
-    """Returns the options of this configuration for this data. A masked `Bidirectional` returns zeros in sequences, and
-    not in single outputs."""
+    """Returns the options of a layer with this configuration, called with this data. A masked `Bidirectional` outputs
+    zeros for masked steps if it returns sequences."""
     rank = 3 + call.num_spatial_dims
     check(x.rank == rank, f"data must have {rank} axes", shape=x.shape)
-    samples = call.training and (config.get("dropout") or config.get("recurrent_dropout"))
-    check(not samples, "a recurrent layer with dropout must not be called with training=True")
+    has_dropout = config.get("dropout") or config.get("recurrent_dropout")
+    rule = "a recurrent layer with dropout must not be called with training=True"
+    check(not (call.training and has_dropout), rule)
     names = ("return_sequences", "return_state", "go_backwards")
     flags: Dict[str, Any] = {name: bool(config.get(name, False)) for name in names}
-    is_both = call.layer.class_name == "Bidirectional"
-    zero_output = flags["return_sequences"] if is_both else bool(config.get("zero_output_for_mask", False))
-    takes_mask = _takes_mask(call, x, states)
-    of_mask: Dict[str, Any] = {"takes_mask": takes_mask, "zero_output_for_mask": takes_mask and zero_output}
+    is_bidirectional = call.layer.class_name == "Bidirectional"
+    zero_output = flags["return_sequences"] if is_bidirectional else bool(config.get("zero_output_for_mask", False))
+    flags["takes_mask"] = _takes_mask(call, x, states)
+    flags["zero_output_for_mask"] = flags["takes_mask"] and zero_output
     shape = getattr(x.mask, "shape", None)
     check(x.mask is None or x.mask.rank == 2, "mask must have one entry for each step, (N, T)", shape=shape)
-    _check_unrolled(config, takes_mask and zero_output)
+    _refuse_unrolled(config, flags["zero_output_for_mask"])
     activation, gate = (function_of(call, config.get(name, default)) for name, default in DEFAULT_ACTIVATIONS.items())
-    return Options(x.shape[1], activation, gate, **flags, **of_mask)
+    return Options(x.shape[1], activation, gate, **flags)
 
 
-def _check_unrolled(config: Dict[str, Any], zero_output: Any) -> None:
-    """Raises a `ValueError` for an unrolled backward layer with zeros for masked steps: Keras applies its mask
-    forwards."""
-    unrolled = zero_output and all(config.get(name) for name in ("return_sequences", "go_backwards", "unroll"))
-    check(not unrolled, "unroll must be False in a masked layer that goes backwards; received unroll=True")
+def _refuse_unrolled(config: Dict[str, Any], zero_output: Any) -> None:
+    """Raises a `ValueError` for an unrolled layer that goes backwards and outputs zeros for masked steps: Keras applies
+    its mask forwards."""
+    is_refused = zero_output and all(config.get(name) for name in ("return_sequences", "go_backwards", "unroll"))
+    check(not is_refused, "unroll must be False in a masked layer that goes backwards; received unroll=True")
 
 
 def _weights(kernel: str, recurrent_kernel: str, bias: str) -> List[WeightSpec]:
-    """Returns the weights of one direction, for these parameters of its block."""
-    weight = partial(WeightSpec, group="cell")
-    return [weight("kernel", kernel), weight("recurrent_kernel", recurrent_kernel), weight("bias", bias, "use_bias")]
+    """Returns the specs of the weights of one direction; the arguments name the parameters of its block."""
+    spec = partial(WeightSpec, group="cell")
+    return [spec("kernel", kernel), spec("recurrent_kernel", recurrent_kernel), spec("bias", bias, "use_bias")]
 
 
 WEIGHTS = _weights("i2h_weight", "h2h_weight", "bias")
@@ -84,126 +86,131 @@ def _matrix_to_keras(array: Any, kind: str) -> Any:
 
 
 def _conversions(kind: str) -> Dict[str, Conversion]:
-    """Returns the conversions of weights, which put the gates in MXNet's order."""
-    reordered = partial(gates_to_mxnet, kind=kind)
+    """Returns the conversions of the weights of one direction. They reorder the gates."""
+    reorder = partial(gates_to_mxnet, kind=kind)  # its own inverse
     matrix = Conversion(partial(_matrix_to_mxnet, kind=kind), partial(_matrix_to_keras, kind=kind))
-    return {"kernel": matrix, "recurrent_kernel": matrix, "bias": Conversion(reordered, reordered)}
+    return {"kernel": matrix, "recurrent_kernel": matrix, "bias": Conversion(reorder, reorder)}
 
 
 def _direction(call: CallContext, kind: str, config: Dict[str, Any], x: Tensor, states: Sequence[Tensor]) -> Callable:
-    """Returns the function that makes the block of one direction."""
+    """Returns a function that makes the block of one direction."""
     units, use_bias = integer("units", config["units"], 1), bool(config.get("use_bias", True))
     reset_after = kind == "GRU" and bool(config.get("reset_after", False))
     return partial(Recurrent, kind, units, x.shape[-1] or 0, _options(call, config, x, states), use_bias, reset_after)
 
 
-def _outputs(call: CallContext, maker: Callable, x: Tensor, states: List[Tensor], conversions: Any,
-             configs: Sequence[Dict[str, Any]] = ()) -> List[Tensor]:  # fmt: skip
-    """Adds the block that `maker(x)` makes, for data (N, T, D), or (T, N, D) if the configurations are `time_major`,
-    and returns its outputs. Sequences have the mask of the data."""
+def _add_recurrent(call: CallContext, maker: Callable, x: Tensor, states: List[Tensor], conversions: Any,
+                   configs: Sequence[Dict[str, Any]] = ()) -> List[Tensor]:  # fmt: skip
+    """Adds the block of `maker(x)`, the function that makes it, and returns its outputs.
+
+    The data is (N, T, D), or (T, N, D) if the configurations are `time_major`. Sequences get the mask of the data.
+    """
     orders, mask = {bool(config.get("time_major", False)) for config in configs}, x.mask
-    is_time_major, swapped = True in orders, partial(call.apply, "swapaxes", dim1=0, dim2=1)
+    is_time_major, swap_axes = True in orders, partial(call.apply, "swapaxes", dim1=0, dim2=1)
     if is_time_major:
-        is_plain = len(orders) == 1 and mask is None and not states
-        check(is_plain, "time_major must be False with a mask or states; received time_major=True")
+        is_supported = len(orders) == 1 and mask is None and not states
+        check(is_supported, "time_major must be False with a mask or states; received time_major=True")
         call.steps.time_major |= call.steps.sources([x])
-        x = swapped(x)
+        x = swap_axes(x)
     masks = [mask] if _takes_mask(call, x, states) else []
     outputs = call.add_block(maker(x), x, *states, *masks, conversions=conversions, options=(len(masks), x.shape[1]))
     outputs = [out._replace(mask=mask) if out.rank == x.rank else out for out in outputs]
-    return [swapped(out) if is_time_major and out.rank == x.rank else out for out in outputs]
+    return [swap_axes(out) if is_time_major and out.rank == x.rank else out for out in outputs]
 
 
-def _states(call: CallContext, x: Tensor, given: Sequence[Tensor], initial_state: Operand, count: int) -> List[Tensor]:
-    """Returns the initial states: further inputs, or the argument, which may contain constants."""
-    several = leaves(initial_state, Tensor)
-    if initial_state is not None and not several:
-        several = [initial_state] if np.ndim(initial_state) == x.rank - 1 else list(initial_state)
+def _states(call: CallContext, x: Tensor, inputs: Sequence[Tensor], initial_state: Operand, count: int) -> List[Tensor]:
+    """Returns `count` initial states or none, from the inputs after x, or from `initial_state`, which may contain
+    constants."""
+    entries = leaves(initial_state, Tensor)
+    if initial_state is not None and not entries:
+        entries = [initial_state] if np.ndim(initial_state) == x.rank - 1 else list(initial_state)
     elif isinstance(initial_state, list):
-        several = initial_state
-    states = [*given, *several]
+        entries = initial_state
+    states = [*inputs, *entries]
     check(len(states) in (0, count), f"initial_state must be {count} arrays; received {len(states)}")
     return [state if isinstance(state, Tensor) else _constant_state(call, x, state) for state in states]
 
 
 def _constant_state(call: CallContext, x: Tensor, state: Any) -> Tensor:
-    """Returns a constant state, repeated along the batch: all of its entries must be the same."""
+    """Returns a constant state for any batch: all entries of its batch must be the same."""
     array = np.asarray(state, "float32")
-    fits = array.ndim >= 2 and (array == array[:1]).all()
-    check(fits, "a constant initial_state must be the same for each entry of the batch", shape=array.shape)
+    is_constant = array.ndim >= 2 and (array == array[:1]).all()
+    check(is_constant, "a constant initial_state must be the same for each entry of the batch", shape=array.shape)
     return call.constant(repeated_state, x, {"state": array[:1]}, ndim=x.rank)
 
 
 @layer("SimpleRNN", "LSTM", "GRU", order=KERAS_ORDER, weights=WEIGHTS, masks=HANDLES_MASK, dtypes=CAST, ignored=IGNORED)
 def _recurrent(call: CallContext, x: Tensor, *states: Tensor, initial_state: Operand = None) -> List[Tensor]:
     kind, config = call.layer.class_name, call.config
-    given = _states(call, x, states, initial_state, KINDS[kind].states)
-    return _outputs(call, lambda x: _direction(call, kind, config, x, given), x, given, _conversions(kind), [config])
+    initial = _states(call, x, states, initial_state, KINDS[kind].states)
+    maker = partial(_direction, call, kind, config, states=initial)
+    return _add_recurrent(call, maker, x, initial, _conversions(kind), [config])
 
 
-# -- several cells, one after the other
+# -- stacked cells
 
 
-def _cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
-    """Returns the class and configuration of a layer for each cell of an `RNN`: only the first goes backwards, and all
-    but the last return sequences."""
+def _layers_of_cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
+    """Returns the class and configuration of a layer for each cell of an `RNN`. Only the first layer goes backwards,
+    and all but the last return sequences."""
     name, stack = class_and_config(config["cell"])
     check(name == "StackedRNNCells", f"cell must be one of {', '.join(CELLS)}, or a stack of them", cell=name)
     Config(stack).refuse_unread("cells")
-    layers, of_layer = [], {key: value for key, value in config.items() if key != "cell"}
+    layers, shared = [], {key: value for key, value in config.items() if key != "cell"}
     for name, cell in map(class_and_config, stack["cells"]):
         check(name in CELLS, f"cells must be {', '.join(CELLS)}", cell=name)
         is_same = dtype_name(cell.get("dtype")) == dtype_name(config.get("dtype"))
         is_same = is_same and bool(cell.get("trainable", True)) == bool(config.get("trainable", True))
         check(is_same, "cells must have the dtype of their layer, and be trainable as it is", cell=cell.get("name"))
-        layers.append((CELLS[name], {**cell, **of_layer}))
-    for _, before in layers[:-1]:
-        before.update(return_sequences=True, zero_output_for_mask=False)
-    for _, after in layers[1:]:
-        after["go_backwards"] = False
+        layers.append((CELLS[name], {**cell, **shared}))
+    for _, layer_config in layers[:-1]:
+        layer_config.update(return_sequences=True, zero_output_for_mask=False)
+    for _, layer_config in layers[1:]:
+        layer_config["go_backwards"] = False
     return layers
 
 
 def _weights_of_cells(config: Dict[str, Any]) -> List[WeightSpec]:
     weights, counts = [], {}  # type: ignore[var-annotated]
-    for number, (kind, inner) in enumerate(_cells(config)):
+    for number, (kind, layer_config) in enumerate(_layers_of_cells(config)):
         group = f"cell/cells/{group_name(f'{kind}Cell', counts)}"
-        specs = (weight for weight in WEIGHTS if weight.is_present(inner))
-        weights += [weight._replace(name=f"{number}_{weight.name}", group=group) for weight in specs]
+        specs = (spec for spec in WEIGHTS if spec.is_present(layer_config))
+        weights += [spec._replace(name=f"{number}_{spec.name}", group=group) for spec in specs]
     return weights
 
 
 @layer("RNN", order=KERAS_ORDER, weights=_weights_of_cells, masks=HANDLES_MASK, dtypes=CAST, ignored=".*")
 def _stacked(call: CallContext, x: Tensor, *states: Operand, initial_state: Operand = None) -> List[Tensor]:
-    """Builds a layer for each cell, with its part of the weights. The states of a cell may be a nested list."""
-    kinds = _cells(call.config)
-    given = _states(call, x, leaves([*states], Tensor), initial_state, sum(KINDS[kind].states for kind, _ in kinds))
-    _check_unrolled(call.config, _takes_mask(call, x, given) and call.config.get("zero_output_for_mask"))
+    """Builds a layer for each cell, with the cell's weights. The initial states of a cell may be a nested list."""
+    layers = _layers_of_cells(call.config)
+    count = sum(KINDS[kind].states for kind, _ in layers)
+    remaining = _states(call, x, leaves([*states], Tensor), initial_state, count)
+    _refuse_unrolled(call.config, _takes_mask(call, x, remaining) and call.config.get("zero_output_for_mask"))
     weights, out, mask = iter(call.layer.weights), x, x.mask
-    last: List[Tensor] = []
+    final_states: List[Tensor] = []
     loaded: List[Any] = []
-    for number, (kind, config) in enumerate(kinds):
-        specs = [weight for weight in WEIGHTS if weight.is_present(config)]
+    for number, (kind, config) in enumerate(layers):
+        specs = [spec for spec in WEIGHTS if spec.is_present(config)]
         inner = Layer(kind, call.layer.name, config, weight_specs=specs, weights=[next(weights) for _ in specs])
-        state = call.state.first_call.setdefault(f"cell {number}", LayerState(inner))
-        own, given = given[: KINDS[kind].states], given[KINDS[kind].states :]
-        of_cell = replace(call, layer=state.layer, state=state, path=(*call.path, str(number)))
-        out, *more = LAYERS[kind](of_cell, [out._replace(mask=mask), *own], {})
-        if config.get("go_backwards") and mask is not None:  # the sequence is backwards now
+        cell = call.state.first_call.setdefault(f"cell {number}", LayerState(inner))
+        cell_states, remaining = remaining[: KINDS[kind].states], remaining[KINDS[kind].states :]
+        cell_call = replace(call, layer=cell.layer, state=cell, path=(*call.path, str(number)))
+        out, *new_states = LAYERS[kind](cell_call, [out._replace(mask=mask), *cell_states], {})
+        if config.get("go_backwards") and mask is not None:  # the mask follows the reversed sequence
             mask = call.apply("reverse", mask, axis=1)
-        last += more
-        loaded += state.layer.weights
+        final_states += new_states
+        loaded += cell.layer.weights
     call.layer.weights = loaded
-    return [out._replace(mask=x.mask if out.rank == x.rank else None), *last]
+    return [out._replace(mask=x.mask if out.rank == x.rank else None), *final_states]
 
 
 # -- both directions
 
-GROUPS = {"forwards": "forward_layer/cell", "backwards": "backward_layer/cell"}  # in a file, by the child of the block
+GROUPS = {"forwards": "forward_layer/cell", "backwards": "backward_layer/cell"}  # child of the block -> group in files
 
 
 def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
-    """Returns the class and configuration of the forward layer, and of the backward layer."""
+    """Returns the class and configuration of the forward layer, and those of the backward layer."""
     forwards = class_and_config(config["layer"])
     if config.get("backward_layer") is None:
         backwards = forwards[0], {**forwards[1], "go_backwards": not forwards[1].get("go_backwards", False)}
@@ -216,11 +223,11 @@ def _directions(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
 
 def _weights_of_both(config: Dict[str, Any]) -> List[WeightSpec]:
     weights = []
-    for (child, group), (_, inner) in zip(GROUPS.items(), _directions(config)):
-        for weight in (weight for weight in WEIGHTS if weight.is_present(inner)):
-            name, parameter = f"{child}_{weight.name}", f"{child}.{weight.parameter}"
-            path = f"{child[:-1]}_[^/]+/(.*/)?{weight.name}"
-            weights.append(weight._replace(name=name, parameter=parameter, group=group, path=path))
+    for (child, group), (_, layer_config) in zip(GROUPS.items(), _directions(config)):
+        for spec in (spec for spec in WEIGHTS if spec.is_present(layer_config)):
+            name, parameter = f"{child}_{spec.name}", f"{child}.{spec.parameter}"
+            path = f"{child[:-1]}_[^/]+/(.*/)?{spec.name}"
+            weights.append(spec._replace(name=name, parameter=parameter, group=group, path=path))
     return weights
 
 
@@ -229,15 +236,15 @@ def _bidirectional(call: CallContext, x: Tensor, *states: Tensor, initial_state:
     merge_mode, modes = call.config.get("merge_mode", "concat"), ", ".join(map(str, MERGED))
     check(merge_mode in MERGED, f"merge_mode must be one of {modes}", merge_mode=merge_mode)
     kinds, configs = zip(*((kind, Config(config)) for kind, config in _directions(call.config)))
-    given = _states(call, x, states, initial_state, sum(KINDS[kind].states for kind in kinds))
+    initial = _states(call, x, states, initial_state, sum(KINDS[kind].states for kind in kinds))
     both = [(child, _conversions(kind)) for child, kind in zip(GROUPS, kinds)]
     conversions = {f"{child}_{name}": each for child, of_kind in both for name, each in of_kind.items()}
 
     def maker(x: Tensor) -> Callable:
-        forwards, backwards = (_direction(call, kind, config, x, given) for kind, config in zip(kinds, configs))
+        forwards, backwards = (_direction(call, kind, config, x, initial) for kind, config in zip(kinds, configs))
         return partial(Bidirectional, forwards, backwards, merge_mode)
 
-    outputs = _outputs(call, maker, x, given, conversions, configs)
+    outputs = _add_recurrent(call, maker, x, initial, conversions, configs)
     for config in configs:
         config.refuse_dtype()
         config.refuse_unread(IGNORED)
@@ -250,26 +257,26 @@ def _bidirectional(call: CallContext, x: Tensor, *states: Tensor, initial_state:
 @layer("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", order=KERAS_ORDER, masks=HANDLES_MASK, ignored=IGNORED,
        weights=_weights("i2h.weight", "h2h.weight", "i2h.bias"))  # fmt: skip
 def _conv_lstm(call: CallContext, x: Tensor, *states: Tensor, initial_state: Operand = None) -> List[Tensor]:
-    rank = call.num_spatial_dims
-    given = _states(call, x, states, initial_state, 2)
-    options = _options(call, call.config, x, given)
-    fits = all(ignores_axis_order(partial(function, **arguments)) for function, arguments in options[1:3])
-    check(fits, "activations of convolutions must be functions of each element")
+    image_rank = call.num_spatial_dims + 2
+    initial = _states(call, x, states, initial_state, 2)
+    options = _options(call, call.config, x, initial)
+    functions = (partial(function, **arguments) for function, arguments in options[1:3])
+    check(all(map(ignores_axis_order, functions)), "activations of convolutions must be functions of each element")
     windows = window_arguments(call)
     if not call.is_channels_first:
-        x, given = _channels_to(call, x, 2), [_channels_to(call, state, 1) for state in given]
+        x, initial = _move_axis(call, x, -1, 2), [_move_axis(call, state, -1, 1) for state in initial]
     filters, in_channels = call.integer("filters"), x.shape[2] or 0
-    convolution, use_bias = partial(getattr(nn, f"Conv{rank}D"), 4 * filters), bool(call.config.get("use_bias", True))
-    i2h = partial(convolution, in_channels=in_channels, use_bias=use_bias, **windows)
-    h2h = partial(convolution, windows["kernel_size"], in_channels=filters, use_bias=False)
+    conv, use_bias = getattr(nn, f"Conv{call.num_spatial_dims}D"), bool(call.config.get("use_bias", True))
+    i2h = partial(conv, 4 * filters, in_channels=in_channels, use_bias=use_bias, **windows)
+    h2h = partial(conv, 4 * filters, windows["kernel_size"], in_channels=filters, use_bias=False)
     conversions = {"kernel": kernel("conv"), "recurrent_kernel": kernel("conv")}
-    outputs = _outputs(call, lambda x: partial(ConvLSTM, i2h, h2h, options), x, given, conversions)
+    outputs = _add_recurrent(call, lambda x: partial(ConvLSTM, i2h, h2h, options), x, initial, conversions)
     if call.is_channels_first:
         return outputs
-    return [out.as_transposed() if out.rank == rank + 2 else _channels_to(call, out, -1, 2) for out in outputs]
+    return [out.as_transposed() if out.rank == image_rank else _move_axis(call, out, 2, -1) for out in outputs]
 
 
-def _channels_to(call: CallContext, x: Tensor, axis: int, source: int = -1) -> Tensor:
-    """Moves the channels to another axis of Keras's order."""
-    order = np.moveaxis(np.empty(range(x.rank)), source, axis).shape
+def _move_axis(call: CallContext, x: Tensor, source: int, destination: int) -> Tensor:
+    """Moves the channels from one axis to another, and keeps the mask."""
+    order = np.moveaxis(np.empty(range(x.rank)), source, destination).shape
     return call.apply("transpose", x, axes=order)._replace(mask=x.mask)

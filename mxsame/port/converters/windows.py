@@ -1,6 +1,6 @@
-"""Converters of layers with windows: convolutions and pooling layers.
+"""Converters of convolutions and pooling layers.
 
-The shapes of their outputs are computed by `mxsame.padding`: MXNet cannot infer those of SAME.
+`mxsame.padding` computes the shapes of their outputs, since MXNet cannot infer the shapes of SAME padding.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
 
 def _lengths(call: CallContext, rule: Callable, x: Tensor, *, strides: Any, **arguments: Any) -> List[Optional[int]]:
     """Returns rule(length, stride=.., **arguments) for each spatial axis, and None for a dynamic length. An argument is
-    a tuple with an entry per axis, or one value for all."""
+    a tuple with one entry per axis, or one value for all axes."""
     arguments["stride"], lengths = strides, []
     for axis, n in enumerate(call.spatial_shape(x)):
-        own = {name: given[axis] if isinstance(given, tuple) else given for name, given in arguments.items()}
-        lengths.append(None if n is None else rule(n, **own))
+        of_axis = {name: value[axis] if isinstance(value, tuple) else value for name, value in arguments.items()}
+        lengths.append(None if n is None else rule(n, **of_axis))
     return lengths
 
 
@@ -53,7 +53,7 @@ def _regrouped(array: Any, multiplier: int) -> Any:
 
 
 def _conversion(spec: WeightSpec, is_transposed: bool, depth_multiplier: int) -> Conversion:
-    """Returns the conversion of a weight. keras-mxnet stores channels-first kernels in MXNet's order (`native`)."""
+    """Returns the conversion of a weight. keras-mxnet stores channels-first kernels in MXNet's order already."""
     is_depthwise = spec.name == "depthwise_kernel"
     if spec.from_keras_mxnet and is_depthwise:
         return Conversion(  # (C, m, *k) <-> (C*m, 1, *k)
@@ -74,7 +74,8 @@ def _has_kernel(call: CallContext, name: str) -> bool:
 
 def _add_convolution(call: CallContext, x: Tensor, lengths: Sequence[Optional[int]], arguments: dict,
                      is_transposed: bool = False) -> Tensor:  # fmt: skip
-    """Adds the layer of `mxsame.nn` that has the name of the Keras class."""
+    """Adds the layer of `mxsame.nn` with the name of the Keras class, and returns its output, which has these lengths
+    along the spatial axes."""
     config, layer_class, in_channels = call.config, getattr(nn, call.layer.class_name), call.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
@@ -97,14 +98,14 @@ def _convolution(call: CallContext, x: Tensor) -> Tensor:
     """Builds a convolution and its activation. The data may have several batch axes."""
     count = x.rank - call.num_spatial_dims - 2
     if count > 0 and call.layer.class_name in CONVOLUTIONS and not call.is_channels_first:
-        out = split_from_batch(call, _convolution_of_images(call, merge_into_batch(call, x, count)), x, count)
+        out = split_from_batch(call, _convolution_with_one_batch_axis(call, merge_into_batch(call, x, count)), x, count)
     else:
-        out = _convolution_of_images(call, x)
+        out = _convolution_with_one_batch_axis(call, x)
     return activate(call, out)
 
 
-def _convolution_of_images(call: CallContext, x: Tensor) -> Tensor:
-    """Builds a convolution. A "valid" one takes over the pads of a preceding ZeroPadding layer."""
+def _convolution_with_one_batch_axis(call: CallContext, x: Tensor) -> Tensor:
+    """Builds a convolution without its activation. "valid" takes over the pads of a ZeroPadding layer before it."""
     arguments = window_arguments(call)
     if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.is_only_call:
         arguments["padding"], x = x.pads, x.without_pads
@@ -125,11 +126,11 @@ def _convolution_operator(
     call: CallContext, x: Tensor, kernel: Operand, strides: Any = 1, padding: Any = "valid", data_format: Any = None,
     dilations: Any = None, use_cudnn_on_gpu: bool = True,
 ) -> Tensor:  # fmt: skip
-    """Convolves with a constant kernel, through the layer's converter. TensorFlow's padding may have a pair for each
-    axis, the batch and the channels included."""
-    rank, array, is_depthwise = x.rank - 2, np.asarray(kernel), call.converter.name.startswith("depthwise")
+    """Convolves with a constant kernel, through the converter of the layer. TensorFlow's padding may be one pair for
+    each axis, including the batch and the channels."""
+    array, is_depthwise = np.asarray(kernel), call.converter.name.startswith("depthwise")
     check(not isinstance(kernel, Tensor), "kernel must be a constant")
-    class_name = LAYER_CLASSES.get(call.converter.name, f"{'Depthwise' * is_depthwise}Conv{rank}D")
+    class_name = LAYER_CLASSES.get(call.converter.name, f"{'Depthwise' * is_depthwise}Conv{x.rank - 2}D")
     config = _layer_config(x, data_format, strides=strides, dilation_rate=dilations)
     if not isinstance(padding, str):
         pads = x.ordered([pads_of_axis("padding", pair) for pair in padding])
@@ -140,19 +141,19 @@ def _convolution_operator(
     else:
         channels = x.shape[1 if config["data_format"] == "channels_first" else -1] or array.shape[-2]
         config.update(filters=array.shape[-1], groups=channels // array.shape[-2])
-    weight = DEPTHWISE if is_depthwise else KERNEL
-    return delegate(call, Layer(class_name, call.name, config, weights=[array], weight_specs=[weight]), x)
+    spec = DEPTHWISE if is_depthwise else KERNEL
+    return delegate(call, Layer(class_name, call.name, config, weights=[array], weight_specs=[spec]), x)
 
 
-def _layer_config(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
-    """Returns a layer's configuration for arguments of an operator. TensorFlow's may have entries for the batch and
-    the channels, which must be 1."""
-    rank, first = x.rank - 2, str(data_format) == "channels_first" or str(data_format).startswith("NC")
-    config: Dict[str, Any] = {"data_format": "channels_first" if first else "channels_last"}
-    for name, value in given.items():
+def _layer_config(x: Tensor, data_format: Any, **arguments: Any) -> Dict[str, Any]:
+    """Returns the configuration of a layer from the arguments of an operator. TensorFlow's arguments may have entries
+    for the batch and the channels, which must be 1."""
+    is_channels_first = str(data_format) == "channels_first" or str(data_format).startswith("NC")
+    config: Dict[str, Any] = {"data_format": "channels_first" if is_channels_first else "channels_last"}
+    for name, value in arguments.items():
         entries = value
-        if isinstance(value, list) and len(value) == rank + 2:
-            entries, others = (value[2:], value[:2]) if first else (value[1:-1], [value[0], value[-1]])
+        if isinstance(value, list) and len(value) == x.rank:
+            entries, others = (value[2:], value[:2]) if is_channels_first else (value[1:-1], [value[0], value[-1]])
             check(others == [1, 1], f"{name} must be 1 for the batch and the channels", **{name: value})
         config[name] = entries[0] if isinstance(entries, list) and len(entries) == 1 else entries
     return config
@@ -160,9 +161,10 @@ def _layer_config(x: Tensor, data_format: Any, **given: Any) -> Dict[str, Any]:
 
 @layer("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", order=CHANNELS_FIRST, weights=(KERNEL, BIAS))
 def _transposed_convolution(call: CallContext, x: Tensor) -> Tensor:
-    arguments, extra = window_arguments(call), call.config.get("output_padding")
-    count = len(arguments["strides"])
-    arguments["output_padding"] = None if extra is None else validation.per_axis("output_padding", extra, count, 0)
+    arguments, output_padding = window_arguments(call), call.config.get("output_padding")
+    if output_padding is not None:
+        output_padding = validation.per_axis("output_padding", output_padding, call.num_spatial_dims, 0)
+    arguments["output_padding"] = output_padding
     lengths = _lengths(call, arithmetic.transposed_output_size, x, **arguments)
     if arguments["padding"] == KERAS_MXNET:
         keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, **{**arguments, "padding": "same"})
@@ -192,7 +194,7 @@ def _global_pooling(call: CallContext, x: Tensor) -> Tensor:
     kind, keepdims = "max" if "Max" in call.layer.class_name else "avg", bool(call.config.get("keepdims", False))
     x = call.padded(x)
     if x.rank - 2 == call.num_spatial_dims and not x.transposed and not call.is_channels_first:
-        # the array is still in Keras's order: no transposition is needed
+        # the array has Keras's axis order: reducing it needs no transposition
         return call.apply("mean" if kind == "avg" else "max", x, axis=tuple(call.spatial_axes(x)), keepdims=keepdims)
     pooled = call.apply(blocks.global_pool, call.to_channels_first(x), kind=kind, count=call.num_spatial_dims)
     return pooled if keepdims else call.apply(blocks.reshape, pooled, transposed=False, to=(0, -1))
@@ -212,8 +214,8 @@ def _global_average_pooling_1d(call: CallContext, x: Tensor) -> Tensor:
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
 def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
-    """Pools by PyTorch's rule: output i of count covers the elements from floor(i n / count) to ceil((i + 1) n / count)
-    - 1."""
+    """Pools by PyTorch's rule: output i of `count` covers the elements from floor(i * n / count) up to, but without,
+    ceil((i + 1) * n / count)."""
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
         for n, count in zip(call.static_spatial_shape(x), call.per_spatial_axis("output_size"))
@@ -225,10 +227,10 @@ def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
 def _pool(
     call: CallContext, x: Tensor, pool_size: Any, strides: Any = None, padding: str = "valid", data_format: Any = None
 ) -> Tensor:
-    """Pools through the layer's converter. TensorFlow's sizes may have entries for the batch and the channels."""
-    rank, kind = x.rank - 2, "Max" if call.converter.name == "max_pool" else "Average"
+    """Pools through the converter of the layer."""
+    kind = "Max" if call.converter.name == "max_pool" else "Average"
     config = {"padding": padding, **_layer_config(x, data_format, pool_size=pool_size, strides=strides)}
-    return delegate(call, Layer(f"{kind}Pooling{rank}D", call.name, config), x)
+    return delegate(call, Layer(f"{kind}Pooling{x.rank - 2}D", call.name, config), x)
 
 
 # -- locally connected layers
@@ -236,11 +238,12 @@ def _pool(
 
 @layer("LocallyConnected1D", "LocallyConnected2D", order=KERAS_ORDER, weights=(KERNEL, BIAS))
 def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
-    """Builds a convolution with unshared weights, of shape (positions, window elements, filters)."""
-    given = {"implementation": call.config.get("implementation", 1), "padding": padding_of(call)}
-    fits = given == {"implementation": 1, "padding": "valid"} and not call.is_channels_first
+    """Builds a convolution with its own weights for each position. They have the shape (positions, window elements,
+    filters)."""
+    options = {"implementation": call.config.get("implementation", 1), "padding": padding_of(call)}
+    is_supported = options == {"implementation": 1, "padding": "valid"} and not call.is_channels_first
     rule = "implementation must be 1, padding valid, and data_format channels_last"
-    check(fits, rule, **given, data_format=call.config.get("data_format"))
+    check(is_supported, rule, **options, data_format=call.config.get("data_format"))
     sizes, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
     call.static_spatial_shape(x)
     lengths = tuple(_lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding="valid"))
