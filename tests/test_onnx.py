@@ -251,7 +251,7 @@ def test_float16(path, fold):
 
 def test_large_arrays_go_into_a_second_file(path, monkeypatch):
     net = downsampling()
-    monkeypatch.setattr(checking, "LARGEST", 1000)
+    monkeypatch.setattr(checking, "MAX_INLINE_BYTES", 1000)
     check(net, path, random(*SHAPE))
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["net.onnx", "net.onnx.data"]
     assert path.stat().st_size < path.with_suffix(".onnx.data").stat().st_size

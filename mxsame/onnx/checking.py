@@ -1,4 +1,4 @@
-"""An ONNX file is checked, and compared with its net, before it gets its name."""
+"""Checks an ONNX file, and compares it with its net, before it gets its final name."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.installation.requirements import ONNX, install
 
-LARGEST = 2**31 - 2**20  # bytes of arrays in one file of Protocol Buffers, which may have 2 GiB
+MAX_INLINE_BYTES = 2**31 - 2**20  # of arrays in the model's own file: Protocol Buffers may have 2 GiB
 
 
 class NotCompared(UserWarning):
-    """A file was checked by onnx only."""
+    """A file was checked by onnx, but not compared with its net."""
 
 
 def save(model: Any, file: str) -> None:
-    """Writes a model, and lets onnx check it with full shape inference.
+    """Writes a model, and checks it with onnx and full shape inference.
 
-    Raises a `ValueError` for what it finds."""
+    Raises a `ValueError` if onnx refuses it."""
     import onnx
 
-    is_large = sum(len(array.raw_data) for array in model.graph.initializer) >= LARGEST
+    is_large = sum(len(array.raw_data) for array in model.graph.initializer) >= MAX_INLINE_BYTES
     onnx.save_model(model, file, save_as_external_data=is_large, location=f"{os.path.basename(file)}.data")
     try:
         onnx.checker.check_model(file, full_check=True)
@@ -35,8 +35,10 @@ def save(model: Any, file: str) -> None:
 
 
 def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]:
-    """Compares the file, run with ONNX Runtime, with the net, and returns the name of the runtime. Raises a
-    `ValueError` if they differ or the file does not run; warns if onnxruntime is not installed."""
+    """Runs the file with ONNX Runtime, compares its outputs with the net's, and returns the runtime's name and version.
+
+    Raises a `ValueError` if the outputs differ or the file does not run. Warns, and returns None, if onnxruntime is not
+    installed."""
     try:
         import onnxruntime
     except ImportError:
@@ -45,23 +47,23 @@ def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]
         return None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised
-    session = _by_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
+    session = _call_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
 
     def outputs(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
-        """Runs each sample twice: the second run uses the memory that the first one planned."""
+        """Runs each sample twice, since only the second run uses the memory that the first one planned."""
         for arrays in samples:
-            _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
-            yield _by_onnxruntime(session.run, None, dict(zip(names, arrays)))
+            _call_onnxruntime(session.run, None, dict(zip(names, arrays)))
+            yield _call_onnxruntime(session.run, None, dict(zip(names, arrays)))
 
     name = "ONNX Runtime"
     comparing.compare(exported, sampled, lambda samples: (name, outputs(samples)), "; tolerance= allows more")
     return f"{name} {onnxruntime.__version__}"
 
 
-def _by_onnxruntime(call: Callable, *args: Any) -> Any:
-    """Returns the result of a call of ONNX Runtime, whose errors have no class in common: all become a `ValueError`."""
+def _call_onnxruntime(function: Callable, *args: Any) -> Any:
+    """Calls a function of ONNX Runtime. Its errors have no common base class: each becomes a `ValueError`."""
     try:
-        return call(*args)
+        return function(*args)
     except Exception as error:
         raise ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}") from error

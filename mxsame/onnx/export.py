@@ -1,4 +1,4 @@
-"""`export_onnx`: a network as an ONNX file."""
+"""`export_onnx` writes a network as an ONNX file."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["export_onnx"]
 
 DYNAMIC = ("dynamic_batch", "dynamic_size")
-EXAMPLE_LENGTH = 64  # of a dynamic axis, at which the net is traced and compared
-MIN_OPSET = 13  # the first with Squeeze, Unsqueeze and ReduceSum by inputs, and today's Softmax
+EXAMPLE_LENGTH = 64  # of a dynamic axis, when the net is traced and compared
+MIN_OPSET = 13  # the first in which axes of Squeeze, Unsqueeze and ReduceSum are inputs, and Softmax has one axis
 
 
 @progress.reported
@@ -54,21 +54,22 @@ def export_onnx(
 ) -> files.Written:
     """Write a network as an ONNX file, in which SAME becomes the pads of ONNX's own operators.
 
-    `onnx.checker` checks the file with full shape inference, and onnxruntime runs it on the data that the net gets; it
-    is written only if the outputs agree. This needs the package onnx. If onnxruntime is not installed, the outputs are
-    not compared, and a warning is issued.
+    `onnx.checker` checks the file with full shape inference, and onnxruntime runs it on the same data as the net. The
+    file is written only if the outputs agree. This needs the package onnx. If onnxruntime is not installed, the outputs
+    are not compared, and a warning is issued.
 
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialized, and called once if its channels are deferred; of mxsame, of Gluon, from `mxsame.from_keras`, or a
-        SymbolBlock of files. Its dtype is float32, float64 or float16. A deployed net can be exported, too, but its
-        file may keep a Slice after transposed convolutions: prefer the original net.
+        A net of layers of mxsame and Gluon, a network of `mxsame.from_keras`, or a SymbolBlock loaded from files. It
+        must be initialized, and called once if its channels are deferred. Its dtype is float32, float64 or float16. A
+        deployed net can be exported, too, but its file may keep a Slice after transposed convolutions: prefer the
+        original net.
     path : str or path
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
     input_shape : sequence of ints, an array, or a list of such
-        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
-        By default, the input shape of the Keras model, if that is static. If a size is None, the file takes every
+        `(N, C, *size)`, or `(N, *size, C)` if the net takes that; for several inputs a list, nested as the net takes
+        them. By default, the input shape of the Keras model, if that is static. If a size is None, the file takes every
         length of that axis. If an array of integers is given, the file has an input of integers.
     opset : int
         The version of ONNX's operators: from 13 to the newest that the installed onnx supports.
@@ -79,12 +80,12 @@ def export_onnx(
         size and deployed nets. Pads that depend on the size become ONNX's `auto_pad`, which some runtimes do not
         support with dilation; a layer that `auto_pad` cannot express raises a `ValueError`.
     fold : bool
-        Whether to compute parts that depend on parameters only, and to fold batch norms into weights, as
+        Whether to compute in advance what depends on parameters only, and to fold batch norms into weights, as
         `mxsame.deploy` does.
     input_names, output_names : sequence of str, optional
-        By default, the names of the Keras model's input layers, and of the layers whose outputs it returns: a name that
-        is already taken gets a number, "dense_1". For any other net, "data", or "data0", .. for several inputs, and
-        "output", or "output0", ..
+        By default, the names of the Keras model's input layers, and of the layers whose outputs it returns. A name that
+        is already taken gets a number: "dense_1". For any other net, "data" and "output", or "data0", .. and
+        "output0", .. if there are several.
     data : array, or list of arrays, optional
         The data of the comparison, of `input_shape`. By default, valid indices and numbers between -1 and 1; these are
         a weak test of a network that takes pixels of 0 to 255.
@@ -93,26 +94,26 @@ def export_onnx(
         in float64, 2e-2 in float16, and in float32 1e-4, or ten times the net's own rounding error, at most 1e-2.
         Sigmoids may differ by 1.2e-7, the error of ONNX Runtime's sigmoid.
     custom : dict, optional
-        Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
-        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of
-        `(write, attributes, *inputs)`, for a block of `(write, block, *inputs)`, returns an output of `write` or a list
-        of such. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of ONNX, or of another `domain=`;
-        its inputs are outputs, arrays such as parameters, numbers, and None.
+        Functions that write operators or blocks; they replace built-in conversions. A key is MXNet's name of an
+        operator, as in the error ("gamma", "_contrib_fft"), or a subclass of HybridBlock. A function takes
+        `(write, attributes, *inputs)`, or `(write, block, *inputs)` for a block, and returns what `write` returned, or
+        a list of that. `write(op_type, *inputs, outputs=1, **attributes)` writes an operator of ONNX, or of another
+        `domain=`; its inputs are outputs of `write`, arrays such as parameters, numbers, and None.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20. With
-        `print`, a line is printed for each: writing operators 3 of 20.
+        `print`, each call prints a line: writing operators 3 of 20.
 
     Returns
     -------
     Written
-        The name of the file, its numbers of operators and parameters, and what it was compared by.
+        The name of the file, its numbers of operators and parameters, and the runtime that compared it.
 
     Raises
     ------
     TypeError, ValueError
-        For wrong arguments, a net that is not initialized or cannot be traced, and operators or arguments without an
-        exact equivalent in ONNX, all of them at once, with the paths to them; and for a file that onnx's checker or
-        ONNX Runtime refuses, whose outputs differ from the net's, or that cannot be written.
+        For wrong arguments; for a net that is not initialized or cannot be traced; for operators or arguments without
+        an exact equivalent in ONNX, which one error lists with their paths; and for a file that onnx's checker or ONNX
+        Runtime refuses, whose outputs differ from the net's, or that cannot be written.
     ImportError
         If onnx is not installed.
 
@@ -135,7 +136,7 @@ def export_onnx(
     >>> [list(attribute.ints) for attribute in conv.attribute if attribute.name == "pads"]  # starts, then ends
     [[0, 0, 1, 1]]
 
-    An operator that has no conversion:
+    An operator without a built-in conversion:
 
     >>> from mxnet.gluon import nn
     >>> def quadratic(write, attributes, x):
@@ -158,25 +159,25 @@ def export_onnx(
     dynamic_axes = _dynamic_axes(net, inputs, validation.flag("dynamic_batch", dynamic_batch), dynamic_size)
     hint = ": use " + " or ".join(f"{name}=False" for name in itertools.compress(DYNAMIC, dynamic_axes))
     fold = validation.flag("fold", fold)
-    own = (net.input_names, net.output_names) if isinstance(net, DeclaresInputs) else ((), ())
-    names = _checked_names("input_names", input_names, _names("data", own[0], len(inputs.shapes)))
-    sampled = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
+    keras_names = (net.input_names, net.output_names) if isinstance(net, DeclaresInputs) else ((), ())
+    names = _checked_names("input_names", input_names, _default_names("data", keras_names[0], len(inputs.shapes)))
+    samples = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
     with errors.explain_errors(input_shape=input_shape):
         traced = graph_of(exported, dynamic_axes._replace(hint=hint), fold=fold, is_whole=functions.has)
         if dynamic_axes.size:
             probes = {name: traced.shapes.probes[name] for name in inputs.shapes}
-            _check_any_size(net, inputs._replace(shapes=probes), exported.dtypes)
-    count = len(traced.graph.outputs)
-    outputs = _checked_names("output_names", output_names, _names("output", own[1], count, names), names)
+            _check_accepts_any_size(net, inputs._replace(shapes=probes), exported.dtypes)
+    default_names = _default_names("output", keras_names[1], len(traced.graph.outputs), names)
+    names_of_outputs = _checked_names("output_names", output_names, default_names, names)
     advice = advice_for(net, dynamic=hint)
     names_of_inputs = dict(zip(inputs.shapes, names))
-    model = OnnxWriter(traced, opset, names_of_inputs, outputs, exported.dtypes, functions, advice).model()
+    model = OnnxWriter(traced, opset, names_of_inputs, names_of_outputs, exported.dtypes, functions, advice).model()
     functions.check_used()
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        compared_by = checking.compare(exported, Sampled(traced.shapes.inputs, *sampled), file)
+        compared_by = checking.compare(exported, Sampled(traced.shapes.inputs, *samples), file)
     parameters = sum(array.size for array in traced.graph.values.values())
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
@@ -185,21 +186,21 @@ def _dynamic_axes(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size
     """Returns the dynamic axes of the file: all spatial axes if `dynamic_size`, else those with None in
     `input_shape`."""
     declared = net.declared_shapes if isinstance(net, DeclaresInputs) else ()
-    given = list(inputs.given.values())
-    asked = any(None in shape[1:] for shape in given)
-    size = validation.flag("dynamic_size", dynamic_size) or asked
+    shapes = list(inputs.given.values())
+    has_none = any(None in shape[1:] for shape in shapes)
+    size = validation.flag("dynamic_size", dynamic_size) or has_none
     rule = "net must be of a Keras model whose input declares None for its size, as Input((None, None, 3)) does"
     validation.check(not (size and has_fixed_size(declared)), rule, dynamic_size=True, shapes=list(declared))
-    return DynamicAxes(batch, size, given if asked else declared)
+    return DynamicAxes(batch, size, shapes if has_none else declared)
 
 
 def has_fixed_size(declared: Sequence[tuple]) -> bool:
-    """Returns whether a net is of a Keras model that declares a length for each axis; any other net declares
-    nothing."""
+    """Returns whether the input shapes that a Keras model declares have no None for a size. Other nets declare no
+    shapes."""
     return any(len(shape) > 2 for shape in declared) and not any(None in shape[1:] for shape in declared)
 
 
-def _check_any_size(net: Any, inputs: tracing.NetInputs, dtypes: Mapping[str, Any]) -> None:
+def _check_accepts_any_size(net: Any, inputs: tracing.NetInputs, dtypes: Mapping[str, Any]) -> None:
     """Raises a `ValueError` if the net does not accept other sizes: its graph for one size may be wrong for others."""
     try:
         freeze(net, inputs, dtypes, Target("inference", "cpu"))
@@ -209,14 +210,14 @@ def _check_any_size(net: Any, inputs: tracing.NetInputs, dtypes: Mapping[str, An
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:
-    """Returns an array for each input, or None."""
+    """Returns one array for each input, or one None for each without `data`."""
     if data is None:
         return [None] * len(shapes)
-    several = data if isinstance(data, (list, tuple)) else [data]
-    arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in several]
+    entries = data if isinstance(data, (list, tuple)) else [data]
+    arrays = [each.asnumpy() if isinstance(each, mx.nd.NDArray) else np.asarray(each) for each in entries]
     actual = [array.shape for array in arrays]
-    fits = actual == list(shapes) and all(array.dtype.kind in "fiub" for array in arrays)
-    validation.check(fits, "data must be arrays of input_shape", shapes=actual, input_shape=shapes)
+    is_valid = actual == list(shapes) and all(array.dtype.kind in "fiub" for array in arrays)
+    validation.check(is_valid, "data must be arrays of input_shape", shapes=actual, input_shape=shapes)
     return list(arrays)
 
 
@@ -226,23 +227,23 @@ def _checked_tolerance(tolerance: Any) -> Optional[float]:
     return tolerance
 
 
-def _names(word: str, of_layers: Sequence[str], count: int, taken: Sequence[str] = ()) -> List[str]:
-    """Returns the names of the layers of a Keras model, each once; for any other net the word, or the word with a
-    number."""
-    if len(of_layers) != count:
+def _default_names(word: str, keras_names: Sequence[str], count: int, taken: Sequence[str] = ()) -> List[str]:
+    """Returns `count` different names: those of a Keras model, with a number if they are taken; for any other net
+    `word`, or `word` and a number."""
+    if len(keras_names) != count:
         return [word] if count == 1 else [f"{word}{position}" for position in range(count)]
     names: List[str] = []
-    for name in of_layers:
+    for name in keras_names:
         names.append(unique_name(name, {*names, *taken}))
     return names
 
 
-def _checked_names(what: str, names: Any, default: List[str], taken: Sequence[str] = ()) -> List[str]:
-    """Returns a name for each input or output, all different; by default these."""
+def _checked_names(argument: str, names: Any, default: List[str], taken: Sequence[str] = ()) -> List[str]:
+    """Returns the value of an argument, one name for each input or output, all different; `default` for None."""
     names, count = default if names is None else names, len(default)
-    is_of_names = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
-    validation.check_type(is_of_names, f"{what} must be a sequence of strings", **{what: names})
-    fits = len(names) == count and len({*names, *taken}) == count + len(taken)
+    are_strings = validation.is_sequence(names) and all(isinstance(name, str) and name for name in names)
+    validation.check_type(are_strings, f"{argument} must be a sequence of strings", **{argument: names})
+    are_different = len(names) == count and len({*names, *taken}) == count + len(taken)
     number = "one name" if count == 1 else f"{count} names"
-    validation.check(fits, f"{what} must be {number}, different from all others", **{what: names})
+    validation.check(are_different, f"{argument} must be {number}, different from all others", **{argument: names})
     return list(names)

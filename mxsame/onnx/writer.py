@@ -1,4 +1,4 @@
-"""Writes a graph as ONNX, node by node, with a table of emitters."""
+"""Writes a graph as an ONNX model, with one emitter for each kind of node."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ writes = EMITTERS.writes
 
 
 class OnnxWriter(GraphWriter):
-    """The ONNX nodes and initializers of a graph.
+    """Writes the nodes and initializers of an ONNX graph.
 
     Parameters
     ----------
     traced : mxsame.exporting.blocks.NetGraph
+        The graph to write.
     opset : int
+        The version of ONNX's operators.
     input_names : mapping of str to str
-        The name in the file of each of the graph's inputs.
+        The graph's inputs, and their names in the file.
     output_names : sequence of str
+        The names of the graph's outputs in the file.
     dtypes : mapping of str to numpy.dtype
-        The dtypes of the inputs.
+        The graph's inputs, and their dtypes.
     custom, advice
         As for `GraphWriter`.
     """
@@ -54,7 +57,7 @@ class OnnxWriter(GraphWriter):
         self._inputs = dict(input_names)
         self._outputs = list(output_names)
         self._taken = {*self._inputs.values(), *self._outputs}
-        self._parameters = {name: self._unique(name) for name in self.graph.values}  # inputs may have the same names
+        self._parameters = {name: self._unique(name) for name in self.graph.values}  # an input may have the same name
         self._constants: Dict[tuple, str] = {}
         self._lengths: Dict[Length, str] = {}
         self._arrays = {self._parameters[name]: value for name, value in self.graph.values.items()}
@@ -77,13 +80,13 @@ class OnnxWriter(GraphWriter):
         graph = helper.make_graph(self.nodes, "mxsame", inputs, outputs, arrays)
         opsets = [helper.make_opsetid("", self.opset)]
         metadata = {"producer_name": "mxsame", "ir_version": helper.find_min_ir_version_for(opsets)}
-        domains = dict.fromkeys(node.domain for node in self.nodes if node.domain)  # of the user's operators
+        domains = dict.fromkeys(node.domain for node in self.nodes if node.domain)  # those of the user's operators
         opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         return helper.make_model(graph, opset_imports=opsets, **metadata)
 
     def _value_info(self, name: str, shape: Shape, dtype: Any, batch: int = 0) -> Any:
-        """Returns the `ValueInfoProto` of an input or an output. Dynamic lengths have names; equal ones share a
-        name."""
+        """Returns the `ValueInfoProto` of an input or an output. A dynamic length gets a name, which equal lengths
+        share."""
         lengths, names = [], self._lengths
         for axis, length in enumerate(shape):
             default = "N" if axis == batch and "N" not in names.values() else f"{name}_{axis}"
@@ -91,8 +94,7 @@ class OnnxWriter(GraphWriter):
         return self._onnx.helper.make_tensor_value_info(name, self.tensor_type(dtype), lengths)
 
     def _rename(self, current: List[str], names: Sequence[str]) -> None:
-        """Gives the graph's outputs their names; an output that no node computes, or that occurs twice, gets an
-        Identity."""
+        """Renames the graph's outputs. If no node computes an output, or it occurs twice, an Identity gets the name."""
         produced = {name for node in self.nodes for name in node.output}
         renamed: Dict[str, str] = {}
         for old, new in zip(current, names):
@@ -105,8 +107,8 @@ class OnnxWriter(GraphWriter):
                 field[:] = [renamed.get(name, name) for name in field]
 
     def _drop_unused(self) -> Set[str]:
-        """Drops nodes whose outputs are not used, such as those replaced by computed weights; returns the names that
-        are used."""
+        """Drops nodes whose outputs are not used, since a constant was written instead. Returns the names that are
+        used."""
         needed, kept = set(self._outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):
@@ -120,7 +122,7 @@ class OnnxWriter(GraphWriter):
         return self._inputs.get(node.name) or self._parameters[node.name]
 
     def placeholder(self, output: Output) -> str:
-        """Returns a name that no node computes."""
+        """Returns a new name. No node computes it, since the model is refused."""
         return self._unique(output.node.name)
 
     # -- for the user's functions
@@ -134,24 +136,25 @@ class OnnxWriter(GraphWriter):
         return str(value)
 
     def write_function(self, source: Any) -> Callable[..., Any]:
-        """Returns a function of (op_type, inputs, outputs, attributes). Inputs may be arrays and numbers; floats get
-        the dtype of the output."""
+        """Returns a function that adds a node. Its inputs may be arrays and numbers; floats become initializers of the
+        output's dtype."""
         dtype = self.dtype(Output(self.node))
 
-        def of_array(value: Any) -> str:
+        def initializer(value: Any) -> str:
             array = np.asarray(value)
             return self.constant(array, dtype if array.dtype.kind == "f" else array.dtype)
 
         def write(op_type: str, /, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-            names = [x if x is None or isinstance(x, str) else of_array(x) for x in inputs]
+            names = [x if x is None or isinstance(x, str) else initializer(x) for x in inputs]
             return self.add(op_type, *names, outputs=outputs, **attributes)
 
         return write
 
-    # -- for emitters, to write
+    # -- writing, for emitters
 
     def add(self, op: str, *inputs: Optional[str], outputs: int = 1, **attrs: Any) -> Any:
-        """Adds a node, named after the graph node being written; returns the name of its output, or a list of names."""
+        """Adds a node, which is named after the node being written. Returns the name of its output, or a list of
+        names. A trailing input may be None."""
         names = [self._unique(self.node.name) for _ in range(outputs)]
         sources = ["" if each is None else each for each in inputs]
         while sources and not sources[-1]:
@@ -160,7 +163,7 @@ class OnnxWriter(GraphWriter):
         return names[0] if outputs == 1 else names
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """Returns an initializer; equal arrays share one."""
+        """Returns the name of an initializer, which equal arrays share."""
         array = np.asarray(value, dtype=dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
@@ -169,11 +172,11 @@ class OnnxWriter(GraphWriter):
         return self._constants[key]
 
     def integers(self, values: Sequence[int]) -> str:
-        """Returns an initializer of int64."""
+        """Returns the name of an int64 initializer."""
         return self.constant(list(values), np.int64)
 
     def scalar(self, value: float, like: Output) -> str:
-        """Returns an initializer of one number, of the dtype of another output."""
+        """Returns the name of an initializer for one number, with the dtype of an output."""
         return self.constant(value, self.dtype(like))
 
     def cast(self, name: str, dtype: Any) -> str:
@@ -185,7 +188,7 @@ class OnnxWriter(GraphWriter):
         return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def fill(self, lengths: str, value: int, dtype: Any) -> str:
-        """Returns an array of these lengths with one value."""
+        """Fills an array with one value. Its lengths are an array, too."""
         return self.add("ConstantOfShape", lengths, value=self._onnx.numpy_helper.from_array(np.full(1, value, dtype)))
 
     def to_mxnet_scalar(self, node: Node, name: str) -> str:
@@ -193,12 +196,12 @@ class OnnxWriter(GraphWriter):
         return self.add("Reshape", name, self.integers([1])) if len(self.shape(Output(node))) == 1 else name
 
     def unsqueeze(self, name: str, axes: Sequence[int]) -> str:
-        """Inserts axes of length 1 at these positions."""
+        """Inserts axes of length 1 at these positions of the output."""
         return self.add("Unsqueeze", name, self.integers(axes))
 
     def expand_weight_to_2d(self, weight: Output, name: str) -> str:
-        """Gives the weight of a 1-D convolution the axis of a 2-D one. A parameter that only convolutions use is
-        expanded itself, so that it keeps its name."""
+        """Turns the weight of a 1-D convolution into a 2-D one. A parameter that only convolutions use is replaced, so
+        that it keeps its name."""
         value, users = self.graph.value(weight), self.users[weight.node]
         if value is None or any(user is None or user.op != "Convolution" for user, _ in users):
             return self.unsqueeze(name, [2])
@@ -206,12 +209,12 @@ class OnnxWriter(GraphWriter):
         return name
 
     def squeeze(self, name: str, axes: Sequence[int]) -> str:
-        """Drops these axes of length 1."""
+        """Removes these axes of length 1."""
         return self.add("Squeeze", name, self.integers(axes))
 
     def reduce(self, op: str, name: str, axes: Sequence[int], keepdims: bool) -> str:
-        """Adds a reduction. Axes are an input from opset 18 on (for ReduceSum from 13, the oldest opset that is
-        written)."""
+        """Adds a reduction. Its axes are an input from opset 18 on, and an attribute before. For ReduceSum, they are an
+        input in every opset that is written."""
         if self.opset < 18 and op != "ReduceSum":
             return self.add(op, name, axes=list(axes), keepdims=int(keepdims))
         return self.add(op, name, self.integers(axes), keepdims=int(keepdims))
@@ -226,11 +229,12 @@ class OnnxWriter(GraphWriter):
         return self.add("Slice", name, *map(self.integers, (starts, ends, axes, steps)))
 
     def reshape(self, name: str, source: Shape, target: Shape) -> str:
-        """Adds a Reshape: a dynamic length is 0 if it keeps its axis; one other may be -1."""
+        """Adds a Reshape. A dynamic length is written as 0 if its axis does not change. Otherwise it is inferred (-1),
+        which is possible for one length."""
         lengths = []
         for axis, length in enumerate(target):
-            same = axis < len(source) and source[axis] == length
-            lengths.append(length.traced if length.is_static else 0 if same else -1)
+            is_unchanged = axis < len(source) and source[axis] == length
+            lengths.append(length.traced if length.is_static else 0 if is_unchanged else -1)
         rule = "at most one dynamic length may change"
         check(lengths.count(-1) <= 1, rule + self.advice.get("dynamic", ""), lengths=lengths)
         return self.add("Reshape", name, self.integers(lengths))
@@ -238,18 +242,18 @@ class OnnxWriter(GraphWriter):
     def resize(
         self, name: str, scales: Optional[Sequence[float]] = None, sizes: Optional[str] = None, **attrs: Any
     ) -> str:
-        """Resizes by `scales` or to `sizes`; by default elements are repeated."""
+        """Adds a Resize by `scales` or to `sizes`. Without attributes, it repeats elements."""
         if not attrs:
             attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         factors = None if scales is None else self.constant(scales, np.float32)
         return self.add("Resize", name, None, factors, sizes, **attrs)
 
     def permute(self, name: str, axes: Sequence[int]) -> str:
-        """Permutes the axes into this order."""
+        """Adds a Transpose, unless the axes are in order already."""
         return name if list(axes) == sorted(axes) else self.add("Transpose", name, perm=list(axes))
 
     def lengths(self, shape: Shape, name: str) -> str:
-        """Returns the lengths of an array of this shape, as an array."""
+        """Returns the lengths of an array as an array: an initializer if its shape is static."""
         if all(length.is_static for length in shape):
             return self.integers([length.traced for length in shape])
         return self.add("Shape", name)

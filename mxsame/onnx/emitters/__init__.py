@@ -1,8 +1,8 @@
-"""How operators are written, in one file for each family.
+"""The emitters of MXNet's operators, one file for each family.
 
-An emitter is a function of the writer, the node and the names of the node's inputs; it adds ONNX's nodes by
-`OnnxWriter.add` and returns the name of the output, or a list of names. What an operator computes is from MXNet 1.9's
-documentation, and from its source where that is silent; ONNX's operators are at https://onnx.ai/onnx/operators/.
+An emitter takes the writer, the node, and the names of the node's inputs. It adds ONNX's nodes with `OnnxWriter.add`,
+and returns the name of the output, or a list of names. MXNet 1.9's documentation and source define what its operators
+compute; ONNX's operators are at https://onnx.ai/onnx/operators/.
 """
 
 from mxsame.onnx.emitters import axes, elementwise, layers, windowed

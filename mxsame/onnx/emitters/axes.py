@@ -1,4 +1,4 @@
-"""Operators that change shapes and axes, take parts of arrays or elements by their indices, or reduce axes."""
+"""Emitters of operators that change shapes, permute axes, slice, pad, take elements by index, or reduce axes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from mxsame.exporting.reading import IMPLIED_BY_SHAPES, axes_of, axis_of, indice
 from mxsame.onnx.writer import OnnxWriter, writes
 from mxsame.rewriting.graph import Node, Output, entries
 
-# ONNX Runtime from 1.17 on moves a Pad with 0 into the pads of a pooling operator after it (its PadFusion), where they
-# never win a maximum and do not count in an average. It does not move a Pad with -0.
+# ONNX Runtime from 1.17 on merges a Pad with 0 into the pooling operator after it (its PadFusion). That is wrong: the
+# padding of a pooling operator is never a maximum, and does not count in an average. A Pad with -0 is not merged.
 UNFUSED_ZERO = -0.0
 
 
 @writes("Reshape", "reshape_like", ignored=IMPLIED_BY_SHAPES)
 def _reshape(w: OnnxWriter, node: Node, x: str, *like: str) -> str:
-    """Reshapes to the shape that MXNet infers, whatever the codes in `shape`; with several dynamic lengths, to a shape
-    that is computed from those of both arrays."""
+    """Reshapes to the shape that MXNet infers from `shape` or from another array. If several lengths are dynamic, the
+    graph computes the shape from those of both arrays."""
     target = w.shape(Output(node))
     if like and sum(not length.is_static for length in target) > 1:
-        own, other = w.add("Shape", x), w.add("Shape", *like)
-        begin, end, first, last = (node.attr(f"{side}_{at}") for side in ("lhs", "rhs") for at in ("begin", "end"))
-        parts = [(own, 0, begin or 0), (other, first or 0, last), (own, ndim_of(w, node) if end is None else end, None)]
-        return w.add("Reshape", x, w.add("Concat", *(w.slice(each, (0, *ends, 1)) for each, *ends in parts), axis=0))
+        lhs, rhs = w.add("Shape", x), w.add("Shape", *like)
+        start = w.slice(lhs, (0, 0, node.attr("lhs_begin") or 0, 1))
+        middle = w.slice(rhs, (0, node.attr("rhs_begin") or 0, node.attr("rhs_end"), 1))
+        end = ndim_of(w, node) if node.attr("lhs_end") is None else node.attr("lhs_end")
+        shape = w.add("Concat", start, middle, w.slice(lhs, (0, end, None, 1)), axis=0)
+        return w.add("Reshape", x, shape)
     return w.reshape(x, w.shape(node.inputs[0]), target)
 
 
@@ -53,7 +55,7 @@ def _squeeze(w: OnnxWriter, node: Node, x: str) -> str:
 def _slice(w: OnnxWriter, node: Node, x: str) -> str:
     begin, end, step = (entries(node.attr(name)) for name in ("begin", "end", "step"))
     step += [None] * (len(begin) - len(step))
-    ranges = [(axis, first, last, step[axis] or 1) for axis, (first, last) in enumerate(zip(begin, end))]
+    ranges = [(axis, start, stop, step[axis] or 1) for axis, (start, stop) in enumerate(zip(begin, end))]
     needed = [entry for entry in ranges if entry[1:] not in ((None, None, 1), (0, None, 1))]
     return w.slice(x, *needed) if needed else x
 
@@ -69,7 +71,7 @@ def _slice_like(w: OnnxWriter, node: Node, x: str, like: str) -> str:
 
 @writes("repeat")
 def _repeat(w: OnnxWriter, node: Node, x: str) -> str:
-    """Repeats every element of an axis."""
+    """Repeats each element along an axis."""
     shape, count = list(w.shape(node.inputs[0])), node.attr("repeats")
     axis = axis_of(w, node)
     if shape[axis].is_static:
@@ -82,8 +84,8 @@ def _repeat(w: OnnxWriter, node: Node, x: str) -> str:
 
 @writes("broadcast_axis", "broadcast_to", "broadcast_like", ignored=IMPLIED_BY_SHAPES)
 def _broadcast_to(w: OnnxWriter, node: Node, x: str, *like: str) -> str:
-    """Expands to the shape that MXNet infers; dynamic lengths are those of the data, or all lengths are those of
-    another array."""
+    """Expands to the shape that MXNet infers. A dynamic length must be one of the data; otherwise all lengths must be
+    those of another array."""
     source, shape = w.shape(node.inputs[0]), w.shape(Output(node))
     if all(after.is_static or before == after for before, after in zip(source, shape)):
         return w.add("Expand", x, w.integers([n.traced if n.is_static else 1 for n in shape]))
@@ -102,8 +104,7 @@ def _pad(w: OnnxWriter, node: Node, x: str) -> str:
 
 
 def _readers(w: OnnxWriter, node: Node) -> Iterator[Node]:
-    """Yields the nodes that use an output; pads and slices in windows, which only pass it on, are replaced by their
-    users."""
+    """Yields the nodes that use an output. A pad or slice that is merged into a window is skipped: its users follow."""
     for user, _ in w.users[node]:
         if user is not None and user.is_merged:
             yield from _readers(w, user)
@@ -116,7 +117,7 @@ def _shape_array(w: OnnxWriter, node: Node, x: str) -> str:
     return w.lengths(w.shape(node.inputs[0]), x)
 
 
-# -- elements and rows by their indices
+# -- indexing
 
 
 @writes("take")
@@ -124,25 +125,26 @@ def _take(w: OnnxWriter, node: Node, x: str, index: str) -> str:
     axis, mode = axis_of(w, node), node.attr("mode")
     if not w.shape(node.inputs[0])[axis].is_static and mode == "clip":
         last = w.add("Sub", w.slice(w.add("Shape", x), (0, axis, axis + 1, 1)), w.integers([1]))
-        rows = w.add("Max", w.add("Min", w.cast(index, np.int64), last), w.integers([0]))
+        indices = w.add("Max", w.add("Min", w.cast(index, np.int64), last), w.integers([0]))
     else:
-        rows = _index(w, node, index, axis)
-    return w.add("Gather", x, rows, axis=axis)
+        indices = _valid_indices(w, node, index, axis)
+    return w.add("Gather", x, indices, axis=axis)
 
 
 @writes("pick")
 def _pick(w: OnnxWriter, node: Node, x: str, index: str) -> str:
-    """Takes one element along an axis for each index; the indices have the data's other axes, and may keep this one."""
+    """Takes one element along an axis for each index. The indices have the axes of the data, of which they may lack
+    this one."""
     ndim, axis = ndim_of(w, node), axis_of(w, node)
-    rows = _index(w, node, index, axis)
+    indices = _valid_indices(w, node, index, axis)
     if len(w.shape(node.inputs[1])) < ndim:
-        rows = w.unsqueeze(rows, [axis])
-    picked = w.add("GatherElements", x, rows, axis=axis)
+        indices = w.unsqueeze(indices, [axis])
+    picked = w.add("GatherElements", x, indices, axis=axis)
     return picked if node.attr("keepdims") or ndim == 1 else w.squeeze(picked, [axis])
 
 
-def _index(w: OnnxWriter, node: Node, name: str, axis: int) -> str:
-    """Returns the indices as integers: MXNet stores them as floats, and clips or wraps them."""
+def _valid_indices(w: OnnxWriter, node: Node, name: str, axis: int) -> str:
+    """Casts indices, which are floats in MXNet, to integers, and clips or wraps them as MXNet does."""
     (length,), value = w.static(node.inputs[0], f"the axis of {node.op}", [axis]), w.graph.value(node.inputs[1])
     if value is not None:
         return w.constant(indices_in(node, value, length))
@@ -153,14 +155,14 @@ def _index(w: OnnxWriter, node: Node, name: str, axis: int) -> str:
 
 @writes("gather_nd")
 def _gather_nd(w: OnnxWriter, node: Node, x: str, index: str) -> str:
-    """Takes elements by indices, whose first axis counts the axes of the data."""
+    """Takes elements by indices. Their first axis has one entry for each indexed axis of the data."""
     ndim = len(w.shape(node.inputs[1]))
     return w.add("GatherND", x, w.cast(w.permute(index, [*range(1, ndim), 0]), np.int64))
 
 
 @writes("one_hot", ignored="dtype")
 def _one_hot(w: OnnxWriter, node: Node, x: str) -> str:
-    """Compares with all positions: ONNX's OneHot counts negative indices from the end, MXNet's ignores them."""
+    """Compares indices with all positions: ONNX's OneHot would count negative ones from the end, MXNet ignores them."""
     index = w.unsqueeze(w.cast(x, np.int64), [ndim_of(w, node)])
     matches = w.add("Equal", index, w.integers(range(node.attr("depth"))))
     values = node.attr("on_value"), node.attr("off_value")
@@ -169,15 +171,15 @@ def _one_hot(w: OnnxWriter, node: Node, x: str) -> str:
 
 @writes("topk", "sort", "argsort", ignored="dtype")
 def _topk(w: OnnxWriter, node: Node, x: str) -> Union[str, List[str]]:
-    """Returns the largest or smallest elements of an axis, their positions, both, or a mask of them; `sort` and
-    `argsort` return all. Among equal elements, ONNX returns the first, MXNet any."""
+    """Returns the largest or smallest elements along an axis, their positions, both, or a mask of them; `sort` and
+    `argsort` return all elements. Of equal elements, ONNX takes the first, MXNet any."""
     (axis, count, largest, returns), dtype = top_k_of(w, node), w.dtype(node.inputs[0])
     values, positions = w.add("TopK", x, w.integers([count]), outputs=2, axis=axis, largest=int(largest))
     if returns == "value":
         return values
     if returns == "mask":
-        empty = w.fill(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
-        return w.add("ScatterElements", empty, positions, w.fill(w.add("Shape", positions), 1, dtype), axis=axis)
+        zeros = w.fill(w.lengths(w.shape(node.inputs[0]), x), 0, dtype)
+        return w.add("ScatterElements", zeros, positions, w.fill(w.add("Shape", positions), 1, dtype), axis=axis)
     positions = w.cast(positions, node.attr("dtype", "float32"))
     return [values, positions] if returns == "both" else positions
 
@@ -195,7 +197,7 @@ def _reduction(w: OnnxWriter, node: Node, x: str) -> str:
 
 
 @writes("argmax", "argmin")
-def _argument(w: OnnxWriter, node: Node, x: str) -> str:
+def _argmax(w: OnnxWriter, node: Node, x: str) -> str:
     """Returns the position of the largest or smallest element, as a float."""
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.kind]
     axis, keepdims = axis_of(w, node), node.attr("keepdims")

@@ -1,4 +1,4 @@
-"""Elementwise operators of one array or two, and arrays of constants."""
+"""Emitters of elementwise operators, and of arrays of constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mxsame.exporting.reading import axis_of, bounds_of, ndim_of
 from mxsame.onnx.writer import OnnxWriter, writes
 from mxsame.rewriting.graph import Node, Output
 
-# -- the same inputs, and no attributes
+# -- operators that differ only in their name
 
 PLAIN = {
     **{kind: operators[tables.ONNX] for kind, operators in {**tables.UNARY, **tables.ACTIVATIONS}.items()},
@@ -25,9 +25,9 @@ def _plain(w: OnnxWriter, node: Node, *xs: str) -> str:
     return w.add(PLAIN[node.kind], *xs)
 
 
-# -- attributes that have another name
+# -- operators that differ in their name and the names of their attributes
 
-ATTRIBUTES: Dict[str, tuple] = {  # kind -> ONNX's operator, and the names in MXNet of its attributes
+RENAMED: Dict[str, tuple] = {  # kind -> ONNX's operator, and its attributes with their names in MXNet
     "Concat": ("Concat", {"axis": "dim"}),
     "_rnn_param_concat": ("Concat", {"axis": "dim"}),
     "depth_to_space": ("DepthToSpace", {"blocksize": "block_size"}),
@@ -38,24 +38,24 @@ ATTRIBUTES: Dict[str, tuple] = {  # kind -> ONNX's operator, and the names in MX
 }
 
 
-@writes(*ATTRIBUTES)
-def _with_attributes(w: OnnxWriter, node: Node, *xs: str) -> str:
-    op, names = ATTRIBUTES[node.kind]
-    return w.add(op, *xs, **{name: node.attr(own) for name, own in names.items()})
+@writes(*RENAMED)
+def _renamed(w: OnnxWriter, node: Node, *xs: str) -> str:
+    op, names = RENAMED[node.kind]
+    return w.add(op, *xs, **{name: node.attr(mxnet_name) for name, mxnet_name in names.items()})
 
 
-# -- two arrays, or one and a number
+# -- functions of two arrays, or of an array and a number
 
 
 @writes(*tables.binary_kinds(*tables.BINARY, "not_equal", "modulo"))
 def _elementwise(w: OnnxWriter, node: Node, x: str, y: str = "") -> str:
-    """Computes a function of two arrays, or of one and a number. A comparison returns 0 or 1 in the data's dtype, as in
-    MXNet, or a bool, as in NumPy, whose operators also accept arrays of several dtypes."""
+    """Computes a function of two arrays, or of an array and a number. The arrays of MXNet's NumPy operators may have
+    different dtypes. Comparisons return a bool there, otherwise 0 or 1 in the dtype of the data."""
     kind, number, reverses = tables.parse_binary(node)
     is_comparison = kind in (*tables.COMPARISONS, "not_equal")
-    own = [w.dtype(source) for source in node.inputs]
-    dtype = np.result_type(*own) if is_comparison else w.dtype(Output(node))
-    x, y = (name if each == dtype else w.cast(name, dtype) for name, each in zip((x, y), (*own, dtype)))
+    input_dtypes = [w.dtype(source) for source in node.inputs]
+    dtype = np.result_type(*input_dtypes) if is_comparison else w.dtype(Output(node))
+    x, y = (name if each == dtype else w.cast(name, dtype) for name, each in zip((x, y), (*input_dtypes, dtype)))
     y = y if number is None else w.constant(number, dtype)
     x, y = (y, x) if reverses else (x, y)
     if kind == "modulo":
@@ -65,13 +65,14 @@ def _elementwise(w: OnnxWriter, node: Node, x: str, y: str = "") -> str:
 
 
 def _modulo(w: OnnxWriter, x: str, y: str, zero: str, one: str) -> str:
-    """Returns the remainder of a division, with the divisor's sign, and 0 for a divisor of 0; ONNX's for floats has the
-    dividend's sign."""
-    none = w.add("Equal", y, zero)
-    divisor = w.add("Where", none, one, y)
-    rest = w.add("Mod", x, divisor, fmod=1)
-    other_sign = w.add("Less", w.add("Mul", w.add("Sign", rest), w.add("Sign", divisor)), zero)
-    return w.add("Where", none, zero, w.add("Where", other_sign, w.add("Add", rest, divisor), rest))
+    """Returns the remainder of a division. It has the divisor's sign, and is 0 for a divisor of 0. ONNX's Mod gives
+    floats the dividend's sign."""
+    is_zero = w.add("Equal", y, zero)
+    divisor = w.add("Where", is_zero, one, y)
+    remainder = w.add("Mod", x, divisor, fmod=1)
+    signs_differ = w.add("Less", w.add("Mul", w.add("Sign", remainder), w.add("Sign", divisor)), zero)
+    remainder = w.add("Where", signs_differ, w.add("Add", remainder, divisor), remainder)
+    return w.add("Where", is_zero, zero, remainder)
 
 
 # -- activations
@@ -84,14 +85,13 @@ def _activation(w: OnnxWriter, node: Node, x: str) -> str:
 
 @writes("LeakyReLU", ignored="slope|.*_bound")
 def _leaky_relu(w: OnnxWriter, node: Node, x: str, slopes: str = "") -> str:
-    """Writes an activation with a parameter; GELU as x (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes
-    fuse."""
+    """Writes one of the activations of MXNet's LeakyReLU."""
     kind = tables.act_type(node, "leaky", "elu", "prelu", "selu", "gelu")
     if kind == "prelu":
-        after = list(range(1, ndim_of(w, node) - 1))
-        single = w.shape(node.inputs[1])[0].traced == 1
-        return w.add("PRelu", x, slopes if single or not after else w.unsqueeze(slopes, after))
-    if kind == "gelu":
+        spatial_axes = list(range(1, ndim_of(w, node) - 1))
+        is_shared = w.shape(node.inputs[1])[0].traced == 1
+        return w.add("PRelu", x, slopes if is_shared or not spatial_axes else w.unsqueeze(slopes, spatial_axes))
+    if kind == "gelu":  # x * (1 + erf(x / sqrt(2))) / 2, in the order of steps that runtimes fuse
         root, one, half = (w.scalar(number, node.inputs[0]) for number in (math.sqrt(2), 1, 0.5))
         return w.add("Mul", w.add("Mul", x, w.add("Add", w.add("Erf", w.add("Div", x, root)), one)), half)
     if kind == "selu":
@@ -127,11 +127,11 @@ def _cast(w: OnnxWriter, node: Node, x: str) -> str:
 
 @writes("where")
 def _where(w: OnnxWriter, node: Node, condition: str, x: str, y: str) -> str:
-    """Chooses between elements; a condition of one axis chooses along the first."""
-    chosen, (first, ndim) = w.cast(condition, bool), [len(w.shape(source)) for source in node.inputs[:2]]
-    if first < ndim:
-        chosen = w.unsqueeze(chosen, list(range(1, ndim)))
-    return w.add("Where", chosen, x, y)
+    """Chooses between the elements of two arrays. A condition with one axis chooses along the first axis."""
+    condition, ranks = w.cast(condition, bool), [len(w.shape(source)) for source in node.inputs[:2]]
+    if ranks[0] < ranks[1]:
+        condition = w.unsqueeze(condition, list(range(1, ranks[1])))
+    return w.add("Where", condition, x, y)
 
 
 @writes("logical_not")
@@ -141,12 +141,12 @@ def _logical_not(w: OnnxWriter, node: Node, x: str) -> str:
 
 @writes("_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
 def _where_broadcast(w: OnnxWriter, node: Node, condition: str, *xs: str) -> str:
-    """Chooses between elements of arrays that are broadcast; one may be a number."""
+    """Chooses between the elements of two arrays, which broadcast. One of them may be a number."""
     dtype = w.dtype(Output(node))
-    chosen = [w.cast(x, dtype) for x in xs]
-    if len(chosen) == 1:
-        chosen.insert(int(node.op == "_npi_where_rscalar"), w.constant(node.attr("scalar"), dtype))
-    return w.add("Where", w.cast(condition, bool), *chosen)
+    operands = [w.cast(x, dtype) for x in xs]
+    if len(operands) == 1:
+        operands.insert(int(node.op == "_npi_where_rscalar"), w.constant(node.attr("scalar"), dtype))
+    return w.add("Where", w.cast(condition, bool), *operands)
 
 
 @writes("_eye", "_linspace", ignored=".*")
@@ -156,8 +156,8 @@ def _computed(w: OnnxWriter, node: Node) -> str:
 
 @writes("zeros_like", "ones_like")
 def _full_like(w: OnnxWriter, node: Node, x: str) -> str:
-    """Writes zeros or ones without `Shape`, for whose arrays ONNX Runtime plans memory wrongly: a second run returns
-    other values (1.18: a recurrent layer with a mask, in both directions)."""
+    """Writes zeros or ones as logical functions of x. With `Shape` and `ConstantOfShape` instead, ONNX Runtime plans
+    memory wrongly, and a second run returns other values (1.18: a bidirectional recurrent layer with a mask)."""
     op, value = ("Or", True) if node.kind == "ones_like" else ("And", False)
     return w.cast(w.add(op, w.cast(x, bool), w.constant(value, bool)), w.dtype(Output(node)))
 
@@ -175,10 +175,10 @@ def _arange(w: OnnxWriter, node: Node, *x: str) -> str:
     if not length.is_static and node.attr("axis") is not None and (start, step, repeat) == (0, 1, 1):
         axis = axis_of(w, node)
         end = w.squeeze(w.slice(w.add("Shape", *x), (0, axis, axis + 1, 1)), [0])
-        first, one = (w.constant(np.array(each), np.int64) for each in (0, 1))
-        return w.cast(w.add("Range", first, end, one), w.dtype(Output(node)))
+        zero, one = (w.constant(number, np.int64) for number in (0, 1))
+        return w.cast(w.add("Range", zero, end, one), w.dtype(Output(node)))
     shape = w.static(Output(node), "its shape")
     if node.op == "_arange" and node.attr("stop") is None and not node.attr("infer_range"):
-        start = 0  # the only number given is the stop
+        start = 0  # MXNet's `start` is the stop if it is the only number
     numbers = start + step * (np.arange(math.prod(shape)) // repeat).reshape(shape)
     return w.constant(numbers, w.dtype(Output(node)))

@@ -1,4 +1,4 @@
-"""Dense layers and products of matrices, norms, and recurrent layers."""
+"""Emitters of dense layers and matrix products, norms, and recurrent layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxsame.validation import check
 
 @writes("FullyConnected")
 def _dense(w: OnnxWriter, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
-    """Computes x W^T + b; with `flatten` x is a matrix, without it only its last axis changes."""
+    """Computes x W^T + b. With `flatten`, x is reshaped to a matrix; without it, only the last axis changes."""
     ndim = ndim_of(w, node)
     if node.attr("flatten") and ndim != 2:
         w.static(node.inputs[0], "the data of a dense layer, apart from the batch,", range(1, ndim))
@@ -29,15 +29,15 @@ def _dense(w: OnnxWriter, node: Node, x: str, weight: str, bias: Optional[str] =
 
 @writes("batch_dot", "dot", "matmul", "_linalg_gemm2")
 def _matrix_product(w: OnnxWriter, node: Node, x: str, y: str) -> str:
-    """Multiplies two arrays, each with its last two axes swapped or not."""
+    """Multiplies matrices. `transpose_a` and `transpose_b` swap the last two axes of an operand."""
     ranks = [len(w.shape(source)) for source in node.inputs]
+    operands = [x, y]
     for position, (name, ndim) in enumerate(zip(("transpose_a", "transpose_b"), ranks)):
         if node.attr(name, False) and ndim > 1:
-            axes = [*range(ndim - 2), ndim - 1, ndim - 2]
-            x, y = (w.permute(x, axes), y) if position == 0 else (x, w.permute(y, axes))
-    most = (2 if node.attr("transpose_a") else math.inf, 2) if node.kind == "dot" else (math.inf, math.inf)
-    check(all(ndim <= limit for ndim, limit in zip(ranks, most)), "data must have at most two axes")
-    product = w.add("MatMul", x, y)
+            operands[position] = w.permute(operands[position], [*range(ndim - 2), ndim - 1, ndim - 2])
+    max_ranks = (2 if node.attr("transpose_a") else math.inf, 2) if node.kind == "dot" else (math.inf, math.inf)
+    check(all(ndim <= limit for ndim, limit in zip(ranks, max_ranks)), "data must have at most two axes")
+    product = w.add("MatMul", *operands)
     product = w.to_mxnet_scalar(node, product) if ranks == [1, 1] else product
     alpha = node.attr("alpha", 1.0)
     return product if alpha == 1 else w.add("Mul", product, w.scalar(alpha, node.inputs[0]))
@@ -48,7 +48,7 @@ def _matrix_product(w: OnnxWriter, node: Node, x: str, y: str) -> str:
 
 @writes("batch_norm", ignored="momentum|use_global_stats")
 def _batch_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str, mean: str, variance: str) -> str:
-    """Writes a batch norm at inference, with the statistics of training."""
+    """Writes a batch norm with its moving statistics, as at inference. Its parameters get the dtype of the data."""
     ndim, dtype = ndim_of(w, node), w.dtype(node.inputs[0])
     axis = node.attr("axis", 1) % ndim
     names, arrays = [gamma, beta, mean, variance], [w.graph.value(source) for source in node.inputs[1:]]
@@ -70,8 +70,8 @@ def _layer_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str) -> str
     ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), node.attr("eps")
     if axis == ndim - 1 and w.opset >= 17:
         return w.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
-    after = list(range(1, ndim - axis))
-    scale, shift = (w.unsqueeze(each, after) if after else each for each in (gamma, beta))
+    later_axes = list(range(1, ndim - axis))  # gamma and beta get an axis for each of the data's after `axis`
+    scale, shift = (w.unsqueeze(each, later_axes) if later_axes else each for each in (gamma, beta))
     centered = w.add("Sub", x, w.reduce("ReduceMean", x, [axis], True))
     variance = w.reduce("ReduceMean", w.add("Mul", centered, centered), [axis], True)
     deviation = w.add("Sqrt", w.add("Add", variance, w.scalar(epsilon, node.inputs[0])))
@@ -80,21 +80,21 @@ def _layer_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str) -> str
 
 @writes("GroupNorm")
 def _group_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str) -> str:
-    """Standardizes each group of channels, then scales and shifts it by one number of its own."""
+    """Standardizes each group of channels, then applies one gamma and one beta per group."""
     grouped = w.add("Reshape", x, w.integers([0, node.attr("num_groups"), -1]))
     out = w.add("InstanceNormalization", grouped, gamma, beta, epsilon=node.attr("eps"))
     return w.add("Reshape", out, w.lengths(w.shape(node.inputs[0]), x))
 
 
-# -- recurrent layers: one RNN of MXNet has all layers and directions, an LSTM, GRU or RNN of ONNX is one layer
+# -- recurrent layers: MXNet's RNN contains all layers and directions; ONNX's LSTM, GRU and RNN contain one layer
 
-GATES = {  # mode -> ONNX's operator, and which of MXNet's gates its gates are
-    "lstm": ("LSTM", (0, 3, 1, 2)),  # input, output, forget, cell of MXNet's input, forget, cell, output
-    "gru": ("GRU", (1, 0, 2)),  # update, reset, hidden of reset, update, hidden
+GATES = {  # mode -> ONNX's operator, and the position in MXNet of each of its gates
+    "lstm": ("LSTM", (0, 3, 1, 2)),  # ONNX: input, output, forget, cell; MXNet: input, forget, cell, output
+    "gru": ("GRU", (1, 0, 2)),  # ONNX: update, reset, hidden; MXNet: reset, update, hidden
     "rnn_tanh": ("RNN", (0,)),
     "rnn_relu": ("RNN", (0,)),
 }
-# an activation -> ONNX's, its alpha and its beta: numbers, or names of the activation's arguments
+# activation of the formulas -> ONNX's activation, then its alpha and beta, as numbers or as names of its arguments
 RNN_ACTIVATIONS: Dict[str, tuple] = {
     "elu": ("Elu", "alpha"),
     "hard_sigmoid": ("HardSigmoid", "slope", 0.5),
@@ -106,7 +106,8 @@ RNN_ACTIVATIONS: Dict[str, tuple] = {
 
 @writes("RNN", RNN_WITH_FORMULAS, ignored="p")
 def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[str]:
-    """Writes (T, N, C) -> (T, N, D*H), and the states (layers*D, N, H) of all layers after each other."""
+    """Writes one operator per layer. From data (T, N, C) it returns the output (T, N, D*H) and, with `state_outputs`,
+    the final states (layers*D, N, H), for D directions."""
     mode, size = node.attr("mode"), node.attr("state_size")
     op, order = GATES[mode]
     directions, count = 1 + node.attr("bidirectional"), node.attr("num_layers")
@@ -117,27 +118,27 @@ def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[
         attrs["activations"] = [{"rnn_tanh": "Tanh", "rnn_relu": "Relu"}[mode]] * directions
     if node.formulas:
         attrs.update(_formulas(op, node.formulas))
-    ends: List[List[str]] = []
+    final_states: List[List[str]] = []  # of each layer
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
-        part = (0, number * directions, (number + 1) * directions, 1)  # of the initial states; without any, all are 0
-        start = [w.slice(state, part) if state and count > 1 else state for state in states]
-        x, *end = w.add(op, x, *arrays, None, *start, outputs=1 + len(states), **attrs)
+        rows = (0, number * directions, (number + 1) * directions, 1)  # the layer's part of the initial states
+        initial = [w.slice(state, rows) if state and count > 1 else state for state in states]
+        x, *final = w.add(op, x, *arrays, None, *initial, outputs=1 + len(states), **attrs)
         x = _merge_directions(w, x, directions, size)
-        ends.append(end)
+        final_states.append(final)
     if not node.attr("state_outputs"):
         return [x]
-    return [x, *(each[0] if len(each) == 1 else w.add("Concat", *each, axis=0) for each in map(list, zip(*ends)))]
+    return [x, *(each[0] if count == 1 else w.add("Concat", *each, axis=0) for each in zip(*final_states))]
 
 
 def _formulas(op: str, formulas: RecurrentFormulas) -> Dict[str, Any]:
-    """Returns the attributes for formulas that MXNet's operator does not have."""
+    """Returns the attributes for activations that MXNet's operator does not have."""
     output, gate = formulas.activations
-    chosen = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
-    rows = [(*RNN_ACTIVATIONS[name], arguments) for name, arguments in chosen]
-    attrs: Dict[str, Any] = {"activations": [row[0] for row in rows]}
+    ordered = {"LSTM": [gate, output, output], "GRU": [gate, output], "RNN": [output]}[op]
+    rows = [(RNN_ACTIVATIONS[name], arguments) for name, arguments in ordered]
+    attrs: Dict[str, Any] = {"activations": [onnx_name for (onnx_name, *_), _ in rows]}
     for position, name in ((1, "activation_alpha"), (2, "activation_beta")):
-        numbers = [float(row[-1].get(row[position], row[position])) for row in rows if len(row) > position + 1]
+        numbers = [float(arguments.get(row[position], row[position])) for row, arguments in rows if len(row) > position]
         attrs.update({name: numbers} if numbers else {})
     return {**attrs, "linear_before_reset": int(formulas.reset_after)} if op == "GRU" else attrs
 

@@ -1,7 +1,7 @@
-"""Operators on images: convolutions, transposed convolutions, pooling operators, and resizing.
+"""Emitters of convolutions, transposed convolutions, pooling operators, and resizing.
 
-ONNX's operators have a pad for each end of each axis, so a window of a static size needs only `pads`. A dynamic size
-needs pads that are the same for every size, or the rule of SAME, which is `auto_pad`.
+ONNX's operators have one pad for each end of each axis, so for a static size `pads` expresses every window. For a
+dynamic size, the pads must be the same for every size, or follow the rule of SAME, which is `auto_pad`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from mxsame.plan.windows import check_dynamic, describe_windows
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
-AUTO_PAD = {"same": "SAME_UPPER", KERAS_MXNET: "SAME_LOWER"}  # where the extra padding element goes
+AUTO_PAD = {"same": "SAME_UPPER", KERAS_MXNET: "SAME_LOWER"}  # which end gets the extra padding element
 
 
 def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]:
-    """Returns the attributes for windows, some of dynamic size; None if no attributes are right for every size.
+    """Returns the attributes that pad one window per axis, whose sizes may be dynamic. Returns None if no attributes
+    are right for every size.
 
     Raises a `ValueError` if a partial window of a pooling operator would be empty for some size.
 
@@ -42,42 +43,42 @@ def pads(windows: Sequence[Any], pool: bool = False) -> Optional[Dict[str, Any]]
     """
     if isinstance(windows[0], TransposedWindow):
         crops = [window.crop for window in windows]
-        added = [max(-end, 0) for _, end in crops]
+        output_padding = [max(-end, 0) for _, end in crops]
         attrs = {"pads": [start for start, _ in crops] + [max(end, 0) for _, end in crops]}
-        return {**attrs, "output_padding": added} if any(added) else attrs
+        return {**attrs, "output_padding": output_padding} if any(output_padding) else attrs
     check_dynamic(tuple(windows), pool)
     pairs = [pair for pair in map(_pads_for_every_size, windows) if pair is not None]
     if len(pairs) == len(windows):
         return {"pads": [low for low, _ in pairs] + [high for _, high in pairs]}
     if all(window.ceil_mode and not window.pads_depend_on_size for window in windows):
-        ends = [replace(window, ceil_mode=False).pads(1) for window in windows]
-        return {"pads": [low for low, _ in ends] + [high for _, high in ends], "ceil_mode": 1}
+        pairs = [replace(window, ceil_mode=False).pads(1) for window in windows]
+        return {"pads": [low for low, _ in pairs] + [high for _, high in pairs], "ceil_mode": 1}
     rules = {window.padding for window in windows}
-    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_suits_auto_pad, windows)):
+    if len(rules) == 1 and rules <= AUTO_PAD.keys() and all(map(_runs_with_auto_pad, windows)):
         return {"auto_pad": AUTO_PAD[rules.pop()]}
     return None
 
 
-def _suits_auto_pad(window: Window) -> bool:
-    """Returns whether runtimes compute `auto_pad` correctly: ONNX Runtime computes negative pads for a kernel shorter
+def _runs_with_auto_pad(window: Window) -> bool:
+    """Returns whether runtimes compute `auto_pad` correctly. ONNX Runtime computes negative pads for a kernel shorter
     than its stride, and refuses or ignores `auto_pad` with a dilation."""
     return window.dilation == 1 and window.kernel_size >= window.stride
 
 
 def _pads_for_every_size(window: Window) -> Optional[Tuple[int, int]]:
-    """Returns the pads (low, high) with which the windows are right for every size; None if there are none."""
+    """Returns the pads (low, high) with which the window is right for every size; None if no pads are."""
     pairs = [window.pads(size) for size in window.sizes]
     low, high = pairs[0][0], max(high for _, high in pairs)
-    span = low + high - window.effective_kernel_size
-    exact = all((size + span) // window.stride + 1 == window.outputs(size) for size in window.sizes)
-    return (low, high) if exact and all(pair[0] == low for pair in pairs) else None
+    extra = low + high - window.effective_kernel_size
+    is_exact = all((size + extra) // window.stride + 1 == window.outputs(size) for size in window.sizes)
+    return (low, high) if is_exact and all(pair[0] == low for pair in pairs) else None
 
 
 # -- emitters
 
 
-def _windowed(w: OnnxWriter, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
-    """Returns the windows of an operator, and the attributes for them."""
+def _windows_and_attributes(w: OnnxWriter, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]:
+    """Returns the windows of an operator, and their attributes in ONNX: kernel_shape, strides, and the pads."""
     windows = windows_at(w, node)
     if not windows:
         return windows, {}
@@ -90,12 +91,12 @@ def _windowed(w: OnnxWriter, node: Node) -> Tuple[Sequence[Any], Dict[str, Any]]
 
 @writes("Convolution", "Deconvolution", ignored=WINDOW_ATTRIBUTES)
 def _convolution(w: OnnxWriter, node: Node, x: str, weight: str, bias: Optional[str] = None) -> str:
-    windows, attrs = _windowed(w, node)
+    windows, attrs = _windows_and_attributes(w, node)
     op = {"Convolution": "Conv", "Deconvolution": "ConvTranspose"}[node.op]
     attrs.update(dilations=[window.dilation for window in windows], group=node.attr("num_group"))
     if op == "ConvTranspose" or len(windows) > 1:
         return w.add(op, x, weight, bias, **attrs)
-    # in 2-D, for which ONNX Runtime has fast kernels
+    # a 1-D convolution runs in 2-D, for which ONNX Runtime has fast kernels
     attrs.update({name: [1, *attrs[name]] for name in ("kernel_shape", "strides", "dilations")})
     attrs.update({"pads": [0, attrs["pads"][0], 0, attrs["pads"][1]]} if "pads" in attrs else {})
     return w.squeeze(w.add(op, w.unsqueeze(x, [2]), w.expand_weight_to_2d(node.inputs[1], weight), bias, **attrs), [2])
@@ -103,7 +104,8 @@ def _convolution(w: OnnxWriter, node: Node, x: str, weight: str, bias: Optional[
 
 @writes("Pooling", ignored=WINDOW_ATTRIBUTES)
 def _pooling(w: OnnxWriter, node: Node, x: str) -> str:
-    (windows, attrs), kind, order = _windowed(w, node), node.attr("pool_type"), node.attr("p_value", 2)
+    (windows, attrs), kind = _windows_and_attributes(w, node), node.attr("pool_type")
+    order = node.attr("p_value", 2)
     if kind == "sum" or (kind == "lp" and order != 2):
         return _signed_lp(w, node, x, 1 if kind == "sum" else order, windows, attrs)
     op = {"max": "MaxPool", "avg": "AveragePool", "lp": "LpPool"}[kind]
@@ -118,7 +120,7 @@ def _pooling(w: OnnxWriter, node: Node, x: str) -> str:
 
 
 def _signed_lp(w: OnnxWriter, node: Node, x: str, order: int, windows: Sequence[Window], attrs: Dict[str, Any]) -> str:
-    """Writes a sum of powers, and its root: MXNet's Pooling takes powers of signed values, ONNX's of absolute ones."""
+    """Writes the root of a sum of powers. MXNet takes the powers of signed values, ONNX's LpPool of absolute values."""
     powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
     if windows:
         count = w.scalar(math.prod(kernels_strides_dilations(windows)[0]), node.inputs[0])
@@ -130,8 +132,8 @@ def _signed_lp(w: OnnxWriter, node: Node, x: str, order: int, windows: Sequence[
 
 
 def _correct_partial_windows(w: OnnxWriter, node: Node, out: str, windows: Sequence[Window]) -> str:
-    """Corrects averages of a partial last window: MXNet counts the padding in it, and not the elements after the
-    padding."""
+    """Corrects the averages of partial last windows. In these, MXNet counts the padding, but not the elements beyond
+    it."""
     rule = "padding must not count (count_include_pad=False) with ceil_mode, if sizes are dynamic"
     w.check_static(w.shape(node.inputs[0])[2:], rule)
     scale = average_factors(windows, counts_padding=True)
@@ -145,24 +147,24 @@ def _up_sampling(w: OnnxWriter, node: Node, x: str, *more: str) -> str:
 
 @writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
 def _bilinear_resize(w: OnnxWriter, node: Node, x: str, *_: str) -> str:
-    """Resizes to the size that MXNet infers, by a scale if that is exact or the size is dynamic."""
-    aligned = node.attr("align_corners")
-    mode = "align_corners" if aligned else "half_pixel"
+    """Resizes by a scale if that is an integer or the size is dynamic, otherwise to the size that MXNet infers."""
+    align_corners = node.attr("align_corners")
+    mode = "align_corners" if align_corners else "half_pixel"
     attrs: Dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": mode}
     source, target = w.shape(node.inputs[0])[2:], w.shape(Output(node))[2:]
-    fits = aligned or all(after != (1, 1) or before == (1, 1) for before, after in zip(source, target))
+    keeps_ones = all(after != (1, 1) or before == (1, 1) for before, after in zip(source, target))
     rule = "align_corners must be True for a length of 1, for which MXNet takes the first element"
-    check(fits, rule, align_corners=aligned)
-    factors = [node.attr(name) for name in ("scale_height", "scale_width")]
+    check(align_corners or keeps_ones, rule, align_corners=align_corners)
+    scales = [node.attr(name) for name in ("scale_height", "scale_width")]
     if all(length.is_static for length in (*source, *target)):
-        exact = [after.traced / before.traced for before, after in zip(source, target)]
-        if all(scale.is_integer() for scale in exact):
-            return w.resize(x, scales=[1.0, 1.0, *exact], **attrs)
-    elif None not in factors and (aligned or all(float(scale).is_integer() for scale in factors)):
-        return w.resize(x, scales=[1.0, 1.0, *map(float, factors)], **attrs)
+        ratios = [after.traced / before.traced for before, after in zip(source, target)]
+        if all(ratio.is_integer() for ratio in ratios):
+            return w.resize(x, scales=[1.0, 1.0, *ratios], **attrs)
+    elif None not in scales and (align_corners or all(float(scale).is_integer() for scale in scales)):
+        return w.resize(x, scales=[1.0, 1.0, *map(float, scales)], **attrs)
     rule = "data of dynamic size must be resized to a static size, or by a scale, which must be an integer unless "
     rule += "align_corners is True"
-    w.check_static(target, rule, scales=factors, align_corners=aligned)
+    w.check_static(target, rule, scales=scales, align_corners=align_corners)
     batch = w.slice(w.add("Shape", x), (0, 0, 2, 1))
     sizes = w.add("Concat", batch, w.integers([length.traced for length in target]), axis=0)
     return w.resize(x, sizes=sizes, **attrs)
