@@ -36,14 +36,6 @@ ROUNDS = click.option("--rounds", default=15, show_default=True, type=click.IntR
 MATCH = click.option("--match", default="", help="Only tasks whose name contains this.")
 OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The result file (JSON).")
 TRAIN = click.option("--train", is_flag=True, help="Time a forward and backward pass instead of a forward one.")
-SIZE = click.option(
-    "--size",
-    type=click.IntRange(min=32),
-    help="Of the images, or the next larger that a network takes; each network's own by default.",
-)
-WIDTH = click.option(
-    "--width", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Of the networks."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,7 +55,7 @@ def table(tasks: Callable[..., Iterator[Task]]) -> Any:
         if not chosen:
             raise click.UsageError(f"no name contains {match!r}.")
         name = f"{tasks.__name__}-train" if options.get("train") else tasks.__name__
-        measure(name, names.TITLES[name], chosen, out or results.FOLDER / f"{name}.json", rounds)
+        measure(name, names.title(name), chosen, out or results.FOLDER / f"{name}.json", rounds)
 
     return main.command(tasks.__name__)(MATCH(ROUNDS(OUT(command))))
 
@@ -134,15 +126,12 @@ def planned(layers: Iterable[Any], train: bool, **timing: Any) -> Iterator[Task]
 
 @table
 @TRAIN
-@SIZE
-@WIDTH
-def networks(size: Optional[int], width: float, train: bool, rounds: int) -> Iterator[Task]:
+def networks(train: bool, rounds: int) -> Iterator[Task]:
     """Whole networks, inference or training steps, compared with TensorFlow too if it is installed."""
     measured, timing = (nets.measure_inference, nets.measure_training)[train], {"rounds": rounds, "turn": 0.1}
     for network in NETWORKS:
-        for case in (nets.case(network, batch, size, width) for batch in ((1, 8), (8,))[train]):
-            name = f"{network.name}, batch {case.batch}"
-            yield name, functools.partial(measured, case, nets.HAS_TENSORFLOW, **timing)
+        for case in (nets.case(network, batch) for batch in ((1, 8), (8,))[train]):
+            yield case.name, functools.partial(measured, case, nets.HAS_TENSORFLOW, **timing)
 
 
 @table
@@ -164,12 +153,10 @@ def start(rounds: int) -> Iterator[Task]:
 
 
 @table
-@SIZE
-@WIDTH
-def memory(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
+def memory(rounds: int) -> Iterator[Task]:
     """Peak memory of whole networks, each variant in a process of its own."""
     for network in NETWORKS:
-        yield network.name, lambda network=network: benchmarks.memory.measure(nets.case(network, 8, size, width))
+        yield network.name, lambda network=network: benchmarks.memory.measure(nets.case(network, 8))
 
 
 @table
@@ -188,13 +175,11 @@ def convert(rounds: int) -> Iterator[Task]:
 
 
 @table
-@SIZE
-@WIDTH
-def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
+def onnx(rounds: int) -> Iterator[Task]:
     """ONNX files of mxsame and of tf2onnx, compared with MXNet and with TensorFlow."""
     timing = {"rounds": rounds, "turn": 0.1, "seconds": 5.0}
     for name in benchmarks.onnx.MODELS:
-        yield name, lambda name=name: benchmarks.onnx.measure(name, size=size, width=width, **timing)
+        yield name, lambda name=name: benchmarks.onnx.measure(name, **timing)
 
 
 @table
@@ -202,8 +187,7 @@ def onnx(size: Optional[int], width: float, rounds: int) -> Iterator[Task]:
 def peers(pythons: Tuple[Tuple[str, str], ...], rounds: int) -> Iterator[Task]:
     """Deployed networks compared with TensorFlow, ONNX Runtime and OpenVINO, each in processes of its own."""
     for case in (nets.case(network, batch) for network in NETWORKS for batch in (1, 8)):
-        name = f"{case.network.name}, batch {case.batch}"
-        yield name, functools.partial(benchmarks.peers.measure, case, dict(pythons), rounds)
+        yield case.name, functools.partial(benchmarks.peers.measure, case, dict(pythons), rounds)
 
 
 # -- what is made of them, and the rest

@@ -66,7 +66,7 @@ def mobilenetv2(kit: Any, x: Any) -> Any:
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     for expansion, channels, blocks, stride in stages:
         for block in range(blocks):
-            x = _inverted(kit, x, expansion, kit.scaled(channels), 3, 1 if block else stride, kit.relu6, False)
+            x = _inverted(kit, x, expansion, kit.scaled(channels), 3, 1 if block else stride, False)
     return _classify(kit, kit.relu6(kit.norm(kit.conv(x, kit.scaled(1280), 1))))
 
 
@@ -85,22 +85,13 @@ def efficientnet(kit: Any, x: Any) -> Any:
     for expansion, channels, blocks, stride, kernel_size in stages:
         for block in range(blocks):
             step = 1 if block else stride
-            x = _inverted(kit, x, expansion, kit.scaled(channels), kernel_size, step, kit.swish, True)
+            x = _inverted(kit, x, expansion, kit.scaled(channels), kernel_size, step, True)
     return _classify(kit, kit.swish(kit.norm(kit.conv(x, kit.scaled(1280), 1))))
 
 
-def _inverted(
-    kit: Any,
-    x: Any,
-    expansion: int,
-    channels: int,
-    kernel_size: int,
-    stride: int,
-    activation: Callable,
-    squeezes: bool,
-) -> Any:
-    """The inverted residual of MobileNetV2 and its successors."""
-    y = x
+def _inverted(kit: Any, x: Any, expansion: int, channels: int, kernel_size: int, stride: int, squeezes: bool) -> Any:
+    """The inverted residual of MobileNetV2, and of its successor, which squeezes and has swish."""
+    y, activation = x, kit.swish if squeezes else kit.relu6
     if expansion > 1:
         y = activation(kit.norm(kit.conv(y, expansion * x.channels, 1)))
     y = activation(kit.norm(kit.depthwise(y, kernel_size, stride)))

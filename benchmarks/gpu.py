@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import re
 import subprocess
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.timing import measure as timed
-from benchmarks.variants import KINDS, PLANNER, SYMMETRIC, Layer, inputs, others, plans
+from benchmarks.variants import KINDS, PLANNER, SYMMETRIC, Layer, inputs, others, plans, table
 from mxsame._mxnet import mx
 from mxsame.plan import STRATEGIES, TransposedWindow, exact_plans, strategies_for
 from mxsame.plan.recipe import Plan
@@ -48,31 +47,7 @@ class Mode:
 
 
 MODES = (Mode(), Mode(train=True), Mode(static=False), Mode(dtype="float16", channels_last=True))
-
-
-def _layer(name: str) -> Layer:
-    """The layer that a name describes: its kind and channels, the lengths of its kernel and steps, and its size.
-
-    >>> _layer("conv 3-64 k7 s2, 224x224").kernel_size
-    7
-    """
-    kind, *numbers, size = re.fullmatch(r"(\w+) (\d+)-(\d+) k(\d+) s(\d+), (.*)", name).groups()
-    lengths, (first, *rest) = tuple(map(int, size.split("x"))), map(int, numbers)
-    return Layer(name, kind, first, lengths, *rest, batch=8 if len(lengths) == 3 else 32)
-
-
-NAMES = """
-conv 3-64 k7 s2, 224x224; conv 3-32 k3 s2, 224x224; conv 64-128 k3 s2, 112x112; conv 128-256 k3 s2, 56x56;
-conv 256-512 k3 s2, 28x28; conv 64-64 k3 s1, 56x56; conv 64-64 k4 s1, 56x56; conv 64-64 k2 s1, 56x56;
-conv 64-128 k5 s2, 56x56; conv 64-128 k4 s2, 56x56; conv 256-512 k1 s2, 56x56; depthwise 96-96 k3 s2, 112x112;
-depthwise 144-144 k3 s2, 56x56; depthwise 144-144 k5 s2, 56x56; depthwise 384-384 k3 s1, 28x28;
-max 64-64 k3 s2, 112x112; max 64-64 k2 s2, 113x113; max 192-192 k3 s1, 56x56; max 64-64 k2 s1, 56x56;
-avg 192-192 k3 s1, 56x56; avg 64-64 k3 s2, 56x56; avg 64-64 k2 s2, 57x57; transposed 64-32 k3 s2, 32x32;
-transposed 64-32 k4 s2, 32x32; transposed 64-32 k5 s2, 32x32; transposed 256-128 k5 s2, 16x16; conv 64-64 k8 s4, 4000;
-conv 1-64 k80 s4, 16000; max 64-64 k3 s2, 4000; max 64-64 k2 s2, 4001; conv 16-32 k3 s2, 16x56x56;
-conv 32-32 k3 s1, 16x28x28; max 32-32 k3 s2, 16x56x56; avg 32-32 k2 s2, 16x57x57
-"""
-LAYERS = [_layer(name) for name in re.findall(r"\w[^;\n]*", NAMES)]
+LAYERS = table("GPU")
 
 
 def tasks() -> Iterator[Tuple[Mode, Layer]]:

@@ -21,13 +21,11 @@ def measure(case: networks.Case) -> List[dict]:
         ("inference, deployed", networks.DEPLOYED, "inference"),
         ("training step", networks.GRAPHS, "training"),
     )
-    more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
     rows = []
     for mode, variants, task in modes:
-        given = {**more, "task": task}
+        given = {**case.numbers, "task": task}
         figures = {name: [alone("memory:measure_one", variant=name, **given)] for name in variants}
-        name = f"{case.network.name}, batch {case.batch}"
-        rows.append(results.row(name, mode, figures, variants[0], unit="MiB", **more))
+        rows.append(results.row(case.name, mode, figures, variants[0], unit="MiB", **case.numbers))
     return rows
 
 

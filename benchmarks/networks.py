@@ -48,6 +48,16 @@ class Case:
     def shape(self) -> tuple:
         return (self.batch, CHANNELS, self.size, self.size)
 
+    @property
+    def name(self) -> str:
+        """Of its rows."""
+        return f"{self.network.name}, batch {self.batch}"
+
+    @property
+    def numbers(self) -> Dict[str, Any]:
+        """What its rows have, and `case` is made of."""
+        return {"network": self.network.name, "batch": self.batch, "size": self.size, "width": self.width}
+
 
 def case(network: Network, batch: int, size: Optional[int] = None, width: float = 1.0) -> Case:
     """At the network's own size by default; at one that it cannot take, the next larger that it can."""
@@ -223,12 +233,10 @@ def _rows(case: Case, mode: str, figures: Dict[str, List[float]], differences: D
     groups = [(mode + suffix, variants) for suffix, variants in GROUPS[mode].items()]
     if "TensorFlow" in figures:
         groups.append((f"{mode}, compared with TensorFlow", ("TensorFlow", *figures)))
-    more = {"network": case.network.name, "batch": case.batch, "size": case.size, "width": case.width}
     rows = []
     for mode, variants in groups:
         shown = {name: figures[name] for name in variants if name in figures}
         if shown:
             wrong = {name: differences[name] for name in shown}  # from explicit padding
-            name = f"{case.network.name}, batch {case.batch}"
-            rows.append(results.row(name, mode, shown, variants[0], **more, differences=wrong))
+            rows.append(results.row(case.name, mode, shown, variants[0], **case.numbers, differences=wrong))
     return rows

@@ -83,8 +83,7 @@ def measure(case: Any, pythons: Mapping[str, str], rounds: int, turn: float = SE
             command = [python, os.path.abspath(__file__), runtime, f"{folder}/net", *map(str, numbers)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             figures.setdefault(runtime, []).append(float(done.stdout.split()[-1]))
-    name = f"{case.network.name}, batch {case.batch}"
-    return [results.row(name, "inference, deployed", figures, OURS, network=case.network.name, batch=case.batch)]
+    return [results.row(case.name, "inference, deployed", figures, OURS, **case.numbers)]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def measure(layer: Layer, static: bool, train: bool = False, **timing: Any) -> d
     calls, alike = plans(layer, static, train, data)
     calls.update(others(layer, train, data))
     mode = f"{'static' if static else 'dynamic'} shape, {'forward and backward' if train else 'forward'}"
-    row = results.row(layer.name, mode, timed(calls, **timing), PLANNER, odd=layer.odd, planned=alike)
+    row = results.row(layer.name, mode, timed(calls, **timing), PLANNER, planned=alike)
     exact = set(row["figures"]) - {SYMMETRIC} - ({EXPLICIT} if layer.kind == "avg" else set())
     best = min(exact, key=lambda name: row["figures"][name]["median"])
     row.update(best=best, loss=1.0)

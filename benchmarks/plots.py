@@ -78,7 +78,7 @@ def draw(result: dict, path: Path) -> None:
     heights = [HEADING + 0.15 * beside + legend + tall + BELOW for legend, tall in zip(legends, talls)]
     height = ABOVE + (heights[0] if beside else sum(heights)) - 0.12
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
-    title, caption = names.TITLES.get(result["table"], result["title"]), _caption(result)
+    title, caption = names.title(result["table"], result["title"]), _caption(result)
     figure.text(0.02, 1 - 0.25 / height, title, size=13, weight="bold", color=INK, va="center")
     size = min(7, 780 / len(caption))
     figure.text(0.02, 1 - 0.53 / height, caption, size=size, color=GREY, va="center")

@@ -14,7 +14,7 @@ from benchmarks import networks, results
 from benchmarks.architectures import named
 from benchmarks.worker import alone, resident
 from mxsame._mxnet import mx
-from mxsame.graphs.hybridize import GraphCache, cached_graphs
+from mxsame.graphs.hybridize import GraphCache
 
 VARIANTS = ("symmetric", "mxsame", "mxsame, dynamic shape")
 COUNTS = (1, 10, 100)
@@ -54,15 +54,13 @@ def turns(variants: Sequence[Any], rounds: int) -> Iterator[Any]:
 
 
 def first_calls(network: str, width: float, variant: str, shape: str, count: int) -> Dict[str, float]:
-    """Seconds and MiB of the first calls with so many sizes, and how many graphs they made."""
+    """Seconds and MiB of the first calls with so many sizes."""
     data, made = images(shape, count), net(network, width, variant)
     mx.nd.waitall()
     before, started = resident(), time.perf_counter()
     for image in data:
         made(image).wait_to_read()
-    seconds = time.perf_counter() - started
-    graphs = len(cached_graphs(made).graphs) if variant == "mxsame" else 1
-    return {"seconds": seconds, "MiB": resident() - before, "graphs": graphs}
+    return {"seconds": time.perf_counter() - started, "MiB": resident() - before}
 
 
 def measure_first_calls(network: str, width: float, shape: str, count: int, rounds: int) -> List[dict]:
@@ -71,12 +69,12 @@ def measure_first_calls(network: str, width: float, shape: str, count: int, roun
     runs_of: Dict[str, List[Dict[str, float]]] = {variant: [] for variant in VARIANTS}
     for variant in turns(VARIANTS, rounds):
         runs_of[variant].append(alone("sizes:first_calls", variant=variant, **given))
-    name, more = _name(shape, count), {**given, "graphs": runs_of["mxsame"][0]["graphs"]}
+    name = _name(shape, count)
     times = {variant: [each["seconds"] for each in runs] for variant, runs in runs_of.items()}
     memory = {variant: [max(each["MiB"], 0.1) for each in runs] for variant, runs in runs_of.items()}
     return [
-        results.row(name, "first calls", times, "symmetric", **more),
-        results.row(name, "memory after first calls", memory, "symmetric", unit="MiB", **more),
+        results.row(name, "first calls", times, "symmetric", **given),
+        results.row(name, "memory after first calls", memory, "symmetric", unit="MiB", **given),
     ]
 
 

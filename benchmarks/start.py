@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Callable, Dict, List
 
@@ -16,21 +17,11 @@ from benchmarks.worker import alone, peak, resident
 Run = Callable[[np.ndarray], Any]
 
 
-def hybridized(file: str) -> Run:
+def ours(prepare: str, file: str) -> Run:
     import mxsame
-
-    return _of_net(mxsame.hybridize(mxsame.from_keras(f"{file}.h5")))
-
-
-def deployed(file: str) -> Run:
-    import mxsame
-
-    return _of_net(mxsame.deploy(mxsame.from_keras(f"{file}.h5")))
-
-
-def _of_net(net: Any) -> Run:
     from mxsame._mxnet import mx
 
+    net = getattr(mxsame, prepare)(mxsame.from_keras(f"{file}.h5"))
     return lambda images: net(mx.nd.array(images)).asnumpy()
 
 
@@ -48,7 +39,12 @@ def onnxruntime(file: str) -> Run:
     return lambda images: session.run(None, {session.get_inputs()[0].name: np.moveaxis(images, -1, 1)})[0]
 
 
-RUNTIMES = {"mxsame": hybridized, "mxsame, deployed": deployed, "TensorFlow": tensorflow, "ONNX Runtime": onnxruntime}
+RUNTIMES: Dict[str, Callable[[str], Run]] = {
+    "mxsame": partial(ours, "hybridize"),
+    "mxsame, deployed": partial(ours, "deploy"),
+    "TensorFlow": tensorflow,
+    "ONNX Runtime": onnxruntime,
+}
 MODES = {"first output": "s", "another batch": "s", "memory at rest": "MiB", "peak memory": "MiB"}
 
 

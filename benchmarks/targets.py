@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Collection, Dict, List, Optional, Tuple
+from typing import Callable, Collection, Dict, Iterator, List, Optional, Tuple
 
-from benchmarks import onnx, results
-from benchmarks.networks import NARROW
+from benchmarks import results
 from benchmarks.results import geometric_mean, ratio
-from benchmarks.sizes import IN_TURN, ONE
-from benchmarks.variants import EXPLICIT, PLANNER, SYMMETRIC
 
 Tables = Dict[str, List[dict]]  # the rows of every result file, by table
 
@@ -54,60 +51,16 @@ class Target:
         return "met" if figure <= self.must else "NOT MET"
 
 
-def limits(
-    table: str,
-    mode: str,
-    variant: str,
-    to: str = "",
-    most: float = math.nan,
-    mean: float = math.nan,
-    only: Optional[Collection[str]] = None,
-) -> List[Target]:
-    """Targets for the geometric mean and the worst, or for one of them."""
-    given = ((geometric_mean, mean), (worst, most))
-    return [Target(table, mode, variant, to, *each, only) for each in given if not math.isnan(each[1])]
+def targets(line: str) -> Iterator[Target]:
+    """Those of a line of targets.txt: for the geometric mean and the worst, or for one of them."""
+    table, mode, variant, to, *most, only = (entry.strip() for entry in line.split("|"))
+    for summary, limit in zip((geometric_mean, worst), most):
+        if limit:
+            yield Target(table, mode, variant, to, summary, float(limit), only.split("; ") if only else None)
 
 
-STATIC, DYNAMIC, DEPLOYED = "mxsame, static shape", "mxsame, dynamic shape", "mxsame, deployed"
-INFERENCE, TRAINING, TENSORFLOW = "inference, deployed", "training step", "TensorFlow"
-TARGETS = (
-    *limits("layers", "forward", STATIC, SYMMETRIC, mean=1.10, most=1.5),
-    *limits("layers", "forward", DYNAMIC, SYMMETRIC, mean=1.30, most=4),
-    *limits("layers", "forward", STATIC, EXPLICIT, mean=0.77),
-    *limits("networks", "inference", "mxsame", SYMMETRIC, most=1.04),
-    *limits("networks", "inference", "mxsame", EXPLICIT, most=1.0),
-    *limits("networks", INFERENCE, DEPLOYED, "symmetric, deployed", most=1.04),
-    *limits("networks", INFERENCE, DEPLOYED, f"{EXPLICIT}, deployed", most=1.0),
-    *limits("networks-train", TRAINING, "mxsame", "symmetric, rewritten", most=1.04),
-    *limits("networks-train", TRAINING, "mxsame", "explicit pad, rewritten", most=1.0),
-    *limits("networks", f"inference, compared with {TENSORFLOW}", DEPLOYED, TENSORFLOW, most=1.0),
-    *(
-        target
-        for most, only in ((1.4, ("mobilenet", "mobilenetv2")), (1.05, ("unet", "inceptionv3", "xception")))
-        for target in limits(
-            "networks-train", f"{TRAINING}, compared with {TENSORFLOW}", "mxsame", TENSORFLOW, most, only=only
-        )
-    ),
-    *limits("networks", INFERENCE, NARROW, DEPLOYED, most=1.0),
-    *limits("networks", INFERENCE, NARROW, DEPLOYED, most=0.67, only=("resnet50", "vgg16", "inceptionv3")),
-    *limits("peers", INFERENCE, DEPLOYED, TENSORFLOW, most=1.0),
-    *limits("peers", INFERENCE, DEPLOYED, "ONNX Runtime", mean=1.10, most=1.3),
-    *limits("peers", INFERENCE, DEPLOYED, "OpenVINO", mean=1.10, most=1.3),
-    *limits("onnx", "inference", onnx.DEPLOYED, onnx.TENSORFLOW, most=1.3, only=onnx.SMALL),
-    *limits("onnx", "inference", onnx.OURS, onnx.THEIRS, most=1.02),
-    *limits("calls", "call", "mxsame", SYMMETRIC, most=1.13, only=("Conv2D, hybridized",)),
-    *limits("calls", "call", "mxsame", SYMMETRIC, most=1.2, only=("Conv2D, deployed",)),
-    *limits("planner", "static shape, forward", "loss", mean=1.03, most=1.4),
-    *limits("planner", "dynamic shape, forward", "loss", mean=1.03, most=1.4),
-    *limits("sampled", "static shape, forward", "loss", mean=1.03, most=1.4),
-    *limits("sampled", "dynamic shape, forward", "loss", mean=1.03, most=1.4),
-    *limits("sampled", "static shape, forward", PLANNER, SYMMETRIC, mean=1.10, most=1.5),
-    *limits("sampled", "dynamic shape, forward", PLANNER, SYMMETRIC, mean=1.30, most=4),
-    *limits("sampled", "static shape, forward", PLANNER, EXPLICIT, most=1.05),
-    *limits("sampled", "dynamic shape, forward", PLANNER, EXPLICIT, most=1.05),
-    *limits("convert", "peak memory", "mxsame", "weights", most=2.0),
-    *limits("sizes", "steady state", IN_TURN, ONE, most=1.05, only=("100 squares, mxsame", "100 rectangles, mxsame")),
-)
+LINES = Path(__file__).with_name("targets.txt").read_text(encoding="utf-8").splitlines()
+TARGETS = [target for line in LINES[1:] for target in targets(line)]
 
 
 def read(folder: Path) -> Tables:

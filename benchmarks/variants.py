@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -24,6 +26,7 @@ KINDS = {  # the class in `mxsame.nn` and in `gluon.nn`, and the operator in `mx
     "max": ("MaxPool{}D", "MaxPool{}D", "max"),
     "avg": ("AvgPool{}D", "AvgPool{}D", "avg"),
 }
+LAYER = r"(\w+) (\d+)-(\d+) k([\dx]+) s(\d+), ([\dx]+)(?:, batch (\d+))?"  # a line of layers.txt
 LOWEST = -3e38  # what the pad operator pads with in front of a max pool
 
 Pads = Sequence[Tuple[int, int]]
@@ -68,10 +71,24 @@ class Layer:
             return [padding.transposed_crops(x.kernel_size, x.stride, x.dilation) for x in self.windows]
         return [window.pads(window.size) for window in self.windows]
 
-    @property
-    def odd(self) -> bool:
-        """Whether some axis is padded, or cropped, by an odd amount."""
-        return any((low + high) % 2 for low, high in self.pads)
+
+def table(title: str) -> List[Layer]:
+    """The layers of a table of layers.txt.
+
+    >>> table("GPU")[0].name, table("known networks")[11].kernel_size
+    ('conv 3-64 k7 s2, 224x224', (1, 7))
+    """
+    layers = []
+    text = Path(__file__).with_name("layers.txt").read_text(encoding="utf-8")
+    for batch, lines in re.findall(rf"^\[{title}, batch (\d+)\]\n((?:.+\n)+)", text, re.MULTILINE):
+        for line in lines.splitlines():
+            name, _, described = line.rpartition(": ")
+            kind, *channels, kernel, stride, size, own = re.fullmatch(LAYER, described).groups()
+            kernel_size, lengths = (tuple(map(int, each.split("x"))) for each in (kernel, size))
+            first, last = map(int, channels)
+            one = kernel_size if len(kernel_size) > 1 else kernel_size[0]
+            layers.append(Layer(name or line, kind, first, lengths, last, one, int(stride), int(own or batch)))
+    return layers
 
 
 # -- nets

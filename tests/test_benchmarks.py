@@ -216,7 +216,7 @@ def test_a_table_is_printed_written_and_drawn_and_a_row_that_fails_leaves_the_ot
 
 def test_targets_are_judged_from_all_files_of_a_folder(tmp_path):
     for name, time in (("a", 2.0), ("b", 2.46)):
-        row = results.row(name, "forward", {"symmetric": [2.0], "mxsame, static shape": [time]}, "symmetric", odd=False)
+        row = results.row(name, "forward", {"symmetric": [2.0], "mxsame, static shape": [time]}, "symmetric")
         results.save(tmp_path / f"{name}.json", "layers", "Layers", [row])
     judged = {target.name: figures for target, *figures in targets.judge(targets.read(tmp_path))}
     of = "layers, forward: mxsame, static shape / symmetric"
