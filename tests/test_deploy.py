@@ -287,7 +287,7 @@ def test_numpy_mode(monkeypatch, tmp_path):
             loaded = mx.gluon.SymbolBlock.imports(names[0], ["data"], names[1])
             running.assert_alike(tuple(loaded(data)), want, 1e-5)
         if NARROWS:
-            monkeypatch.setattr(bfloat16, "MIN_PRODUCTS", 1)
+            monkeypatch.setattr(bfloat16, "MIN_MACS", 1)
             monkeypatch.setattr(bfloat16, "MACS_PER_CAST", 0)
             running.assert_alike(mxsame.deploy(net, data.shape, dtype="bfloat16")(data), want, 0.02)
 
@@ -676,7 +676,7 @@ narrow = pytest.mark.skipif(not NARROWS, reason="only with AVX512_BF16 and oneDN
 
 def assert_nearly_same(net, shape, monkeypatch, most, least=1e-4):
     """All that can be is in bfloat16; outputs differ, relative to the largest, by less than `most`, but do differ."""
-    for name, value in (("MIN_CHANNELS", 1), ("MIN_PRODUCTS", 1), ("MACS_PER_CAST", 0)):
+    for name, value in (("MIN_CHANNELS", 1), ("MIN_MACS", 1), ("MACS_PER_CAST", 0)):
         monkeypatch.setattr(bfloat16, name, value)
     deployed, data = mxsame.deploy(net, shape, dtype="bfloat16"), normal(3, *shape[1:])
     pairs = [*zip(tracing.flatten(deployed(data)), tracing.flatten(net(data)))]

@@ -1,8 +1,8 @@
-"""Batch norms, and other scales and shifts of each channel, folded into the convolution or dense layer before them.
+"""Folds batch norms, and other scales and shifts of each channel, into the convolution or dense layer before them.
 
 A batch norm at inference is y = (x - mean) / sqrt(variance + eps) * gamma + beta (Ioffe and Szegedy 2015,
 algorithm 2, step 11), so with scale = gamma / sqrt(variance + eps) it is y = scale * x + (beta - mean * scale). If x is
-W a + b, that is a layer with W' = scale * W and b' = scale * b + shift. All of it is computed in float64.
+W a + b, y is the output of a layer with W' = scale * W and b' = scale * b + shift. W' and b' are computed in float64.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from mxsame.rewriting.windows import is_channels_first
 
 MAX_MEAN = 30  # |mean| in standard deviations; beyond it, folding would lose digits
 LINEAR = ("Convolution", "Deconvolution", "FullyConnected")
-AFFINE_OPERATORS: Dict[
-    str, Callable[..., Any]
-] = {  # kind -> (scale, shift) of a constant, and whether it is the second operand
-    "multiply": lambda value, second: (value, np.float64(0)),
-    "add": lambda value, second: (np.float64(1), value),
-    "subtract": lambda value, second: (np.float64(1), -value) if second else (np.float64(-1), value),
-    "divide": lambda value, second: (1 / value, np.float64(0)) if second else None,
+# kind -> a function from (constant, whether it is the second operand) to (scale, shift)
+AFFINE_OPERATORS: Dict[str, Callable[..., Any]] = {
+    "multiply": lambda value, is_second: (value, np.float64(0)),
+    "add": lambda value, is_second: (np.float64(1), value),
+    "subtract": lambda value, is_second: (np.float64(1), -value) if is_second else (np.float64(-1), value),
+    "divide": lambda value, is_second: (1 / value, np.float64(0)) if is_second else None,
 }
-AFFINE_SCALARS = {f"{form}{kind}_scalar": (kind, not form) for kind in AFFINE_OPERATORS for form in ("", "r")}
+# kind of an operator with a scalar -> (kind in `AFFINE_OPERATORS`, whether the scalar is the second operand)
+AFFINE_SCALARS = {f"{prefix}{kind}_scalar": (kind, not prefix) for kind in AFFINE_OPERATORS for prefix in ("", "r")}
 
 
 class Affine(NamedTuple):
@@ -39,15 +39,15 @@ class Affine(NamedTuple):
     axis: Optional[int] = None
 
 
-# -- into layers
+# -- fold into layers
 
 
 def fold(graph: Graph) -> None:
-    """Fold every scale and shift into the convolution or dense layer before it, if nothing else uses its output. There
-    may be transposes and slices between them."""
+    """Fold every scale and shift into the convolution or dense layer before it, unless the layer has other users.
+    There may be transposes and slices between the two."""
     shapes, users = graph.shapes(), graph.users()
     folded: Dict[Output, Output] = {}
-    with np.errstate(all="ignore"):  # values that are not finite are not folded
+    with np.errstate(all="ignore"):  # `_fold_into` refuses values that are not finite
         for node in users:
             affine = _as_affine(graph, node, shapes)
             layer, axis = (None, None) if affine is None else _linear_before(users, shapes, folded, affine)
@@ -59,8 +59,9 @@ def fold(graph: Graph) -> None:
 def _linear_before(
     users: Users, shapes: Shapes, folded: Dict[Output, Output], affine: Affine
 ) -> Tuple[Optional[Node], Optional[int]]:
-    """Returns the linear layer before transposes, slices and what is `folded`, if each of them is used once, and the
-    position of the axis in the layer's output. The layer is None if there is no such layer."""
+    """Returns the linear layer that computes the data of `affine`, and the position of its axis in the layer's output.
+    Transposes, slices and `folded` operators may come after the layer; each has one user. The layer is None if there is
+    no such layer."""
     data, axis = affine.data, affine.axis
     while data.index == 0 and len(users[data.node]) == 1 and data.node in shapes:
         node = data.node
@@ -77,25 +78,25 @@ def _linear_before(
 
 
 def _channel_axis(layer: Node, shapes: Shapes) -> int:
-    """Returns the axis of a layer's output that has its channels."""
-    last = layer.op == "FullyConnected" or not is_channels_first(layer)
-    return len(shapes[layer]) - 1 if last else 1
+    """Returns the channel axis of a layer's output."""
+    is_channels_last = layer.op == "FullyConnected" or not is_channels_first(layer)
+    return len(shapes[layer]) - 1 if is_channels_last else 1
 
 
-def _fold_into(graph: Graph, layer: Node, affine: Affine, along_channels: bool) -> bool:
-    """Fold a scale and shift into the parameters of a layer, and return whether that was possible: the parameters must
-    be known, and the scale and shift must be scalars or `along_channels`."""
+def _fold_into(graph: Graph, layer: Node, affine: Affine, is_per_channel: bool) -> bool:
+    """Fold a scale and shift into the weight and bias of a layer, and return whether that was possible: both must be
+    known, and the scale and shift must be scalars unless `is_per_channel`."""
     arrays: List[Any] = [graph.value(source) for source in layer.inputs[1:]]
-    weight, *rest = arrays
+    weight, *biases = arrays
     if any(array is None for array in arrays):
         return False
-    if not along_channels and (affine.scale.ndim or affine.shift.ndim):
+    if not is_per_channel and (affine.scale.ndim or affine.shift.ndim):
         return False
     channels = int(layer.attr("num_hidden" if layer.op == "FullyConnected" else "num_filter"))
     scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
-    bias = rest[0].astype(np.float64) if rest else np.zeros(channels)
+    bias = biases[0].astype(np.float64) if biases else np.zeros(channels)
     folded = {"weight": _scaled_weight(layer, weight.astype(np.float64), scale).astype(weight.dtype)}
-    if rest or shift.any():
+    if biases or shift.any():
         folded["bias"] = (bias * scale + shift).astype(weight.dtype)
     if not all(np.isfinite(value).all() for value in folded.values()):
         return False
@@ -105,50 +106,50 @@ def _fold_into(graph: Graph, layer: Node, affine: Affine, along_channels: bool) 
 
 
 def _scaled_weight(layer: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    r"""Returns the weight with every output channel scaled. The output channels are the first axis; of a Deconvolution
-    the second, (I, O/groups, \*k), in each group, or with channels last, (I, \*k, O/groups), the last axis."""
+    r"""Returns the weight with every output channel scaled. The output channels are its first axis. The weight of a
+    Deconvolution is (I, O/groups, \*k), with the groups along I, or with channels last (I, \*k, O/groups)."""
     if layer.op != "Deconvolution":
         return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
     if not is_channels_first(layer):
-        return weight * scale  # mxsame builds none with several groups and channels last
+        return weight * scale  # mxsame builds no such Deconvolution with groups
     groups = int(layer.attr("num_group", 1))
     grouped = weight.reshape(groups, -1, *weight.shape[1:])
     return (grouped * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)
 
 
-# -- as scales and shifts
+# -- read operators as scales and shifts
 
 
 def _as_affine(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
-    """Returns an operator as a scale and shift, None if it is none."""
+    """Returns the scale and shift that an operator computes; None if it computes anything else."""
     if node.kind in AFFINE_SCALARS:
-        kind, second = AFFINE_SCALARS[node.kind]
-        result = AFFINE_OPERATORS[kind](np.float64(node.attr("scalar")), second)
+        kind, is_second = AFFINE_SCALARS[node.kind]
+        result = AFFINE_OPERATORS[kind](np.float64(node.attr("scalar")), is_second)
         return None if result is None else Affine(node.inputs[0], *result)
     if node not in shapes:
         return None
     if node.kind == "batch_norm":
-        return _batch_norm(graph, node, len(shapes[node]))
-    return _arithmetic(graph, node, shapes) if node.kind in AFFINE_OPERATORS else None
+        return _batch_norm_as_affine(graph, node, len(shapes[node]))
+    return _arithmetic_as_affine(graph, node, shapes) if node.kind in AFFINE_OPERATORS else None
 
 
-def _arithmetic(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
-    """Returns arithmetic with a constant, which has one number for each channel, as a scale and shift."""
+def _arithmetic_as_affine(graph: Graph, node: Node, shapes: Shapes) -> Optional[Affine]:
+    """Returns the scale and shift of arithmetic with a constant, which is a scalar or has one number per channel."""
     values = [graph.value(source) for source in node.inputs]
     position = 0 if values[1] is not None else 1
     value, data = values[1 - position], node.inputs[position]
     if value is None or values[position] is not None or shapes.get(data.node) != shapes[node] or data.index:
         return None
     ndim = len(shapes[node])
-    long = [axis + ndim - value.ndim for axis, length in enumerate(value.shape) if length > 1]
-    if len(long) > 1:
+    axes = [axis + ndim - value.ndim for axis, length in enumerate(value.shape) if length > 1]
+    if len(axes) > 1:
         return None
-    result = AFFINE_OPERATORS[node.kind](value.astype(np.float64).reshape(-1 if long else ()), position == 0)
-    return None if result is None else Affine(data, result[0], result[1], long[0] if long else None)
+    result = AFFINE_OPERATORS[node.kind](value.astype(np.float64).reshape(-1 if axes else ()), position == 0)
+    return None if result is None else Affine(data, result[0], result[1], axes[0] if axes else None)
 
 
-def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
-    """Returns a batch norm as a scale and shift, if its statistics are known and are not outputs themselves."""
+def _batch_norm_as_affine(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
+    """Returns the scale and shift of a batch norm; None if it returns its statistics, too, or they are not known."""
     arrays: List[Any] = [graph.value(source) for source in node.inputs[1:]]
     if any(array is None for array in arrays) or node.attr("output_mean_var", False):
         return None
@@ -160,15 +161,15 @@ def _batch_norm(graph: Graph, node: Node, ndim: int) -> Optional[Affine]:
     return Affine(node.inputs[0], scale, beta - mean * scale, axis % ndim)
 
 
-# -- as convolutions
+# -- write as convolutions
 
 
 def write_as_convolutions(graph: Graph) -> None:
-    """Write the remaining batch norms of images as depthwise 1x1 convolutions; likewise any other scale and shift of
-    data in the blocked layout, and operators that would leave that layout.
+    """Write the remaining batch norms of images as depthwise 1x1 convolutions. Do the same to any other scale and shift
+    of blocked data, and to operators that would copy blocked data to the plain layout.
 
-    oneDNN runs such a convolution in its blocks, as one step with the activation or addition after it: DenseNet-121
-    takes 0.93 of the time. This is for float32 only, since MXNet's own depthwise convolution is slow.
+    oneDNN runs such a convolution on blocks, fused with the activation or addition after it: DenseNet-121 takes 0.93 of
+    the time. This pass is for float32 only: for other types MXNet runs its own depthwise convolution, which is slow.
     """
     shapes, users, replaced = graph.shapes(), graph.users(), {}
     for node in users:
@@ -177,7 +178,7 @@ def write_as_convolutions(graph: Graph) -> None:
         with np.errstate(all="ignore"):
             affine = _as_affine(graph, node, shapes)
         if node.op == "Deconvolution":
-            replaced.update(_split_bias(graph, node, shapes, users))
+            replaced.update(_add_bias_by_convolution(graph, node, shapes, users))
         elif affine is None:
             _keep_in_blocks(graph, node, shapes, users)
         elif affine.axis in (1, None) and (node.kind == "batch_norm" or _is_in_blocks(affine.data, shapes)):
@@ -191,25 +192,25 @@ def write_as_convolutions(graph: Graph) -> None:
     graph.replace(replaced)
 
 
-def _split_bias(graph: Graph, node: Node, shapes: Shapes, users: Users) -> Dict[Output, Output]:
-    """Let a depthwise 1x1 convolution add the bias of a Deconvolution, which takes the Deconvolution longer than its
-    products, after the slices of its output. Returns the output that the new convolution replaces."""
+def _add_bias_by_convolution(graph: Graph, node: Node, shapes: Shapes, users: Users) -> Dict[Output, Output]:
+    """Let a depthwise 1x1 convolution after the slices of a Deconvolution's output add the bias, since adding it takes
+    the Deconvolution longer than multiplying. Returns the replaced output and the new one, as a dict."""
     *_, bias = map(graph.value, node.inputs)
     if len(node.inputs) < 3 or bias is None or not is_channels_first(node) or len(bias) < onednn_blocks.MIN_BLOCK:
         return {}
-    after, user = node, users[node][0].node
-    while len(users[after]) == 1 and user is not None and user.op == "slice":
-        after, user = user, users[user][0].node
-    if shapes[after][1] != len(bias):
+    end, user = node, users[node][0].node
+    while len(users[end]) == 1 and user is not None and user.op == "slice":
+        end, user = user, users[user][0].node
+    if shapes[end][1] != len(bias):
         return {}
     node.inputs.pop()
     node.attrs["no_bias"] = "True"
-    return {Output(after): _convolution(graph, f"{node.name}_with_bias", Output(after), np.ones_like(bias), bias)}
+    return {Output(end): _convolution(graph, f"{node.name}_with_bias", Output(end), np.ones_like(bias), bias)}
 
 
 def _keep_in_blocks(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
-    """Keep an operator on blocked data in the blocked layout, by convolving its data: a ReLU of a
-    convolution that others use, a difference from a convolution, and PReLU."""
+    """Use 1x1 convolutions where an operator would copy blocked data to the plain layout: a ReLU of a convolution with
+    other users, the subtraction of a convolution, and PReLU."""
     data = node.inputs[0] if node.inputs else None
     if data is None or not _is_in_blocks(data, shapes):
         return
@@ -239,11 +240,11 @@ def _sum_relus(graph: Graph, node: Node, slope: np.ndarray) -> None:
 
 
 def _is_in_blocks(source: Output, shapes: Shapes) -> bool:
-    """Returns whether an array is in the blocks of a convolution."""
-    is_wide = shapes.get(source.node, ())[1:2] >= (onednn_blocks.MIN_BLOCK,)
+    """Returns whether an array has the blocked layout of a convolution's output."""
+    has_full_block = shapes.get(source.node, ())[1:2] >= (onednn_blocks.MIN_BLOCK,)
     while source.node.op in onednn_blocks.KEEP_DEPLOYED:
         source = source.node.inputs[0]
-    return is_wide and source.node.op == "Convolution" and is_channels_first(source.node)
+    return has_full_block and source.node.op == "Convolution" and is_channels_first(source.node)
 
 
 def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
@@ -253,15 +254,15 @@ def _has_far_mean(graph: Graph, node: Node, scale: np.ndarray) -> bool:
         return False
     arrays: List[Any] = [graph.value(source) for source in node.inputs[2:]]
     beta, mean, variance = (array.astype(np.float64) for array in arrays)
-    size = np.maximum(np.abs(scale) * np.sqrt(variance), np.abs(beta))
-    return bool((np.abs(mean * scale) > MAX_MEAN * size).any())
+    magnitude = np.maximum(np.abs(scale) * np.sqrt(variance), np.abs(beta))
+    return bool((np.abs(mean * scale) > MAX_MEAN * magnitude).any())
 
 
 def _fold_into_convolution(graph: Graph, affine: Affine, users: Users) -> bool:
-    """Fold a scale and shift of each channel into the convolution directly before, if nothing else uses that; return
-    whether that was possible."""
-    before = affine.data.node
-    return before.op == "Convolution" and len(users[before]) == 1 and _fold_into(graph, before, affine, True)
+    """Fold a scale and shift of each channel into the convolution directly before it, unless that has other users;
+    return whether that was possible."""
+    layer = affine.data.node
+    return layer.op == "Convolution" and len(users[layer]) == 1 and _fold_into(graph, layer, affine, True)
 
 
 def _convolution(graph: Graph, name: str, data: Output, scale: np.ndarray, shift: np.ndarray) -> Output:
@@ -272,7 +273,7 @@ def _convolution(graph: Graph, name: str, data: Output, scale: np.ndarray, shift
 
 
 def _become_convolution(graph: Graph, node: Node, data: Output, scale: np.ndarray, shift: np.ndarray) -> None:
-    """Make an operator scale * data + shift, as a depthwise 1x1 convolution."""
+    """Turn an operator into a depthwise 1x1 convolution that computes scale * data + shift."""
     parameters = [graph.constant(f"{node.name}_weight", scale.reshape(-1, 1, 1, 1))]
     if np.any(shift):
         parameters.append(graph.constant(f"{node.name}_bias", shift))

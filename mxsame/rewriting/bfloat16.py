@@ -1,4 +1,4 @@
-"""Layers in bfloat16, which take half the memory and half the time, on a processor that multiplies it."""
+"""Runs layers in bfloat16: in half the memory, and on a processor with bfloat16 instructions in half the time."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, operator
 from mxsame.rewriting.windows import is_channels_first
 
 NAME, FLOAT32 = "bfloat16", "float32"
-DTYPE, DTYPE_CODE = np.dtype([(NAME, np.uint16)]), "12"  # MXNet's type, and its number in MXNet's files
-COPY_SUFFIX = f":{NAME}"  # the end of the name of a parameter's copy
+DTYPE, DTYPE_CODE = np.dtype([(NAME, np.uint16)]), "12"  # how MXNet's arrays and MXNet's files store bfloat16
+COPY_SUFFIX = f":{NAME}"  # a parameter's copy in bfloat16 has the parameter's name with this suffix
 LAYERS = ("Convolution", "FullyConnected")
-KEEP_TYPE = {  # operators that run in the type of their data, with an attribute and the values for which they do
+KEEP_TYPE = {  # op -> (attribute, values for which the operator runs in the type of its data)
     **dict.fromkeys(("elemwise_add", "Concat", "BlockGrad", "_backward_Activation", "broadcast_axis"), ("", (None,))),
     "Activation": ("act_type", ("relu", "sigmoid", "tanh", "softrelu")),
     "LeakyReLU": ("act_type", ("leaky", "elu", "gelu", None)),
     "Pooling": ("pool_type", ("max", "avg", None)),
 }
-MIN_CHANNELS = 16  # input channels from which a layer is faster in bfloat16
-MIN_PRODUCTS = 1e7  # multiply-adds of such layers from which a graph is faster
-MACS_PER_CAST = 128  # products for each element that is cast, if a part of a graph gains
+MIN_CHANNELS = 16  # a layer with fewer input channels is not faster in bfloat16
+MIN_MACS = 1e7  # a graph with fewer multiply-adds in such layers is not faster
+MACS_PER_CAST = 128  # a subgraph with fewer multiply-adds for each element that is cast is not faster
 
 
 def to_bfloat16(graph: Graph) -> None:
     """Let layers, and operators that oneDNN runs after them, compute in bfloat16, with casts at both ends. Parameters
-    get copies, whose names end with `COPY_SUFFIX`. A graph that would not gain stays as it is."""
+    get copies, whose names end with `COPY_SUFFIX`. A graph that would not be faster is not changed."""
     shapes, layers = graph.shapes(), (node for node in graph.nodes() if _is_layer(graph, node))
-    products = {node: _products(graph, node, shapes.get(node, (0,))) for node in layers}
-    if sum(products.values()) < MIN_PRODUCTS:
+    macs = {node: _macs(graph, node, shapes.get(node, (0,))) for node in layers}
+    if sum(macs.values()) < MIN_MACS:
         return
-    in_bfloat16 = _profitable_subgraphs(graph, products, shapes)
+    in_bfloat16 = _profitable_subgraphs(graph, macs, shapes)
 
     @functools.lru_cache(maxsize=None)
     def cast(source: Output, dtype: str) -> Output:
@@ -42,7 +42,7 @@ def to_bfloat16(graph: Graph) -> None:
         return operator("null", name, __shape__=value.shape, __dtype__=DTYPE_CODE)
 
     for node in graph.nodes():
-        if node in in_bfloat16 and node.attr("global_pool", False):  # oneDNN runs it only with a kernel
+        if node in in_bfloat16 and node.attr("global_pool", False):  # oneDNN needs a kernel here, too
             node.attrs["kernel"] = str((1,) * (len(shapes[node]) - 2))
         for position, source in enumerate(node.inputs):
             if (node in in_bfloat16) != (source.node in in_bfloat16):
@@ -50,48 +50,49 @@ def to_bfloat16(graph: Graph) -> None:
     graph.outputs = [cast(output, FLOAT32) if output.node in in_bfloat16 else output for output in graph.outputs]
 
 
-def _profitable_subgraphs(graph: Graph, products: Dict[Node, float], shapes: Shapes) -> Set[Node]:
-    """Returns the nodes of all parts of the graph that gain more than their casts cost. A part has layers, and all
-    operators that can follow them in bfloat16."""
-    parts: Dict[Node, Set[Node]] = {}
+def _profitable_subgraphs(graph: Graph, macs: Dict[Node, float], shapes: Shapes) -> Set[Node]:
+    """Returns the nodes of all subgraphs that save more time than their casts take. A subgraph consists of layers and
+    all operators that can follow them in bfloat16."""
+    subgraphs: Dict[Node, Set[Node]] = {}
     for node in graph.nodes():
-        before = [parts[source] for source, _ in node.inputs if source in parts]
-        if products.get(node) or (before and (node in products or _keeps_type(node))):
-            part = {node}.union(*before)
-            parts.update(dict.fromkeys(part, part))
+        adjacent = [subgraphs[source] for source, _ in node.inputs if source in subgraphs]
+        if macs.get(node) or (adjacent and (node in macs or _keeps_type(node))):
+            subgraph = {node}.union(*adjacent)
+            subgraphs.update(dict.fromkeys(subgraph, subgraph))
     in_bfloat16, users = set(), graph.users()
-    for part in {id(part): part for part in parts.values()}.values():
-        cast = {source for node in part for source, _ in node.inputs if graph.value(Output(source)) is None} - part
-        cast |= {node for node in part if any(user.node not in part for user in users[node])}
+    for subgraph in {id(each): each for each in subgraphs.values()}.values():
+        sources = {source for node in subgraph for source, _ in node.inputs} - subgraph
+        cast = {source for source in sources if graph.value(Output(source)) is None}
+        cast |= {node for node in subgraph if any(user.node not in subgraph for user in users[node])}
         elements = sum(np.prod(shapes.get(node, ())) for node in cast)
-        if sum(products.get(node, 0) for node in part) >= MACS_PER_CAST * elements:
-            in_bfloat16 |= part
+        if sum(macs.get(node, 0) for node in subgraph) >= MACS_PER_CAST * elements:
+            in_bfloat16 |= subgraph
     return in_bfloat16
 
 
 def is_copy(name: str) -> bool:
-    """Returns whether it is the name of a parameter's copy."""
+    """Returns whether a variable with this name is the copy of a parameter in bfloat16."""
     return name.endswith(COPY_SUFFIX)
 
 
 def _is_layer(graph: Graph, node: Node) -> bool:
-    """Returns whether it is a convolution or dense layer over parameters."""
-    own = [graph.value(source) for source in node.inputs[1:]]
-    return node.op in LAYERS and is_channels_first(node) and all(each is not None for each in own)
+    """Returns whether the node is a convolution or dense layer whose weight and bias are parameters."""
+    arrays = [graph.value(source) for source in node.inputs[1:]]
+    return node.op in LAYERS and is_channels_first(node) and all(array is not None for array in arrays)
 
 
-def _products(graph: Graph, node: Node, shape: Shape) -> float:
+def _macs(graph: Graph, node: Node, shape: Shape) -> float:
     """Returns the multiply-adds of a layer for an output of this shape; 0 if the layer is not faster in bfloat16."""
     weight, groups = graph.values[node.inputs[1].node.name], int(node.attr("num_group", 1))
-    gains = weight.shape[1] * groups >= MIN_CHANNELS and (weight.shape[1] > 1 or groups == 1)
-    return float(np.prod(shape)) * weight.size / len(weight) if gains else 0
+    is_faster = weight.shape[1] * groups >= MIN_CHANNELS and (weight.shape[1] > 1 or groups == 1)
+    return float(np.prod(shape)) * weight.size / len(weight) if is_faster else 0
 
 
 def _keeps_type(node: Node) -> bool:
     """Returns whether an operator runs in the type of its data."""
-    if node.op == "clip":  # only if it is fused with a convolution
+    if node.op == "clip":  # oneDNN runs it only as a part of a convolution
         return node.inputs[0].node.op == "Convolution" and node.attr("a_min") == 0
-    if node.op == "Convolution":
-        return node.inputs[1].node.op == "_full"  # the sums of `mxsame.rewriting.onednn.fuse_gates`
+    if node.op == "Convolution":  # a sum that `onednn.fuse_gates` added
+        return node.inputs[1].node.op == "_full"
     name, values = KEEP_TYPE.get(node.op, ("", ()))
     return node.attr(name) in values and is_channels_first(node)

@@ -1,5 +1,5 @@
-"""Canonicalization: drops operators that change nothing at inference, and writes the others in the form that oneDNN
-fuses."""
+"""Canonicalization: drops operators that change nothing at inference, and writes each other operator in the form that
+oneDNN fuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mxsame import tensors
 from mxsame.rewriting.graph import Graph, Node, Output, operator
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "softsign")
-IDENTITY_SCALARS = {  # of operators; not of NumPy's, which turn integers and bools into floats
+IDENTITY_SCALARS = {  # op -> scalar that changes nothing; not for mx.np's operators, which cast integers to floats
     **dict.fromkeys(("_mul_scalar", "_div_scalar", "_power_scalar"), 1.0),
     **dict.fromkeys(("_plus_scalar", "_minus_scalar"), 0.0),
 }
@@ -20,8 +20,8 @@ IDENTITY_SCALARS = {  # of operators; not of NumPy's, which turn integers and bo
 def drop_identities(graph: Graph, dropout: bool = True, copies: bool = False, floats: Collection[str] = ()) -> None:
     """Drop identities, arithmetic with 0 or 1 that changes nothing, dropout, and reshapes that only check a size.
 
-    Without `dropout`, dropout stays. With `copies`, copies that MXNet needs are dropped, too. Inputs of the names in
-    `floats` are floats: a division by 1, which casts integers to floats, does not change them.
+    Dropout is dropped only with `dropout`, and copies that work around bugs of MXNet only with `copies`. `floats` names
+    the inputs of a floating type: a division by 1, which casts integers to floats, does not change them.
     """
     replacements = {}
     for node in graph.nodes():
@@ -43,26 +43,26 @@ def _is_identity(node: Node) -> bool:
 
 
 def _is_dropout(node: Node) -> bool:
-    """Returns whether it is dropout in training only."""
+    """Returns whether the node is dropout that changes nothing at inference."""
     return node.op == "Dropout" and node.attr("mode", "training") != "always"
 
 
 def is_full_slice(node: Node) -> bool:
-    """Returns whether it slices the whole axis: a copy."""
+    """Returns whether the node is a slice of a whole axis, which copies its data."""
     return node.op == "slice_axis" and node.attr("begin") == 0 and node.attr("end") is None
 
 
 def drop_copies(graph: Graph, dropout: bool) -> None:
-    """Drop copies that are needed for oneDNN only, and with `dropout` also dropout. A graph output remains an
-    operator's own."""
+    """Drop copies that only oneDNN needs and, with `dropout`, dropout. Outputs of the graph stay: each is the output of
+    a separate operator."""
     inner = (node for node in graph.nodes() if Output(node) not in graph.outputs)
     copies = (node for node in inner if is_full_slice(node) or node.is_required_copy or (dropout and _is_dropout(node)))
     graph.replace({Output(node): node.inputs[0] for node in copies})
 
 
 def canonicalize(graph: Graph) -> None:
-    """Write activations of floats as `Activation`, which accepts no integers, and a batch norm with a ReLU as two
-    operators."""
+    """Write activations of floats as `Activation`, which accepts no integers, and split a batch norm with a ReLU into
+    two operators."""
     dtypes, replacements = graph.dtypes(), {}
     for node in graph.nodes():
         if node.kind in ACTIVATIONS and np.dtype(dtypes.get(Output(node)) or int).kind == "f":
@@ -74,7 +74,7 @@ def canonicalize(graph: Graph) -> None:
 
 
 def write_clips(graph: Graph) -> None:
-    """Write relu(min(x, a)) as `clip`, and s * clip(x) as clip(s * x), whose scale can be folded."""
+    """Write relu(min(x, a)) as `clip`, and s * clip(x) as clip(s * x), so that the scale can be folded."""
     write_relus_as_clips(graph)
     dtypes, users = graph.dtypes(), graph.users()
     for node in users:
@@ -88,10 +88,10 @@ def write_clips(graph: Graph) -> None:
 
 
 def write_relus_as_clips(graph: Graph) -> None:
-    """Write relu(min(x, a)), the form used in training, as `clip`: one operator, which runtimes fuse. Its bounds have
-    single precision."""
-    nodes = [node for node in graph.nodes() if _bound_of(node) >= 0]
-    is_exact = {node: float(np.float32(_bound_of(node))) == _bound_of(node) for node in nodes}
+    """Write relu(min(x, a)), the form used in training, as `clip`: one operator, which runtimes fuse. The bounds of
+    `clip` are float32, so any other bound is written only for float32 data."""
+    nodes = [node for node in graph.nodes() if _upper_bound(node) >= 0]
+    is_exact = {node: float(np.float32(_upper_bound(node))) == _upper_bound(node) for node in nodes}
     dtypes = {} if all(is_exact.values()) else graph.dtypes()
     for node in nodes:
         if is_exact[node] or dtypes.get(Output(node)) is np.float32:
@@ -99,14 +99,14 @@ def write_relus_as_clips(graph: Graph) -> None:
             node.become("clip", inner.inputs[0], a_min=0, a_max=inner.attrs["scalar"])
 
 
-def _bound_of(node: Node) -> float:
-    """Returns the bound of a ReLU of a minimum, -1 for any other operator."""
+def _upper_bound(node: Node) -> float:
+    """Returns a for relu(min(x, a)), -1 for any other operator."""
     inner = node.inputs[0].node if "relu" in (node.kind, node.attr("act_type")) else node
     return float(inner.attr("scalar")) if inner.kind == "minimum_scalar" and inner is not node else -1
 
 
 def separate_outputs(graph: Graph) -> None:
-    """Make each output of the graph a separate node: a copy if the output is a variable, or occurs twice."""
+    """Make each output of the graph the output of a separate operator: copy variables, and outputs that occur twice."""
     seen = set()
     for position, output in enumerate(graph.outputs):
         if output.node.op == "null" or output in seen:

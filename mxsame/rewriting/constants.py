@@ -14,7 +14,7 @@ NON_DETERMINISTIC = {
     *("Dropout", "Custom", "_npi_Custom", "_CustomFunction", "_shuffle"),
     *(f"_npi_{name}" for name in DISTRIBUTIONS),
 }
-RANDOM = ("_random_", "_sample_", "_npi_random_", "_image_random_", "_npx__image_random_")  # starts of names
+RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_random_", "_image_random_", "_npx__image_random_")
 
 
 def fold(graph: Graph) -> None:
@@ -32,12 +32,11 @@ def fold(graph: Graph) -> None:
 
 
 def is_pure(node: Node) -> bool:
-    """Returns whether an operator has inputs, and the same outputs at every run."""
+    """Returns whether an operator computes its outputs from inputs, and from nothing else."""
     return bool(node.inputs) and node.is_shown_by_attributes and is_deterministic(node)
 
 
 def is_deterministic(node: Node) -> bool:
     """Returns whether an operator is deterministic; loops count as non-deterministic."""
-    return (
-        node.op not in NON_DETERMINISTIC and not node.op.startswith(RANDOM) and not node.other_fields.get("subgraphs")
-    )
+    is_random = node.op in NON_DETERMINISTIC or node.op.startswith(RANDOM_PREFIXES)
+    return not is_random and not node.other_fields.get("subgraphs")

@@ -23,7 +23,7 @@ NO_BIAS = "__no_bias__"  # attribute of an RNN, also in files: its layer has no 
 FORMULAS = "__formulas__"  # attribute of an RNN in a graph for another format: its `RecurrentFormulas`, as JSON
 RNN_WITH_FORMULAS = "RNN with other formulas"  # the kind of an RNN that has them
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-# kind -> stems of MXNet's operator names, which `FORMS` extends: same shape, broadcasting, mx.np, scalar.
+# kind -> how MXNet's names of the operator are written in `FORMS`
 ARITHMETIC = {
     "add": ("add", "plus"),
     "subtract": ("sub", "subtract", "minus"),
@@ -38,7 +38,7 @@ ARITHMETIC = {
     "lesser": ("lesser", "less"),
     "lesser_equal": ("lesser_equal", "less_equal"),
 }
-FORMS = {  # of the names in `ARITHMETIC`
+FORMS = {  # kind, with arrays, a scalar as the second operand, or as the first -> MXNet's names of operators
     "{}": ("elemwise_{}", "broadcast_{}", "_npi_{}", "_{}"),
     "{}_scalar": ("_{}_scalar", "_npi_{}_scalar"),
     "r{}_scalar": ("_r{}_scalar", "_npi_r{}_scalar"),
@@ -83,14 +83,14 @@ class Node:
     name: str
     inputs: List[Output] = field(default_factory=list)
     attrs: Dict[str, str] = field(default_factory=dict)
-    other_fields: Dict[str, Any] = field(default_factory=dict)  # of the file, such as the graphs inside a loop
+    other_fields: Dict[str, Any] = field(default_factory=dict)  # in MXNet's file, such as the graphs inside a loop
     windows: Optional[Tuple[Any, ...]] = None
     is_merged: bool = False
     formulas: Optional[RecurrentFormulas] = None
 
     @property
     def kind(self) -> str:
-        """What the operator computes. MXNet has several operators for the same; they all have one kind."""
+        """What the operator computes: operators of MXNet that compute the same have the same kind."""
         return RNN_WITH_FORMULAS if self.formulas else KINDS.get(self.op, self.op)
 
     @property
@@ -100,16 +100,16 @@ class Node:
 
     @property
     def is_required_copy(self) -> bool:
-        """Whether it is an identity that works around a bug of MXNet, and must not be removed."""
+        """Whether the node is an identity that works around a bug of MXNet, and must not be removed."""
         return REQUIRED_COPY in self.attrs
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Returns an attribute's value: the given one, else MXNet's default, else `default`."""
+        """Returns an attribute's value: the node's, else MXNet's default, else `default`."""
         value = attributes.value_of(self.op, name, self.attrs.get(name))
         return default if value is None else value
 
     def is_activation(self, function: str) -> bool:
-        """Returns whether it is an `Activation` by this function."""
+        """Returns whether the node is an `Activation` with this function."""
         return self.op == "Activation" and self.attr("act_type") == function
 
     @property
@@ -130,19 +130,19 @@ class Output(NamedTuple):
     """One of the outputs of a node."""
 
     node: Node
-    index: int = 0  # type: ignore[assignment]  # instead of a tuple's method
+    index: int = 0  # type: ignore[assignment]  # replaces tuple.index
 
 
 class User(NamedTuple):
-    """A use of an output: the node that reads it, and the position among the node's inputs. The node is None for an
-    output of the graph; the position is then one among the graph's outputs."""
+    """A use of an output: the node that reads it, and the position among the node's inputs. For an output of the graph,
+    the node is None, and the position is among the graph's outputs."""
 
     node: Optional[Node]
     position: int
 
 
 Shape = Tuple[int, ...]
-Shapes = Dict[Node, Shape]  # of the first outputs
+Shapes = Dict[Node, Shape]  # of each node's first output
 Users = Mapping[Node, Sequence[User]]
 Arrays = Mapping[str, np.ndarray]
 InputShapes = Mapping[str, Shape]
@@ -161,48 +161,48 @@ def operand_orders(node: Node) -> Sequence[Sequence[Output]]:
 
 
 def entries(value: Any) -> List[Any]:
-    """Returns the entries of an attribute, which may be a single one or None, as a list."""
+    """Returns the value of an attribute as a list: [] for None, [value] for a number."""
     return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def unique_name(name: str, taken: Collection[str]) -> str:
-    """Returns the name, or if it is taken, the first of name_1, name_2, .. that is not."""
+    """Returns the name if it is not taken, else the first of name_1, name_2, .. that is not."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def slice_ranges(node: Node, shape: Sequence[int]) -> Optional[List[range]]:
     """Returns the positions that a slice selects along each axis of data of this shape; None for any other operator."""
-    whole = [range(length) for length in shape]
+    ranges = [range(length) for length in shape]
     if node.op == "slice_axis":
         axis = node.attr("axis") % len(shape)
-        whole[axis] = whole[axis][slice(node.attr("begin"), node.attr("end"))]
-        return whole
+        ranges[axis] = ranges[axis][slice(node.attr("begin"), node.attr("end"))]
+        return ranges
     if node.op != "slice":
         return None
-    given = (entries(node.attr(name)) for name in ("begin", "end", "step"))
-    begin, end, step = (each + [None] * (len(shape) - len(each)) for each in given)
-    return [part[slice(*ends)] for part, ends in zip(whole, zip(begin, end, step))]
+    values = (entries(node.attr(name)) for name in ("begin", "end", "step"))
+    begin, end, step = (each + [None] * (len(shape) - len(each)) for each in values)
+    return [positions[slice(*bounds)] for positions, bounds in zip(ranges, zip(begin, end, step))]
 
 
 def keeps_batch(node: Node) -> bool:
     """Returns whether a slice keeps the whole first axis, of any length."""
     if node.op == "slice_axis":
         return node.attr("axis") != 0 or (node.attr("begin") == 0 and node.attr("end") is None)
-    ends = [next(iter(entries(node.attr(name))), None) for name in ("begin", "end", "step")]
-    return ends[0] in (None, 0) and ends[1] is None and ends[2] in (None, 1)
+    begin, end, step = (next(iter(entries(node.attr(name))), None) for name in ("begin", "end", "step"))
+    return begin in (None, 0) and end is None and step in (None, 1)
 
 
 def operators(symbol: Symbol) -> Set[str]:
-    """Returns the names of a Symbol's operators, without those inside loops, conditions and what oneDNN has fused."""
+    """Returns the names of a Symbol's operators, except those inside loops, conditions and fused operators."""
     return {node["op"] for node in json.loads(symbol.tojson())["nodes"]}
 
 
 class Graph:
     """The nodes that compute some outputs.
 
-    `values` has the arrays of the parameters, `inputs` the shapes of the inputs, both by the names of variables.
-    `context` is the device on which nodes are run, by default the CPU.
+    `values` maps the names of parameters to arrays, `inputs` the names of inputs to shapes. :meth:`run` uses the device
+    `context`, by default the CPU.
     """
 
     def __init__(self, outputs: Sequence[Output], values: Arrays, inputs: InputShapes, context: Any = None):
@@ -219,11 +219,11 @@ class Graph:
         casts: bool = True,
         windows: Sequence[Tuple[Any, ...]] = (),
     ) -> Graph:
-        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out. `windows` are
-        those of the recorder with which the Symbol was made: see `mxsame.scope.with_windows`."""
-        read = json.loads(symbol.tojson(remove_amp_cast=not casts))
+        """Returns the graph of a Symbol. Without `casts`, the casts of `mxnet.contrib.amp` are left out. `windows` is
+        the list of the recorder with which the Symbol was made: see `mxsame.scope.with_windows`."""
+        content = json.loads(symbol.tojson(remove_amp_cast=not casts))
         nodes: List[Node] = []
-        for entry in read["nodes"]:
+        for entry in content["nodes"]:
             sources = [Output(nodes[source], index) for source, index, *_ in entry["inputs"]]
             others = {key: value for key, value in entry.items() if key not in ("op", "name", "inputs", "attrs")}
             attrs = dict(entry.get("attrs", {}))
@@ -234,10 +234,10 @@ class Graph:
                 nodes[-1].is_merged = True
             if FORMULAS in attrs:
                 nodes[-1].formulas = RecurrentFormulas(**json.loads(attrs[FORMULAS]))
-        return cls([Output(nodes[source], index) for source, index, *_ in read["heads"]], values, inputs, context)
+        return cls([Output(nodes[source], index) for source, index, *_ in content["heads"]], values, inputs, context)
 
     def symbol(self, outputs: Optional[Sequence[Output]] = None) -> Symbol:
-        """Returns a Symbol of these outputs, by default of the graph's own."""
+        """Returns a Symbol of these outputs, by default of the graph's outputs."""
         outputs = self.outputs if outputs is None else outputs
         nodes = self.nodes(outputs)
         number = {node: position for position, node in enumerate(nodes)}
@@ -245,7 +245,7 @@ class Graph:
             {
                 "op": node.op,
                 "name": node.name,
-                "attrs": self._variable(node) if node.op == "null" else node.attrs,
+                "attrs": self._variable_attributes(node) if node.op == "null" else node.attrs,
                 "inputs": [[number[source], index, 0] for source, index in node.inputs if node.op != "null"],
                 **node.other_fields,
             }
@@ -260,9 +260,9 @@ class Graph:
         }
         return mx.sym.load_json(json.dumps(graph, ensure_ascii=False))
 
-    def _variable(self, node: Node) -> Dict[str, str]:
-        """Returns the attributes of a variable: for a parameter, the shape and the type of its array, since a net's own
-        variable keeps the type that it had before a cast."""
+    def _variable_attributes(self, node: Node) -> Dict[str, str]:
+        """Returns the attributes of a variable. A parameter has the shape and the type of its array: the variable in
+        the net's graph may have the type from before a cast."""
         value = self.values.get(node.name)
         if value is None:
             return node.attrs
@@ -270,7 +270,7 @@ class Graph:
 
     def nodes(self, outputs: Optional[Sequence[Output]] = None) -> List[Node]:
         """Returns all nodes, each after its inputs."""
-        ordered: Dict[Node, None] = {}  # without recursion, whose depth is limited
+        ordered: Dict[Node, None] = {}  # not by recursion: Python limits its depth
         stack = [node for node, _ in reversed(self.outputs if outputs is None else outputs)]
         while stack:
             node = stack[-1]
@@ -297,13 +297,13 @@ class Graph:
         return self.outputs if node is None else node.inputs
 
     def connect(self, user: User, output: Output) -> None:
-        """Let a user use this output instead."""
+        """Make a user read this output instead."""
         self.inputs_of(user.node)[user.position] = output
 
     def replace(self, replacements: Mapping[Output, Output]) -> None:
         """Replace outputs by others, which may be replaced in turn.
 
-        Nodes that the graph does not have yet keep their inputs: a new operator on an output can replace that output.
+        The inputs of new nodes are not replaced, so an operator can replace an output that it reads.
         """
 
         def final(output: Output) -> Output:
@@ -320,24 +320,24 @@ class Graph:
         return self.values.get(output.node.name) if output.node.op == "null" else None
 
     def constant(self, name: str, value: np.ndarray) -> Output:
-        """Returns a new parameter of this value; its name starts with `name`."""
+        """Returns a new parameter with this value; its name starts with `name`."""
         unique = unique_name(name, ChainMap(self.values, self.inputs))  # type: ignore[misc]
         self.values[unique] = np.ascontiguousarray(value)
         return Output(Node("null", unique))
 
     def used_outputs(self) -> List[Output]:
-        """Returns the first output of every node, and all others that are used."""
+        """Returns the first output of every node, and all other outputs that are used."""
         nodes = self.nodes()
         sources = (source for node in nodes for source in node.inputs)
         return list(dict.fromkeys([*map(Output, nodes), *self.outputs, *sources]))
 
     def shapes(self, inputs: Optional[InputShapes] = None) -> Shapes:
-        """Returns `output_shapes` of first outputs, by node."""
+        """Returns the shape of each node's first output, as far as :meth:`output_shapes` has it."""
         return {output.node: shape for output, shape in self.output_shapes(inputs).items() if not output.index}
 
     def output_shapes(self, inputs: Optional[InputShapes] = None) -> Dict[Output, Shape]:
-        """Returns the shape of every output that is used, as far as it does not depend on values, for inputs of these
-        shapes, by default the graph's own."""
+        """Returns the shape of every used output, for inputs of these shapes (by default `self.inputs`), without the
+        outputs whose shape MXNet cannot infer."""
         outputs = self.used_outputs()
         names = {output.node.name for output in outputs if output.node.op == "null"}
         known = {name: shape for name, shape in (inputs or self.inputs).items() if name in names}
@@ -350,18 +350,18 @@ class Graph:
         return dict(zip(outputs, inferred or itertools.repeat(None)))
 
     def have_same_shape(self, outputs: Sequence[Output]) -> bool:
-        """Returns whether the outputs have the same shape for any batch size: a batch of 1 does not show whether an
-        array is broadcast to another one. Each input may have another batch, if MXNet accepts that."""
+        """Returns whether the outputs have the same shape for all batch sizes, which may differ between inputs if MXNet
+        accepts that: with a batch of 1, an array that is broadcast to another one may have its shape."""
         symbol = self.symbol(outputs)
-        for single in (None, *self.inputs):
-            given = {name: (1 if name == single else 2, *shape[1:]) for name, shape in self.inputs.items()}
-            shapes = tensors.infer_shapes(symbol, given)
+        for with_batch_1 in (None, *self.inputs):
+            inputs = {name: (1 if name == with_batch_1 else 2, *shape[1:]) for name, shape in self.inputs.items()}
+            shapes = tensors.infer_shapes(symbol, inputs)
             if shapes and not (all(map(is_complete, shapes)) and len(set(shapes)) == 1):
                 return False
         return True
 
     def dtypes(self) -> Dict[Output, Any]:
-        """Returns the type of every output that is used; none if an input may have several types."""
+        """Returns the type of every used output; {} if an input may have several types."""
         variables = [node for node in self.nodes() if node.op == "null"]
         if not all(node.name in self.values or "__dtype__" in node.attrs for node in variables):
             return {}
@@ -370,37 +370,37 @@ class Graph:
         return dict(zip(outputs, inferred or ()))
 
     def accepted_dtypes(self, name: str, dtypes: Sequence[Any]) -> Tuple[Any, ...]:
-        """Returns which of these types an input may have, and raises MXNet's error if it is none. The input's variable
-        gets the type if it is only one, and loses its type if there are several. `Pooling` gets no integers: MXNet
-        infers them, but cannot run it."""
+        """Returns which of these types an input may have; raises MXNet's error if it may have none of them. If it is
+        one type, the input's variable gets it; if there are several, the variable has no type. Integers in front of
+        `Pooling` are refused: MXNet infers its type for them, but cannot run it."""
         inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
         variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
             return tuple(dtypes)
         variable.attrs.pop("__dtype__", None)
-        free, allowed, first_error = [node.name for node in inputs if "__dtype__" not in node.attrs], [], None
+        untyped, accepted, first_error = [node.name for node in inputs if "__dtype__" not in node.attrs], [], None
         pooled = [node.inputs[0] for node in self.nodes() if node.op == "Pooling"]
         symbol = self.symbol([*self.outputs, *pooled])
         for dtype in dtypes:
             try:
-                _, types, _ = symbol.infer_type_partial(**dict.fromkeys(free, dtype))
+                _, types, _ = symbol.infer_type_partial(**dict.fromkeys(untyped, dtype))
                 if any(each is not None and np.dtype(each).kind != "f" for each in types[len(self.outputs) :]):
                     raise mx.base.MXNetError(f"Pooling must be given floating types; received {dtype}")
-                allowed.append(dtype)
+                accepted.append(dtype)
             except mx.base.MXNetError as error:
                 first_error = first_error or error
-        if not allowed and first_error:
+        if not accepted and first_error:
             raise first_error
-        if len(allowed) == 1:
-            variable.attrs["__dtype__"] = tensors.dtype_attribute(allowed[0])
-        return tuple(allowed)
+        if len(accepted) == 1:
+            variable.attrs["__dtype__"] = tensors.dtype_attribute(accepted[0])
+        return tuple(accepted)
 
     def run(self, outputs: Sequence[Output], data: Optional[Arrays] = None) -> List[np.ndarray]:
-        """Returns the arrays of some outputs, for this data of the inputs. A Gluon block runs them, since in an
-        executor oneDNN would fuse operators."""
-        symbol, given = self.symbol(outputs), {**self.values, **(data or {})}
+        """Returns the arrays of these outputs for this data, by the names of inputs. They are computed by a Gluon
+        block: an executor would let oneDNN fuse operators."""
+        symbol, values = self.symbol(outputs), {**self.values, **(data or {})}
         names = symbol.list_inputs()
-        arrays = [mx.nd.array(given[name], ctx=self.context, dtype=given[name].dtype) for name in names]
+        arrays = [mx.nd.array(values[name], ctx=self.context, dtype=values[name].dtype) for name in names]
         if not names:
             return [array.asnumpy() for array in symbol.eval(ctx=self.context)]
         variables = [mx.sym.var(name, dtype=array.dtype) for name, array in zip(names, arrays)]
@@ -409,7 +409,7 @@ class Graph:
         return [array.asnumpy() for array in (computed if isinstance(computed, list) else [computed])]
 
     def prune(self) -> None:
-        """Drop the arrays of parameters that nothing uses any more."""
+        """Drop the arrays of parameters that no node uses."""
         names = {node.name for node in self.nodes()}
         self.values = {name: value for name, value in self.values.items() if name in names}
 

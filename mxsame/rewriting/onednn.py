@@ -1,7 +1,7 @@
-"""Operators that oneDNN fuses in MXNet 1.9.1, and workarounds for its bugs.
+"""Fuses operators by oneDNN in MXNet 1.9.1, and works around bugs.
 
-oneDNN keeps images in blocks of channels, which other operators have to copy to the plain layout and back. In inference
-it fuses a chain of operators, such as a convolution, an addition and a ReLU, into one step.
+oneDNN keeps images in blocks of channels, which other operators have to copy to the plain layout and back. At inference
+it fuses a chain of operators, such as a convolution, an addition and a ReLU, into one operator.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FUSES_WITH_NEXT = ("Convolution", "FullyConnected", "batch_norm", "add")  # kind
 # Kinds that never continue a fused chain.
 NOT_FUSED_AFTER = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
 SIGMOID_PRODUCT, MAX_AXES, FLOAT32 = "_backward_Activation", 5, np.float32
-MAX_KERNEL = 7  # kernel of a depthwise convolution for which oneDNN has code without loops
+MAX_KERNEL = 7  # the longest kernel of a depthwise convolution whose loops are unrolled in oneDNN
 SOFTMAX = ("softmax", "log_softmax")
 SLICE, LOOP = "slice", "_foreach"
 LOOPS, WITH_DYNAMIC_SHAPE = (LOOP, "_while_loop", "_cond"), {"_while_loop", "_cond", "_contrib_boolean_mask"}
-# Operators that write the plain layout. Convolutions choose their own; all others may keep the layout of their data.
+# Operators that write the plain layout. A convolution chooses a layout; any other operator may keep that of its data.
 PLAIN = {
     *("Deconvolution", "FullyConnected", "Embedding", "dot", "batch_dot", "linalg_gemm2"),
     *("Reshape", "Flatten", "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "take", "stack"),
@@ -39,10 +39,10 @@ PLAIN = {
 
 
 def fuse(graph: Graph, dtype: str) -> Symbol:
-    """Returns a Symbol in which oneDNN has fused operators, and which computes in this type. Its inputs must be floats.
-    The graph stays as it is."""
+    """Returns a Symbol with operators that oneDNN has fused, which computes in this type. Its inputs must be floats.
+    The graph is not changed."""
     fused = Graph.of(graph.symbol(), graph.values, graph.inputs)
-    canonical.drop_identities(fused, floats=fused.inputs)  # and the barriers, if there are any
+    canonical.drop_identities(fused, floats=fused.inputs)  # drops earlier barriers, too
     canonical.separate_outputs(fused)
     fuse_gates(fused)
     if dtype == bfloat16.NAME:
@@ -54,15 +54,15 @@ def fuse(graph: Graph, dtype: str) -> Symbol:
 def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
     """Insert barriers where MXNet would fuse wrongly, in `optimize_for` or in an executor, which fuses by default.
 
-    MXNet continues a chain after an operator that has several users, the graph's own outputs among them. All of them
-    then get the output of the whole chain. So such an operator gets a single user that ends the chain: `BlockGrad`, an
-    identity that MXNet does not drop before it fuses. But BlockGrad copies the array out of oneDNN's blocks. So where
-    MXNet `fuses`, the chain of a convolution ends with an activation that changes nothing, which becomes a part of the
-    fused operator.
+    MXNet continues a chain after an operator with several users, such as other operators and an output of the graph.
+    All of them then read the output of the whole chain. So such an operator gets a single user that ends the chain:
+    `BlockGrad`, an identity that MXNet does not drop before it fuses. But BlockGrad copies the array out of oneDNN's
+    blocks. So if the graph is for `optimize_for` (`fuses`), the chain of a convolution ends with an activation that
+    changes nothing, which becomes a part of the fused operator.
 
-    There are two more errors. A batch norm over another axis than the channels reads past the end of its parameters if
-    it is fused, so there is a barrier before it. And MXNet's `optimize_for` confuses the shapes of parameters unless
-    the first operand of an addition is the convolution that it is fused with.
+    There are two more bugs. A fused batch norm over an axis other than the channels reads past the end of its
+    parameters, so it gets a barrier before it. And `optimize_for` confuses the shapes of parameters unless the first
+    operand of an addition is the convolution that it is fused with.
     """
     barriers, one_dimensional = {}, set()  # 1-D convolutions and their sums are not fused
     for node, users in graph.users().items():
@@ -76,8 +76,8 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
         is_shared = len(users) > 1 and not all(user.node and user.node.kind in NOT_FUSED_AFTER for user in users)
         norms = (user.node for user in users if user.node and user.node.op == "BatchNorm")
         if node.kind in FUSES_WITH_NEXT and (is_shared or any(norm.attr("axis", 1) != 1 for norm in norms)):
-            ends = fuses and any(each.op == "Convolution" for each in (node, *sources))
-            op, attrs = ("LeakyReLU", {"act_type": "leaky", "slope": 1}) if ends else ("BlockGrad", {})
+            keeps_blocks = fuses and any(each.op == "Convolution" for each in (node, *sources))
+            op, attrs = ("LeakyReLU", {"act_type": "leaky", "slope": 1}) if keeps_blocks else ("BlockGrad", {})
             barriers[Output(node)] = operator(op, f"{node.name}_shared", Output(node), **attrs)
     graph.replace(barriers)
     for node in graph.nodes():
@@ -86,8 +86,8 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
 
 
 def is_unrolled(graph: Graph) -> bool:
-    """Returns whether the graph is mostly a recurrent layer that is written out step by step: each step calls the same
-    dense layers for a few rows. oneDNN's operators cost more per call than MXNet's own, and would be slower."""
+    """Returns whether the graph is mostly an unrolled recurrent layer: each step calls the same dense layers for a few
+    rows. oneDNN's operators would be slower there, since a call takes longer than one of MXNet's own."""
     kernels = [node.inputs[1] for node in graph.nodes() if node.op == "FullyConnected"]
     return len(kernels) > 2 * len(set(kernels)) and all(node.op != "Convolution" for node in graph.nodes())
 
@@ -98,30 +98,31 @@ def is_unrolled(graph: Graph) -> bool:
 def fuse_gates(graph: Graph) -> None:
     """Write products with a sigmoid, a * sigmoid(b), as one operator of oneDNN.
 
-    Such products are swish, where a is b, and squeeze and excite, where b has a number for each channel of an image,
-    which is computed from the means of the image. MXNet multiplies in the plain layout, so it would copy both factors
-    out of the blocked layout and the product back into it.
+    Such products are swish, where a is b, and squeeze and excite, where b has one number for each channel, computed
+    from the means of the image. MXNet multiplies in the plain layout, so it would copy both factors out of the blocked
+    layout and the product back into it.
 
     The operator is the backward pass of the softplus log(1 + exp(b)), whose derivative is the sigmoid: it multiplies a
-    gradient by sigmoid(b), in any layout, and here the gradient is a. Its inputs are three arrays: the gradient, the
-    output of the softplus, which oneDNN does not read, and b. The output is a, too, so that MXNet does not write the
-    product over a: oneDNN would need a copy for that. It runs in single precision, for up to five axes.
+    gradient by sigmoid(b), in any layout. Here the gradient is a. Its inputs are the gradient, the output of the
+    softplus, and b. oneDNN does not read the second one; it is also a, so that MXNet does not write the product over
+    a, for which oneDNN would need a copy. The operator runs in float32, for up to five axes.
 
     This operator has no gradient, and MXNet requests one unless the next operator blocks gradients. Fused convolutions
-    pass none on, and neither does `BlockGrad`, which costs a copy. Means of the product thus start with a convolution.
+    block them, and so does `BlockGrad`, which makes a copy. So global average pooling of the product gets a convolution
+    before it.
     """
     users, shapes, dtypes = graph.users(), graph.shapes(), graph.dtypes()
     for node in graph.nodes():
         shape = shapes.get(node, ())
-        runs = len(shape) <= MAX_AXES and np.dtype(dtypes.get(Output(node), FLOAT32)) == FLOAT32
-        for data, gate in operand_orders(node) if runs else ():
+        is_supported = len(shape) <= MAX_AXES and np.dtype(dtypes.get(Output(node), FLOAT32)) == FLOAT32
+        for data, gate in operand_orders(node) if is_supported else ():
             if not gate.node.is_activation("sigmoid") or len(users[gate.node]) > 1:
                 continue
             logits = gate.node.inputs[0]
-            source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # from the end of another product
-            fits = shapes.get(gate.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
-            fits = fits and _is_from_means_of(source, logits)
-            if fits and all(_is_convolution_of_images(user.node) for user in users[node]):
+            source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # `end` of another product
+            is_per_channel = shapes.get(gate.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
+            is_squeeze_excite = is_per_channel and _is_from_means_of(source, logits)
+            if is_squeeze_excite and all(_is_convolution_of_images(user.node) for user in users[node]):
                 broadcasts_data = _is_pointwise(logits.node, shapes) and len(users[logits.node]) == 1
                 data, logits = source, _broadcast(logits, shape, broadcasts_data)
             elif node.op != "elemwise_mul" and data != logits:
@@ -137,9 +138,9 @@ def fuse_gates(graph: Graph) -> None:
 
 
 def _broadcast(numbers: Output, shape: Shape, broadcasts_data: bool) -> Output:
-    """Broadcasts per-channel values to images of this shape. With `broadcasts_data`, the
-    data of the convolution that computes the numbers is broadcast instead: it has fewer channels, and the convolution
-    writes in blocks."""
+    """Returns per-channel numbers, broadcast to images of this shape. With `broadcasts_data`, the data of the
+    convolution that computes the numbers is broadcast instead: it has fewer channels, and the convolution writes in
+    blocks."""
     node = numbers.node
     source = node.inputs[0] if broadcasts_data else numbers
     wide = operator("broadcast_axis", f"{node.name}_everywhere", source, axis=(2, 3), size=shape[2:])
@@ -150,25 +151,25 @@ def _broadcast(numbers: Output, shape: Shape, broadcasts_data: bool) -> Output:
 
 
 def _is_pointwise(node: Node, shapes: Shapes) -> bool:
-    """Returns whether it is a 1x1 convolution of images of one pixel."""
-    has_one = node.op == "Convolution" and shapes.get(node.inputs[0].node, ())[2:] == (1, 1)
-    return has_one and node.attr("kernel") == (1, 1) and not any(node.attr("pad", ()))
+    """Returns whether the node is a 1x1 convolution of images of one pixel."""
+    has_one_pixel = node.op == "Convolution" and shapes.get(node.inputs[0].node, ())[2:] == (1, 1)
+    return has_one_pixel and node.attr("kernel") == (1, 1) and not any(node.attr("pad", ()))
 
 
 def _is_convolution_of_images(node: Optional[Node]) -> bool:
-    """Returns whether it is a 2-D convolution."""
+    """Returns whether the node is a 2-D convolution."""
     return node is not None and node.op == "Convolution" and len(node.attr("kernel")) == 2
 
 
 def _is_mean(node: Optional[Node]) -> bool:
-    """Returns whether it is global average pooling of images."""
+    """Returns whether the node is global average pooling of images."""
     if node is None or node.op != "Pooling" or not node.attr("global_pool", False):
         return False
     return node.attr("pool_type") == "avg" and len(node.attr("kernel") or (1, 1)) == 2
 
 
 def _is_from_means_of(data: Output, logits: Output) -> bool:
-    """Returns whether the logits are computed from the means of the data, by operators that keep its batch."""
+    """Returns whether the logits are computed from the means of the data, by operators that keep the batch axis."""
     node = logits.node
     while node.op in ("Activation", "clip", "Convolution", SIGMOID_PRODUCT, "Reshape"):
         node = node.inputs[0].node
@@ -193,9 +194,9 @@ def copy_before_softmax(graph: Graph) -> None:
     """Insert a copy before each softmax that would crash the process.
 
     oneDNN's softmax over the last axis throws an uncaught exception for data in two layouts: in the blocks of a 1-D
-    or 2-D convolution; and in the order of axes that oneDNN gives a concatenation of arrays of 2 or 4 axes whose first
-    array has a length of 1 along the axis, as it may have at some call. Operators that work in place, and pooling, keep
-    both layouts. There is also a copy where the numbers of axes are unknown.
+    or 2-D convolution, and in the order of axes that oneDNN may choose for a concatenation of arrays with 2 or 4 axes
+    if the first array has length 1 along the axis (at any call). Operators that work in place, and pooling, keep both
+    layouts. If the number of axes is unknown, a copy is inserted, too.
     """
     nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
     if not any(node.op in SOFTMAX for node in nodes):
@@ -210,23 +211,23 @@ def copy_before_softmax(graph: Graph) -> None:
 
 
 def copy_before_slices(graph: Graph) -> None:
-    """Put a copy before each slice of channels that may start or end within a block. oneDNN's slice fails there ("could
-    not construct a sub-memory"), or crashes the process."""
+    """Insert a copy before each slice of channels that may start or end within a block. oneDNN's slice fails there
+    ("could not construct a sub-memory"), or crashes the process."""
     nodes = list(filter(divides_blocks, graph.nodes()))
     shapes = graph.shapes_of([node.inputs[0] for node in nodes])
     for node in nodes:
         shape = shapes[node.inputs[0]]
-        if onednn_blocks.slice_divides_blocks(*_channels_of(node), shape[1] if shape else 0):
+        if onednn_blocks.slice_divides_blocks(*_channel_range(node), shape[1] if shape else 0):
             node.inputs[0] = copy_to_plain(node.inputs[0], f"{node.name}_copy")
 
 
 def divides_blocks(node: Node) -> bool:
     """Returns whether the node is a slice of channels that may start or end within a block."""
-    return node.op == SLICE and onednn_blocks.slice_divides_blocks(*_channels_of(node))
+    return node.op == SLICE and onednn_blocks.slice_divides_blocks(*_channel_range(node))
 
 
-def _channels_of(node: Node) -> Tuple[Optional[int], Optional[int]]:
-    """Returns the first channel of a slice, and the one after the last, as its attributes have them."""
+def _channel_range(node: Node) -> Tuple[Optional[int], Optional[int]]:
+    """Returns a slice's `begin` and `end` along the channels."""
     begin, end = ((*node.attr(name), None, None)[1] for name in ("begin", "end"))
     return begin, end
 
@@ -237,10 +238,10 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
     nodes = [node]
     for each in nodes:  # the list grows in the loop
         shape = inferred.get(each)
-        is_onednn = not shape or len(shape) in (2, 4)
-        if (each.op == "Concat" and is_onednn) or (each.op == "Convolution" and len(each.attr("kernel")) < 3):
+        may_be_onednn = not shape or len(shape) in (2, 4)
+        if (each.op == "Concat" and may_be_onednn) or (each.op == "Convolution" and len(each.attr("kernel")) < 3):
             return True
-        if each.op not in PLAIN and not each.is_required_copy and is_onednn:
+        if each.op not in PLAIN and not each.is_required_copy and may_be_onednn:
             nodes += [source.node for source in each.inputs if source.node not in nodes]
     return False
 
@@ -249,17 +250,16 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
 
 
 def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
-    """Put a copy after each batch norm that is an output of the body of a loop or of a branch: the output of one in
+    """Insert a copy after each batch norm that is an output of a loop's body or of a branch: there, an output in
     oneDNN's blocked layout crashes the process.
 
-    Raises `ValueError` for a batch norm in a body that gradients are computed for, which MXNet 1.9.1 refuses."""
+    Raises `ValueError` for a batch norm in a body if gradients are needed, since MXNet 1.9.1 cannot compute them."""
     for node in graph.nodes():
         bodies = node.bodies if node.op in LOOPS else []
         for body in bodies:
             copy_norms_in_bodies(body, has_gradients)
             norms = [each for each in body.nodes() if each.kind == "batch_norm"]
-            rule = "a net with batch norms in loops or branches cannot be trained hybridized"
-            rule = f"{rule}: call net.hybridize(False)"
+            rule = "a net with batch norms in loops or branches cannot be trained hybridized: call net.hybridize(False)"
             check(not (norms and has_gradients), rule, operators=[each.name for each in norms])
             for number, output in enumerate(body.outputs):
                 if output.node in norms:
@@ -269,36 +269,36 @@ def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
 
 
 def synchronize_before_loops(graph: Graph) -> None:
-    """Make the calling thread wait, before each loop, for all earlier operators.
+    """Make the calling thread wait for all earlier operators before it runs a loop.
 
-    MXNet 1.9.1 starts a loop in that thread at once, while operators before it may still run. It then removes oneDNN's
-    layout from the memory of the loop's outputs, where such an operator may keep an array, and copies inputs that are
-    in oneDNN's layout. At some calls, an array is then read in a wrong layout.
+    MXNet 1.9.1 runs a loop in the calling thread, while earlier operators may still run in other threads. It then
+    removes oneDNN's layout from the memory of the loop's outputs, which may be the memory of such an operator, and
+    copies inputs that are in oneDNN's layout. At some calls, an array is then read in a wrong layout.
 
-    The thread has to wait for the predicate of a condition. So each output of the loop is multiplied by a 1 that is
-    computed by a condition on all operators before. Operators run depth first, so the condition comes before the loop.
-    A graph that has conditions of its own, or other shapes that MXNet does not infer, keeps no array in the memory of
-    another, and stays as it is.
+    The thread waits for the predicate of a condition. So each output of the loop is multiplied by a 1 that a condition
+    on all earlier operators computes. Operators run depth first, so the condition runs before the loop. A graph that
+    already has conditions, or other operators whose shapes MXNet does not infer, shares no memory between arrays, and
+    is not changed.
     """
-    before, waited, users, outputs = set(), {}, graph.users(), graph.used_outputs()
+    earlier, replacements, users, outputs = set(), {}, graph.users(), graph.used_outputs()
     if WITH_DYNAMIC_SHAPE.intersection(node.op for node in users):
         return
     for node in users:
-        ended = (each for each in users if each in before and not all(user.node in before for user in users[each]))
-        last = list(ended) if node.op == LOOP else []
-        if last:
-            counts = [operator("size_array", f"{node.name}_count", Output(each)) for each in last]
+        unread = (each for each in users if each in earlier and not all(user.node in earlier for user in users[each]))
+        awaited = list(unread) if node.op == LOOP else []  # those that nothing earlier waits for
+        if awaited:
+            counts = [operator("size_array", f"{node.name}_count", Output(each)) for each in awaited]
             one = _one_after(operator("add_n", f"{node.name}_counts", *counts, num_args=len(counts)))
             for output in (each for each in outputs if each.node is node):
-                waited[output] = operator("broadcast_mul", f"{node.name}_waited{output.index}", one, output)
+                replacements[output] = operator("broadcast_mul", f"{node.name}_waited{output.index}", one, output)
         if node.op != "null":
-            before.add(node)
-    graph.replace(waited)
+            earlier.add(node)
+    graph.replace(replacements)
 
 
 def _one_after(count: Output) -> Output:
-    """Returns a 1 for which the thread waits for `count`. It has the type of what it is multiplied by. The condition is
-    in a loop and a sum, whose shape MXNet can infer: it infers none for a condition."""
+    """Returns a 1 that is computed after the calling thread has waited for `count`. Its type is inferred from the array
+    that it multiplies. MXNet infers no shape for a condition, so it is wrapped in a loop and a sum, which have one."""
     with mx.util.np_array(False):
         F = mx.sym
         data = F.reshape(F.cast(F.var("count"), dtype="float32"), shape=(1, 1))

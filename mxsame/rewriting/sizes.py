@@ -2,9 +2,8 @@
 
 Layers of dynamic shape compute indices from the shape of their data, and gather the elements of their windows;
 or they run on flipped data, so that the extra padding element is at the end. With a static size, the indices are
-constants, a gather that repeats the edges is an edge pad, and the pads of flipped data are the swapped
-pads of the data as it is. Other formats have these. Such a graph does not run: see
-:mod:`mxsame.rewriting.windows`.
+constants, a gather that repeats the edges is an edge pad, and an operator on flipped data is one with swapped pads on
+the original data. Other formats have these operators, but MXNet does not run them: see :mod:`mxsame.rewriting.windows`.
 """
 
 from __future__ import annotations
@@ -19,62 +18,63 @@ from mxsame.rewriting.graph import Graph, Node, Output, Shape, Shapes, Users, en
 from mxsame.rewriting.transposes import merge
 from mxsame.rewriting.windows import has_windows, is_channels_first, windows_of
 
-OF_SHAPES = ("shape_array", "size_array", "_contrib_arange_like")  # operators that look at the shape of their data only
+SHAPE_OPERATORS = ("shape_array", "size_array", "_contrib_arange_like")  # they read the shape of their data only
 
 
-def specialize(graph: Graph, types: Mapping[str, Any]) -> None:
-    """Specialize a graph to the sizes of its inputs (with these dtypes), for any batch."""
-    if any(node.op in OF_SHAPES for node in graph.nodes()):
-        _fold_shapes(graph, types)
+def specialize(graph: Graph, dtypes: Mapping[str, Any]) -> None:
+    """Specialize a graph to the sizes of its inputs, which have these dtypes, for any batch size."""
+    if any(node.op in SHAPE_OPERATORS for node in graph.nodes()):
+        _fold_shapes(graph, dtypes)
         shapes = graph.shapes()
         for node in graph.nodes():
             if node.op == "take":
-                _gather_by_pads(graph, node, shapes)
+                _write_gather_as_pad(graph, node, shapes)
         shapes = graph.shapes()
         for node in graph.nodes():
             if node.op == "transpose":
                 merge(node, shapes)
-    on_flipped = [node for node in graph.nodes() if has_windows(node) and _flipped(node.inputs[0].node)]
-    shapes, users = (graph.shapes(), graph.users()) if on_flipped else ({}, {})
-    for node in on_flipped:
+    on_flipped_data = [node for node in graph.nodes() if has_windows(node) and _flipped_axes(node.inputs[0].node)]
+    shapes, users = (graph.shapes(), graph.users()) if on_flipped_data else ({}, {})
+    for node in on_flipped_data:
         if is_channels_first(node) and node.windows is None:
             _unflip(graph, node, shapes, users)
 
 
-def _fold_shapes(graph: Graph, types: Mapping[str, Any]) -> None:
-    """Replace what is computed from shapes by its value, unless that depends on the batch."""
-    of_shapes: Set[Node] = set()
-    constant = {node for node in graph.nodes() if node.op == "null" and node.name in graph.values}
+def _fold_shapes(graph: Graph, dtypes: Mapping[str, Any]) -> None:
+    """Replace outputs that are computed from shapes by constants, unless they depend on the batch size."""
+    from_shapes: Set[Node] = set()
+    parameters = {node for node in graph.nodes() if node.op == "null" and node.name in graph.values}
     for node in graph.nodes():
         sources = {source for source, _ in node.inputs}
-        if node.op in OF_SHAPES or (is_pure(node) and sources & of_shapes and sources <= of_shapes | constant):
-            of_shapes.add(node)
-    used = [source for node in graph.nodes() if node not in of_shapes for source in node.inputs]
-    needed = [each for each in dict.fromkeys(used + graph.outputs) if each.node in of_shapes]
+        is_from_shapes = is_pure(node) and sources & from_shapes and sources <= from_shapes | parameters
+        if node.op in SHAPE_OPERATORS or is_from_shapes:
+            from_shapes.add(node)
+    used = [source for node in graph.nodes() if node not in from_shapes for source in node.inputs]
+    needed = [each for each in dict.fromkeys(used + graph.outputs) if each.node in from_shapes]
     shapes = ({name: (shape[0] + more, *shape[1:]) for name, shape in graph.inputs.items()} for more in (0, 1))
-    data = ({name: np.zeros(shape, types[name]) for name, shape in each.items()} for each in shapes)
-    folded = zip(needed, *(graph.run(needed, each) for each in data))
-    same = {each: value for each, value, other in folded if value.shape == other.shape and (value == other).all()}
+    data = ({name: np.zeros(shape, dtypes[name]) for name, shape in each.items()} for each in shapes)
+    values = zip(needed, *(graph.run(needed, each) for each in data))  # with two batch sizes
+    same = {each: value for each, value, other in values if value.shape == other.shape and (value == other).all()}
     graph.replace({each: graph.constant(f"{each.node.name}_value", value) for each, value in same.items()})
 
 
-def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
-    """Write a `take` that repeats the edges of an axis as a pad operator before the transposes of its data, and what is
-    left out at the ends by a slice."""
+def _write_gather_as_pad(graph: Graph, node: Node, shapes: Shapes) -> None:
+    """Write a `take` that repeats the edges of an axis, and may crop it, as a slice and a pad operator. These come
+    before the transposes of the data, so that they run along a spatial axis."""
     data, positions = node.inputs[0], graph.value(node.inputs[1])
     shape = shapes.get(data.node, ())
-    ends = _ends(node, positions, shape) if positions is not None and len(shape) in (4, 5) else None
-    if ends is None:
+    range_and_pads = _range_and_pads(node, positions, shape) if positions is not None and len(shape) in (4, 5) else None
+    if range_and_pads is None:
         return
     axis, moves = node.attr("axis", 0) % len(shape), []
     while data.node.op == "transpose" and len(data.node.attr("axes", ())) == len(shape):
         moves.append(data.node.attr("axes"))
         axis, data = moves[-1][axis] % len(shape), data.node.inputs[0]
-    if axis < 2:  # the pad operator pads spatial axes only
+    if axis < 2:  # MXNet's pad operator accepts no pads of the batch and the channels
         return
-    (begin, end), pads = ends
+    (begin, end), pads = range_and_pads
     widths = [0] * (2 * len(shape))
-    if data.node.op == "Pad" and data.node.attr("mode") == "edge":  # of another axis
+    if data.node.op == "Pad" and data.node.attr("mode") == "edge":  # it pads another axis
         widths, data = list(data.node.attr("pad_width")), data.node.inputs[0]
     widths[2 * axis : 2 * axis + 2] = pads
     if begin or end != shape[node.attr("axis", 0)]:
@@ -87,9 +87,9 @@ def _gather_by_pads(graph: Graph, node: Node, shapes: Shapes) -> None:
     graph.replace({Output(node): out})
 
 
-def _ends(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tuple[int, int], List[int]]]:
-    """Returns the range of elements that a `take` selects, as (begin, end), and how often it repeats the
-    first and the last of them after that; None if its positions are others."""
+def _range_and_pads(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tuple[int, int], List[int]]]:
+    """Returns the (begin, end) of the elements that a `take` selects, and how often it repeats the first and the last
+    of them; None if the positions have another form."""
     if positions.ndim != 1 or node.attr("mode", "clip") != "clip":
         return None
     length = shape[node.attr("axis", 0) % len(shape)]
@@ -105,12 +105,12 @@ def _ends(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tup
 def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
     """Remove the flips around an operator.
 
-    In its windows along an axis of n elements and m outputs the pad p of the start is then at the end, and the start
-    has what is left of (m - 1) stride + kernel_size - n."""
-    after = users[node][0].node if len(users[node]) == 1 else None
+    Its low pad p along an axis of n elements and m outputs becomes the high pad, and the low pad is then
+    (m - 1) stride + kernel_size - n - p."""
+    user = users[node][0].node if len(users[node]) == 1 else None
     data, weights = node.inputs[0], node.inputs[1:2]
-    flipped = _flipped(data.node)
-    if not flipped or node.op == "Deconvolution" or after is None or _flipped(after) != flipped:
+    flipped = _flipped_axes(data.node)
+    if not flipped or node.op == "Deconvolution" or user is None or _flipped_axes(user) != flipped:
         return
     if weights:
         weight = _without_copies(weights[0])
@@ -127,20 +127,20 @@ def _unflip(graph: Graph, node: Node, shapes: Shapes, users: Users) -> None:
     if all(min(window.padding) >= 0 and not window.ceil_mode for window in windows):
         node.windows = tuple(windows)
         node.inputs = [data.node.inputs[0], *weights, *node.inputs[2:]]
-        graph.replace({Output(after): Output(node)})
+        graph.replace({Output(user): Output(node)})
 
 
-def _flipped(node: Node) -> Set[int]:
-    """Returns the axes that a slice reverses; an empty set if it does anything
-    else."""
-    ends = [*entries(node.attr("begin")), *entries(node.attr("end"))]
+def _flipped_axes(node: Node) -> Set[int]:
+    """Returns the axes that a slice flips; an empty set for any other slice or operator."""
+    bounds = [*entries(node.attr("begin")), *entries(node.attr("end"))]
     steps = entries(node.attr("step"))
-    whole = node.op == "slice" and not any(end is not None for end in ends) and {*steps} <= {1, -1, None}
-    return {axis for axis, step in enumerate(steps) if step == -1} if whole else set()
+    crops = any(bound is not None for bound in bounds)
+    is_flip = node.op == "slice" and not crops and {*steps} <= {1, -1, None}
+    return {axis for axis, step in enumerate(steps) if step == -1} if is_flip else set()
 
 
 def _without_copies(output: Output) -> Output:
-    """Returns what an identity copies."""
+    """Returns the output that an identity, or several in a row, copies."""
     while output.node.kind == "identity":
         output = output.node.inputs[0]
     return output

@@ -1,7 +1,7 @@
 """Pushes transposes past elementwise operators, towards the outputs.
 
-A transpose only moves elements, so the values stay the same. Adjacent inverse transposes cancel out: what remains
-of those of a network with channels last is one at its start and one at its end.
+A transpose only moves elements, so the values stay the same. Adjacent inverse transposes cancel out: a network with
+channels last keeps one at its start and one at its end.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ELEMENTWISE = {
     *("multiply_scalar", "divide_scalar", "rdivide_scalar", "power_scalar", "maximum_scalar", "minimum_scalar"),
     *("add", "subtract", "multiply", "divide", "maximum", "minimum", "identity"),
 }
-AXIS_ATTRIBUTE = {"BatchNorm": "axis", "Concat": "dim"}  # op -> the attribute with its one axis, by default 1
+AXIS_ATTRIBUTE = {"BatchNorm": "axis", "Concat": "dim"}  # op -> the attribute that is an axis, 1 by default
 RECTIFIERS = ("leaky", "elu", "selu", "gelu", "prelu")
 
 
 class Rearrangement(NamedTuple):
     """A transpose by `axes`, or a slice of the axes in `sliced` (then `axes` is the identity)."""
 
-    axes: Tuple[int, ...]  # for each axis, its position in the data
+    axes: Tuple[int, ...]  # for each axis of the output, the axis of the data
     sliced: Tuple[int, ...] = ()
 
 
@@ -44,7 +44,7 @@ def rearrangement(node: Node, shapes: Shapes) -> Optional[Rearrangement]:
 
 
 def push_transposes(graph: Graph) -> None:
-    """Move every transpose as far as it goes, from the data towards the outputs."""
+    """Move every transpose as far as possible towards the outputs."""
     shapes, users = graph.shapes(), graph.users()
     for node in users:
         if node.op == "transpose":
@@ -71,8 +71,8 @@ def merge(node: Node, shapes: Shapes) -> None:
 
 
 def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
-    """Returns whether an operator commutes with the transposes of its inputs. These must be equal, and used only by
-    operators that can do without them."""
+    """Returns whether an operator commutes with the transposes of its inputs. The transposes must be equal, and all of
+    their users must be transposes, or operators that may commute with them."""
     arrays = [source for source in node.inputs if graph.value(source) is None]
     moves = {rearrangement(source.node, shapes) if source.node.op == "transpose" else None for source in arrays}
     move = moves.pop() if len(moves) == 1 else None
@@ -85,7 +85,7 @@ def _commutes(graph: Graph, node: Node, users: Users, shapes: Shapes) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    """Returns whether an operator is elementwise, or has a single axis attribute."""
+    """Returns whether an operator is elementwise, except along the axis in its attribute."""
     if node.op == "LeakyReLU":
         return node.attr("act_type", "leaky") in RECTIFIERS
     return node.kind in ELEMENTWISE or (node.op in AXIS_ATTRIBUTE and not node.attr("output_mean_var", False))
