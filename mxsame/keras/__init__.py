@@ -14,7 +14,7 @@ This package imports neither TensorFlow nor Keras.
 
 from typing import Any
 
-import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
+import mxsame._mxnet  # noqa: F401 - imported first: it reports what is missing, NumPy included
 from mxsame import validation
 from mxsame.keras import backend, layouts, ops, plugin
 from mxsame.keras.plugin import install, installed, uninstall
@@ -23,5 +23,5 @@ __all__ = ["backend", "install", "installed", "layouts", "ops", "plugin", "unins
 
 
 def __getattr__(name: str) -> Any:
-    """Raises an error with the name that is likely meant, in a module of this one."""
+    """Raises an error that suggests the function with a similar name, and its module."""
     raise validation.unknown_name(__name__, name, __all__, {f"{__name__}.backend": backend, f"{__name__}.ops": ops})

@@ -1,7 +1,7 @@
 """Translates calls of Keras's functions to `mxsame.ops`, for any number of spatial axes.
 
-A function of Keras makes a :class:`KerasCall` from its arrays and runs one of the call's methods. What Keras calls by
-another name than `mxsame.ops`, allows less of or stores in another order of axes is checked here; the rest is there.
+A Keras function creates a :class:`KerasCall` from its arrays and calls one of its methods. These rename arguments,
+refuse values that Keras refuses, and convert kernels from Keras's order of axes; `mxsame.ops` checks everything else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from mxsame.types import DataFormat, KerasPadding, KernelKind
 DATA_FORMATS = get_args(DataFormat)
 SAME_OR_VALID = ("same", "valid")
 SAME_VALID_OR_CAUSAL = (*SAME_OR_VALID, "causal")
-AXES = {  # the last two axes of a kernel in Keras's order, and the index of the one that may be unknown in a Symbol
+LAST_AXES = {  # the last two axes of Keras's kernels, and the index of the one whose length a Symbol may leave unknown
     "conv": ("input channels / groups", "output channels", -2),
     "depthwise": ("input channels", "depth multiplier", None),
     "pointwise": ("input channels * depth multiplier", "output channels", -2),
     "conv_transpose": ("output channels", "input channels", -1),
 }
 
-_image_data_format: DataFormat = "channels_last"  # of the process, as Keras's own
+_image_data_format: DataFormat = "channels_last"  # for the whole process, as in Keras
 
 
 def image_data_format() -> DataFormat:
@@ -43,7 +43,7 @@ def image_data_format() -> DataFormat:
 
 @validation.check_arguments
 def set_image_data_format(data_format: DataFormat) -> None:
-    """Set what :func:`image_data_format` returns, for all of `mxsame.keras`.
+    """Set the default data format, which :func:`image_data_format` returns, for all of `mxsame.keras`.
 
     Parameters
     ----------
@@ -67,16 +67,16 @@ def set_image_data_format(data_format: DataFormat) -> None:
 
 
 class KerasCall:
-    """The arrays of one call of a Keras function, checked, and their shapes.
+    """One call of a Keras function: its checked arrays, and their shapes.
 
     Parameters
     ----------
     arrays : mapping of str to array
-        The data and then the kernels, under the names that Keras's function gives them.
+        The data, then the kernels, by the names of the function's arguments.
     data_format : "channels_first", "channels_last" or None
     rank : int, optional
-        The number of spatial axes if the function has it in its name; otherwise it follows from the arrays, and
-        for a pooling function from `pool_size`.
+        The number of spatial axes if it is in the function's name. Otherwise it follows from the arrays and
+        `pool_size`.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class KerasCall:
         self.rank = rank = self.inputs.rank({"num_spatial_dims": rank, "len(pool_size)": length})
         if len(self.names) > 1:
             operands.check_convolvable(self.names[0], self.data)
-        # Where MXNet runs no channels last, data and kernels are transposed here, because `mxsame.ops` would transpose
-        # the transposed kernel once more.
-        runs_last = self.channels_last and tensors.runs_channels_last(rank, self.inputs.target.device)
-        self.transposes = self.channels_last and not runs_last
-        self.layout = validation.LAYOUTS[rank][runs_last]
+        # If MXNet cannot run channels last, data and kernels are transposed here: `mxsame.ops` would transpose the
+        # kernel again.
+        runs_channels_last = self.channels_last and tensors.runs_channels_last(rank, self.inputs.target.device)
+        self.transposes = self.channels_last and not runs_channels_last
+        self.layout = validation.LAYOUTS[rank][runs_channels_last]
         shape = shape or (None,) * (rank + 2)
         self.size: Sequence[Any]
         self.batch, self.channels, *self.size = tensors.shape_channels_first(shape) if self.channels_last else shape
@@ -105,22 +105,21 @@ class KerasCall:
         """Returns a convolution; the number of groups is the data's channels divided by the kernel's input channels."""
         weight, kernel_size, channels_per_group, channels = self._weight(1, "conv", None, None)
         in_channels, groups = self.channels, 1
-        if channels_per_group and in_channels is None:  # the graph may fix them
+        if channels_per_group and in_channels is None:  # the graph may determine them
             in_channels = probing.probe_channels(self.data, self.rank, self.channels_last)
         if channels_per_group and in_channels:
             groups = in_channels // channels_per_group
-            fits = in_channels % channels_per_group == 0 and channels % groups == 0
-            rule = (
-                f"have the kernel's {channels_per_group} input channels, or groups times as many if groups divides its"
-            )
+            are_groups_equal = in_channels % channels_per_group == 0 and channels % groups == 0
+            rule = f"must have the kernel's {channels_per_group} input channels, or groups times as many if groups"
+            rule = f"{self.names[0]} {rule} divides its {channels} output channels"
             shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.inputs.shapes) if shape}
-            given: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
-            validation.check(fits, f"{self.names[0]} must {rule} {channels} output channels", **given)
+            received: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
+            validation.check(are_groups_equal, rule, **received)
         window = self._window(strides, padding, dilation_rate, paddings)
         return self._run(ops.conv, weight, channels=channels, kernel_size=kernel_size, groups=groups, **window)
 
     def depthwise_conv(self, strides: Any, padding: Any, dilation_rate: Any) -> Any:
-        """Returns a depthwise convolution; with a third array, the pointwise kernel, a separable one."""
+        """Returns a depthwise convolution; if a third array is the pointwise kernel, a separable convolution."""
         weight, kernel_size, in_channels, multiplier = self._weight(1, "depthwise", self.channels, None)
         arguments = self._window(strides, padding, dilation_rate)
         arguments.update(kernel_size=kernel_size, in_channels=in_channels, depth_multiplier=multiplier)
@@ -132,7 +131,8 @@ class KerasCall:
     def conv_transpose(
         self, strides: Any, padding: Any, dilation_rate: Any = 1, output_padding: Any = None, output_shape: Any = None
     ) -> Any:
-        """Returns a transposed convolution. Keras 3 and layers give an output padding, Keras 2 an output shape."""
+        """Returns a transposed convolution. Keras 3, and layers, pass an output padding, functions of Keras 2 an output
+        shape."""
         weight, kernel_size, channels, _ = self._weight(1, "conv_transpose", None, self.channels)
         window = {"kernel_size": kernel_size, **self._window(strides, padding, dilation_rate)}
         if output_shape is not None:
@@ -153,7 +153,7 @@ class KerasCall:
         return self.inputs.restore(tensors.channels_last(F, out, ndim) if self.transposes else out)
 
     def _window(self, strides: Any, padding: Any, dilation_rate: Any, paddings: Sequence[str] = SAME_OR_VALID) -> dict:
-        """Returns how the kernel moves, under the names of `mxsame.ops`."""
+        """Returns the strides, padding and dilation, as arguments of `mxsame.ops`."""
         return {
             "strides": validation.per_axis("strides", strides, self.rank, 1),
             "padding": _padding(padding, paddings),
@@ -179,31 +179,31 @@ class KerasCall:
     def _weight(
         self, position: int, kind: KernelKind, *expected: Optional[int], kernel_length: Optional[int] = None
     ) -> tuple[Any, tuple, Any, Any]:
-        """Returns (weight, kernel_size, axis_length_1, axis_length_2); the two lengths are those of `AXES[kind]`.
+        """Returns (weight, kernel_size, length, length), with the lengths of the two axes in `LAST_AXES[kind]`.
 
-        `expected` has the required values of the two lengths, `kernel_length` that of each kernel axis; None for any.
+        These two must be `expected`, and each length in the kernel size `kernel_length`; None stands for any length.
         """
         name, shape = self.names[position], self.inputs.shapes[position] or (None,) * (self.rank + 2)
-        *axes, open_axis = AXES[kind]
+        *axes, open_axis = LAST_AXES[kind]
         stored = self.stored_axes(kind)
         meanings, lengths = (*("kernel size",) * self.rank, *axes), (*(kernel_length,) * self.rank, *expected)
         _, meanings, lengths = zip(*sorted(zip(stored, meanings, lengths)))
         validation.check_shape(name, shape, lengths, f"({', '.join(meanings)})")
         *kernel_size, first, second = actual = [shape[axis] for axis in stored]
-        static = all(length is not None or axis - len(actual) == open_axis for axis, length in enumerate(actual))
+        is_static = all(length is not None or axis - len(actual) == open_axis for axis, length in enumerate(actual))
         rule = f"{name} must have a static shape, given to the variable as mx.sym.var(..., shape=...)"
-        validation.check(static, rule, **{f"{name}.shape": shape})
+        validation.check(is_static, rule, **{f"{name}.shape": shape})
         return self.weight(self.inputs.arrays[position], kind, shape), tuple(kernel_size), first, second
 
     def _output_lengths(self, output_shape: Any, channels: int) -> Sequence[Optional[int]]:
-        """Returns `(batch, *size)` of an output shape in the order of the data format; None for what it leaves open."""
-        given = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
-        is_one, count = validation.is_sequence(given), self.rank + 2
-        validation.check_type(is_one, "output_shape must be a sequence of integers or None", output_shape=given)
-        validation.check(len(given) == count, f"output_shape must have {count} entries", output_shape=given)
+        """Returns `(batch, *size)` of an output shape in the order of the data format; None for unspecified lengths."""
+        shape = output_shape.asnumpy() if isinstance(output_shape, mx.nd.NDArray) else output_shape
+        is_sequence, count = validation.is_sequence(shape), self.rank + 2
+        validation.check_type(is_sequence, "output_shape must be a sequence of integers or None", output_shape=shape)
+        validation.check(len(shape) == count, f"output_shape must have {count} entries", output_shape=shape)
         entries = [
             None if entry is None else validation.integer(f"output_shape[{axis}]", entry, 1)
-            for axis, entry in enumerate(given)
+            for axis, entry in enumerate(shape)
         ]
         validation.check_equal("output_shape[0]", entries[0], f"the batch of {self.names[0]}", self.batch)
         axis = self.rank + 1 if self.channels_last else 1
@@ -221,9 +221,9 @@ class KerasCall:
     ) -> tuple[tuple, tuple]:
         """Returns (pads, output padding) for this shape of the output.
 
-        A transposed convolution is the gradient of the convolution that turns the output's size into the data's: the
-        pads of that convolution are cropped, and missing elements are appended. If the data's shape is
-        dynamic, the graph refuses any but that one.
+        A transposed convolution is the gradient of the convolution that maps the output's size to the data's: the pads
+        of that convolution are cropped, and missing elements are appended. If the data's shape is dynamic, the graph
+        refuses data of any other size.
         """
         batch, *lengths = self._output_lengths(output_shape, channels)
         crops, data_shape = [], [None if self.batch else batch, None]
@@ -236,8 +236,10 @@ class KerasCall:
                     size = 0
             crops.append(crop)
             name = f"output_shape[{axis + (1 if self.channels_last else 2)}]"
-            first = span(n or 1, 1 if padding == "same" else arithmetic.effective_kernel_size(k, d), s)
-            possible = f"{first} or more" if n is None else f"{first} to {first + s - 1}" if s > 1 else str(first)
+            minimum = span(n or 1, 1 if padding == "same" else arithmetic.effective_kernel_size(k, d), s)
+            possible = (
+                f"{minimum} or more" if n is None else f"{minimum} to {minimum + s - 1}" if s > 1 else f"{minimum}"
+            )
             rule = f"{possible}: the convolution of that length with this kernel, strides and padding has the length of"
             is_possible = size != 0 and n in (None, size)
             validation.check(is_possible, f"{name} must be {rule} {self.names[0]}", output_shape=output_shape)
@@ -248,10 +250,8 @@ class KerasCall:
         return arithmetic.split_crops(crops)
 
 
-def _padding(padding: Any, words: Sequence[str]) -> Any:
-    """Returns a padding name in lower case; Keras accepts no explicit pads."""
-    rule = (
-        f"padding must be one of {', '.join(words)}, as in Keras, which accepts no explicit pads: pad the array first"
-    )
-    validation.check_type(not validation.is_sequence(padding), rule, padding=padding)
-    return validation.one_of("padding", padding, words)
+def _padding(padding: Any, modes: Sequence[str]) -> Any:
+    """Returns the padding mode in lower case; refuses explicit pads, as Keras does."""
+    rule = f"must be one of {', '.join(modes)}, as in Keras, which accepts no explicit pads: pad the array first"
+    validation.check_type(not validation.is_sequence(padding), f"padding {rule}", padding=padding)
+    return validation.one_of("padding", padding, modes)

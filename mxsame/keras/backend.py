@@ -107,7 +107,7 @@ def conv2d(
 
     Returns
     -------
-    Of the kind of `x`: `(N, *out, channels)` or `(N, channels, *out)`.
+    An array of the same kind as `x`: `(N, *out, channels)` or `(N, channels, *out)`.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def conv2d_transpose(
     data_format: Optional[DataFormat] = None,
     dilation_rate: Ints = (1, 1),
 ) -> Array:
-    """Compute a 2-D transposed convolution: the gradient of the convolution from an output of this shape to the data.
+    """Compute a 2-D transposed convolution: the gradient of the convolution from `output_shape` to the shape of `x`.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def conv2d_transpose(
     Raises
     ------
     TypeError, ValueError
-        See :mod:`mxsame.keras.backend`; also for an output shape that is not possible.
+        See :mod:`mxsame.keras.backend`; also for an output shape that no such convolution maps to the data's.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def conv3d_transpose(
     padding: KerasPadding = "valid",
     data_format: Optional[DataFormat] = None,
 ) -> Array:
-    """Compute a 3-D transposed convolution: the gradient of the convolution from an output of this shape to the data.
+    """Compute a 3-D transposed convolution: the gradient of the convolution from `output_shape` to the shape of `x`.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def depthwise_conv2d(
     data_format: Optional[DataFormat] = None,
     dilation_rate: Ints = (1, 1),
 ) -> Array:
-    """Compute a 2-D depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
+    """Compute a 2-D depthwise convolution: the m kernels of channel c compute the output channels c*m .. c*m + m - 1.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ def pool2d(
 
     Returns
     -------
-    Of the kind of `x`: `(N, *out, C)` or `(N, C, *out)`; out = ceil(n/s) for "same".
+    An array of the same kind as `x`: `(N, *out, C)` or `(N, C, *out)`; out = ceil(n/s) for "same".
 
     Raises
     ------

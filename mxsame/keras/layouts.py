@@ -44,11 +44,11 @@ def to_mxnet(kernel: ArrayOrNumpy, kind: KernelKind, layout: Optional[Layout] = 
         In Keras's order, see :mod:`mxsame.keras.layouts`.
     kind : "conv", "depthwise", "pointwise" or "conv_transpose"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
-        Of the data; channels first by default. Required for a Symbol of unknown shape.
+        The layout of the data; channels first by default. Required for a Symbol of unknown shape.
 
     Returns
     -------
-    Of the kind of `kernel`. Gradients flow through it; `to_keras` is the inverse.
+    An array of the same kind as `kernel`. Gradients flow through it; `to_keras` is the inverse.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def to_keras(
         In MXNet's order, see :mod:`mxsame.keras.layouts`.
     kind : "conv", "depthwise", "pointwise" or "conv_transpose"
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"
-        Of the data; channels first by default. Required for a Symbol of unknown shape.
+        The layout of the data; channels first by default. Required for a Symbol of unknown shape.
     depth_multiplier : int
         m of a "depthwise" weight, whose first axis is C*m; not for other kinds.
 
@@ -134,7 +134,7 @@ def to_keras(
 
 
 def _read_kernel(name: str, array: Any, layout: Optional[str]) -> tuple[Arrays, int, bool]:
-    """Returns the array as an input, the number of spatial axes, and whether channels are last."""
+    """Returns (the array as an operator's inputs, the number of spatial axes, whether the layout has channels last)."""
     if isinstance(array, np.ndarray):
         inputs = Arrays(np, (array,), (array.shape,), (name,), np.ascontiguousarray, ANY)
     else:

@@ -1,7 +1,7 @@
 """The convolutions and pooling of Keras 3, `keras.ops`, on NDArrays, Symbols and `mx.np` arrays.
 
 Names, order and defaults of the arguments are those of Keras 3.11; values are those of Keras 3 on TensorFlow. Data and
-kernels have the axes that :mod:`mxsame.keras.backend` describes; their number decides between 1-D, 2-D and 3-D.
+kernels have the axes that :mod:`mxsame.keras.backend` describes; the number of axes selects 1-D, 2-D or 3-D.
 Differences:
 
 - Strides with dilation follow SAME's rule, as in Keras from 3.16 on.
@@ -33,7 +33,7 @@ def __dir__() -> List[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Raises an error with the module that has a function."""
+    """Raises an error that suggests a similar name, or the module in which the function is found."""
     raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
@@ -63,7 +63,7 @@ def conv(
 
     Returns
     -------
-    Of the kind of `inputs`: `(N, *out, channels)` or `(N, channels, *out)`.
+    An array of the same kind as `inputs`: `(N, *out, channels)` or `(N, channels, *out)`.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def depthwise_conv(
     data_format: Optional[DataFormat] = None,
     dilation_rate: Ints = 1,
 ) -> Array:
-    """Compute a depthwise convolution: channel c has m kernels and gives the output channels c*m .. c*m + m - 1.
+    """Compute a depthwise convolution: the m kernels of channel c compute the output channels c*m .. c*m + m - 1.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def conv_transpose(
 ) -> Array:
     """Compute a transposed convolution.
 
-    :func:`mxsame.ops.conv_transpose` has the number of outputs, without and with `output_padding`.
+    :func:`mxsame.ops.conv_transpose` has the formula of the output's size, without and with `output_padding`.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def conv_transpose(
     Raises
     ------
     TypeError, ValueError
-        See :mod:`mxsame.keras.ops`; also for an output padding whose output no convolution turns into the data.
+        See :mod:`mxsame.keras.ops`; also for an output padding whose output size no convolution maps to the data's.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def max_pool(
 
     Returns
     -------
-    Of the kind of `inputs`: `(N, *out, C)` or `(N, C, *out)`; out = ceil(n/s) for "same".
+    An array of the same kind as `inputs`: `(N, *out, C)` or `(N, C, *out)`; out = ceil(n/s) for "same".
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Patches keras-mxnet 2.2.4.3: replaces its convolution and pooling functions by exact ones, and restores them.
 
 Keras's layers call functions of `keras.backend`, which are also in `keras.backend.mxnet_backend`; both names are
-replaced. A transposed convolution layer passes on the shape of its output but not its output padding, so its `call` is
-replaced, too.
+replaced. A transposed convolution layer passes the shape of its output to them, but not its output padding, so its
+`call` is replaced, too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mxsame.tensors import probing
 from mxsame.types import KernelKind
 
 KERAS_MXNET_VERSION = "2.2.4.3"
-REQUIREMENTS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # it runs with these
+REQUIREMENTS = "numpy==1.19.5 h5py==2.10.0 scipy==1.5.4"  # versions with which it runs
 INSTALLATION = (
     "python3.8 -m venv .venv-keras-mxnet && "
     f".venv-keras-mxnet/bin/python -m pip install . mxnet==1.9.1 keras-mxnet=={KERAS_MXNET_VERSION} {REQUIREMENTS}"
 )
 ON_MXNET = "mxsame.keras.install needs Keras on MXNet: export KERAS_BACKEND=mxnet, before Keras is imported"
 
-FUNCTIONS = {  # of keras-mxnet, by the method of `KerasCall`
+FUNCTIONS = {  # method of `KerasCall` -> functions of keras-mxnet that it replaces
     "conv": ("conv1d", "conv2d", "conv3d"),
     "conv_transpose": ("conv2d_transpose", "conv3d_transpose"),
     "depthwise_conv": ("depthwise_conv2d", "separable_conv1d", "separable_conv2d"),
@@ -46,7 +46,7 @@ _replaced: list[tuple[Any, str, Any]] = []  # (owner, name, what was there befor
 
 
 def install() -> None:
-    """Let keras-mxnet compute its convolution and pooling layers as TensorFlow does, until `uninstall`.
+    """Make keras-mxnet compute its convolution and pooling layers as TensorFlow does, until `uninstall`.
 
     Layers built afterwards are exact: Conv1D, Conv2D, Conv3D, SeparableConv1D, SeparableConv2D, DepthwiseConv2D,
     Conv2DTranspose, Conv3DTranspose, and the max and average pooling layers in 1-D, 2-D and 3-D, for both data formats,
@@ -59,7 +59,7 @@ def install() -> None:
     ImportError
         If keras-mxnet 2.2.4.3 is not installed, or another Keras is imported.
     RuntimeError
-        If Keras runs on another backend than MXNet.
+        If Keras runs on a backend other than MXNet.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Restore keras-mxnet's own functions, the identical objects; does nothing if nothing is installed.
+    """Restore keras-mxnet's own functions; does nothing if they are not replaced.
 
     Models that were built in between keep their exact graphs. Functions that were imported from `keras.backend` in
     between stay mxsame's.
@@ -98,7 +98,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Install within a `with` block; afterwards everything is as before, also after an error.
+    """Install within a `with` block, and restore the earlier state at its end, also after an error.
 
     Examples
     --------
@@ -106,23 +106,23 @@ def installed() -> Iterator[None]:
     >>> with mxsame.keras.installed():  # doctest: +SKIP
     ...     model = keras.models.load_model("model.h5")
     """
-    already = bool(_replaced)
+    was_installed = bool(_replaced)
     install()
     try:
         yield
     finally:
-        if not already:
+        if not was_installed:
             uninstall()
 
 
-# --
+# -- environment
 
 
 def _check_keras() -> None:
-    """Imports Keras unless it is imported; it must be keras-mxnet of the right version, on MXNet."""
+    """Imports Keras if necessary, and checks that it is the right version of keras-mxnet, on MXNet."""
     if "keras" not in sys.modules:
         try:
-            metadata.version("keras-mxnet")  # no other Keras is imported for this
+            metadata.version("keras-mxnet")  # does not import another Keras
         except metadata.PackageNotFoundError:
             raise InstallationError(
                 f"mxsame.keras.install needs keras-mxnet {KERAS_MXNET_VERSION}, which is not installed.",
@@ -131,7 +131,7 @@ def _check_keras() -> None:
             ) from None
     try:
         keras = importlib.import_module("keras")
-    except ImportError as error:  # of the backend that keras.json names, as another Keras has written it
+    except ImportError as error:  # another Keras may have written another backend to keras.json
         raise RuntimeError(f"{ON_MXNET}; received {type(error).__name__}: {error}") from error
     version = getattr(keras, "__version__", None)
     if version != KERAS_MXNET_VERSION:
@@ -146,11 +146,11 @@ def _check_keras() -> None:
         raise RuntimeError(f"{ON_MXNET}; {validation.received(backend=active)}")
 
 
-# The replacements, with the signatures of keras-mxnet's own functions: from KerasSymbols to a KerasSymbol.
+# -- replacements: like keras-mxnet's functions, they map KerasSymbols to a KerasSymbol
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    """Yields (owner, name, replacement) for all that is replaced."""
+    """Yields (owner, name, replacement) of every attribute that is replaced."""
     keras_backend, layers = importlib.import_module("keras.backend"), importlib.import_module("keras.layers")
     mxnet_backend = importlib.import_module("keras.backend.mxnet_backend")
     for method, names in FUNCTIONS.items():
@@ -165,7 +165,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
 
 
 def _function(backend: Any, original: Callable[..., Any], method: str) -> Any:
-    """Returns what replaces a function of the backend; it computes with `mxsame.ops`."""
+    """Returns the replacement of a function of the backend, which computes with `mxsame.ops`."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -178,8 +178,8 @@ def _function(backend: Any, original: Callable[..., Any], method: str) -> Any:
 
 
 def _call_of_transposed_layer(backend: Any) -> Callable[..., Any]:
-    """Returns what replaces `call` of Conv2DTranspose and Conv3DTranspose; with the layer's output padding any size
-    will do."""
+    """Returns the replacement of `call` of Conv2DTranspose and Conv3DTranspose. It uses the layer's output padding, so
+    that the data may have any size."""
 
     def conv_transpose(x: Any, kernel: Any, layer: Any) -> Any:
         names = "data_format", "strides", "padding", "dilation_rate", "output_padding"
@@ -199,10 +199,10 @@ def _call_of_transposed_layer(backend: Any) -> Callable[..., Any]:
 
 def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -> Any:
     """Returns the result of a method of `KerasCall`, in a graph for keras-mxnet's current learning phase."""
-    # The Symbol of the current learning phase. Keras's own `_keras_shape` is wrong for states of ConvLSTM2D.
-    given = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
-    arrays = {name: getattr(tensor, "symbol", tensor) for name, tensor in given.items()}
-    if validation.is_sequence(arguments.get("output_shape")):  # 0 leaves a length open; the batch is as in the data
+    # `symbol` is the graph of the current learning phase. `_keras_shape` is wrong for ConvLSTM2D's states.
+    keras_symbols = {name: arguments.pop(name) for name in ARRAYS if name in arguments}
+    arrays = {name: getattr(each, "symbol", each) for name, each in keras_symbols.items()}
+    if validation.is_sequence(arguments.get("output_shape")):  # 0 stands for an unspecified length
         arguments["output_shape"] = (None, *(length or None for length in arguments["output_shape"][1:]))
     purpose: Purpose = "training" if backend.learning_phase() else "inference"
     device = backend._get_mxnet_context(None)[0].device_type
@@ -214,10 +214,8 @@ def _translated(backend: Any, method: str, data_format: Any, **arguments: Any) -
 
 
 class KerasMXNetCall(KerasCall):
-    """A call of keras-mxnet, which stores kernels for channels_first in MXNet's order, `(O, I, *k)`.
-
-    Depthwise kernels are `(C, m, *k)` then.
-    """
+    """A call of keras-mxnet, which stores kernels for channels_first as `(O, I, *k)`, and depthwise ones as
+    `(C, m, *k)`."""
 
     def read_arrays(self, arrays: Mapping[str, Any]) -> Arrays:
         inputs = super().read_arrays(arrays)
@@ -237,7 +235,7 @@ class KerasMXNetCall(KerasCall):
 
 
 def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns KerasSymbol's `_get_shape`, which does not fail if MXNet infers nothing because sizes are dynamic."""
+    """Returns the replacement of KerasSymbol's `_get_shape`, which also infers shapes if sizes are dynamic."""
 
     @functools.wraps(get_shape)
     def wrapped(self: Any) -> Any:
@@ -254,8 +252,8 @@ def _probing(get_shape: Callable[..., Any]) -> Callable[..., Any]:
 def _probed_shape(symbol: Any) -> Optional[tuple[Optional[int], ...]]:
     """Returns the shape of a Symbol, with None for lengths that depend on unknown ones; None if inference fails.
 
-    Arrays without a known length, such as Keras's targets, stay open.
+    Variables without a known length, such as Keras's targets, are not probed.
     """
     declared = tensors.declared_shapes(symbol)
-    opened = {name: shape for name, shape in declared.items() if None in shape and any(shape)}
-    return probing.probe_shape(symbol, opened)
+    partly_known = {name: shape for name, shape in declared.items() if None in shape and any(shape)}
+    return probing.probe_shape(symbol, partly_known)
