@@ -1,5 +1,5 @@
-"""Facts about an array or a Symbol: its shape, its type, its origin and its layout; the attributes that carry these
-facts to a graph's variables; and operators that fix a Symbol's size, type or layout."""
+"""Functions that return the shape, type, origin and layout of an array or a Symbol, that store these in the attributes
+of a graph's variables, and that add operators which fix a Symbol's size, type or layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mxsame.tensors import operands
 
 
 def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
-    """Returns the shape, with None for every length that is unknown; None if the rank is unknown too."""
+    """Returns the shape, with None for every unknown length; None if the rank is unknown, too."""
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     declared = array.attr("__shape__") if array.get_children() is None else None
@@ -25,7 +25,8 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
 
 
 def declared_shapes(symbol: Any) -> dict[str, tuple[Optional[int], ...]]:
-    """Returns the shapes that a Symbol's variables were given, with None for unknown lengths; () if all are unknown."""
+    """Returns the shapes with which a Symbol's variables were declared, by name, with None for unknown lengths; () for
+    an unknown rank."""
     attributes = symbol.attr_dict()
     texts = {name: attributes.get(name, {}).get("__shape__") for name in symbol.list_arguments()}
     return {name: with_none(_parsed(text)) or () for name, text in texts.items() if text is not None}
@@ -35,7 +36,7 @@ _parsed = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # a variable's at
 
 
 def with_none(shape: Sequence[int]) -> Optional[tuple[Optional[int], ...]]:
-    """Returns MXNet's shape with None for unknown lengths; one without lengths is unknown as a whole."""
+    """Returns MXNet's shape with None for unknown lengths; None for (), with which MXNet means an unknown rank."""
     unknown = unknown_length()
     return tuple(None if length == unknown else length for length in shape) or None
 
@@ -46,11 +47,10 @@ def unknown_length() -> int:
 
 
 def infer_shapes(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[list]:
-    """Returns the shapes of a graph's outputs as MXNet infers them from those of its inputs, by name; other names are
-    ignored.
+    """Returns the shapes of a graph's outputs that MXNet infers from these shapes of its inputs, by name; names that
+    are not inputs are ignored.
 
-    Returns None if an operator cannot infer from unknown lengths, and for a graph that contradicts itself or these
-    shapes.
+    Returns None if an operator infers nothing from unknown lengths, or if the graph contradicts itself or the shapes.
     """
     names = set(symbol.list_arguments())
     try:
@@ -65,12 +65,11 @@ def _infer_shape(symbol: Any, shapes: Mapping[str, tuple]) -> Optional[tuple[Opt
     return with_none(outputs[0]) if outputs and outputs[0] is not None else None
 
 
-# -- what has made it, and its type
+# -- origin, layout and type
 
 
 def is_input(array: Any) -> bool:
-    """Returns whether data is an input of the graph, possibly reshaped or transposed, rather than the output of a layer
-    (with or without weights)."""
+    """Returns whether data is an input of the graph, possibly reshaped or transposed, and not the output of a layer."""
     while isinstance(array, mx.sym.Symbol):
         if array.attr("pool_type") is not None:
             return False
@@ -89,18 +88,19 @@ def _facts_of(variable: str) -> VariableFacts:
 
 
 def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
-    """Returns whether data of three or five axes is in the layout in which oneDNN's convolutions leave it, as far as a
-    graph for this purpose shows it.
+    """Returns whether data with three or five axes is in the blocked layout of oneDNN's convolutions, as far as this
+    can be read from its graph, which is for this purpose.
 
-    Their batch norm is not oneDNN's, and gives plain data; but `deploy` folds it into the convolution.
+    oneDNN runs no batch norm of such data, so its output is in the plain layout; but `deploy` folds a batch norm into
+    the convolution.
     """
     if not isinstance(array, mx.sym.Symbol):
         return False
-    keep = KEEP_AS_TRACED | {"BatchNorm"} if purpose == "deployment" else KEEP_AS_TRACED
-    keep = keep - {"Dropout"} if purpose == "training" else keep
+    keeps_blocks = KEEP_AS_TRACED | {"BatchNorm"} if purpose == "deployment" else KEEP_AS_TRACED
+    keeps_blocks = keeps_blocks - {"Dropout"} if purpose == "training" else keeps_blocks
     graph = json.loads(array.tojson())
     nodes, position = graph["nodes"], graph["heads"][0][0]
-    while nodes[position]["op"] in keep:
+    while nodes[position]["op"] in keeps_blocks:
         position = nodes[position]["inputs"][0][0]
     node = nodes[position]
     if node["op"] == "null":
@@ -109,10 +109,10 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
 
 
 def known_type(data: Any) -> Optional[str]:
-    """Returns the type of the data's elements; None if a graph does not show it, and for bfloat16, unnamed in NumPy."""
+    """Returns the name of the data's type; None if MXNet cannot infer it, and for bfloat16, which NumPy cannot name."""
     try:
         dtype = data.dtype if isinstance(data, mx.nd.NDArray) else data.infer_type_partial()[1][0]
-    except mx.base.MXNetError:  # an operator that insists on a known type
+    except mx.base.MXNetError:  # an operator requires a known type
         return None
     return None if dtype is None or operands.is_bfloat16(dtype) else np.dtype(dtype).name
 
@@ -121,23 +121,23 @@ def known_type(data: Any) -> Optional[str]:
 
 
 def dtype_attribute(dtype: Any) -> str:
-    """Returns the value of a Symbol's attribute `__dtype__` for a type; a `KeyError` means that MXNet lacks it."""
-    dtype, numbers = np.dtype(dtype), mx.nd.ndarray._DTYPE_NP_TO_MX
-    return str(numbers[dtype if operands.is_bfloat16(dtype) else dtype.type])
+    """Returns the value of a Symbol's attribute `__dtype__` for a type; raises a `KeyError` if MXNet lacks the type."""
+    dtype, codes = np.dtype(dtype), mx.nd.ndarray._DTYPE_NP_TO_MX
+    return str(codes[dtype if operands.is_bfloat16(dtype) else dtype.type])
 
 
 def update_variable(parameter: Any) -> None:
-    """Gives a parameter's variable the type and the shape that the parameter has now. Gluon makes it once, and leaves
-    it the type from before a cast, and the shape from before the first input."""
-    known = {"__dtype__": dtype_attribute(parameter.dtype)}
+    """Gives a parameter's variable the current type and shape of the parameter. Gluon creates the variable once: it
+    keeps the type from before a cast, and the shape from before the first input."""
+    attributes = {"__dtype__": dtype_attribute(parameter.dtype)}
     if parameter.shape is not None:
-        known["__shape__"] = str(tuple(parameter.shape))
-    parameter.var()._set_attr(**known)
+        attributes["__shape__"] = str(tuple(parameter.shape))
+    parameter.var()._set_attr(**attributes)
 
 
 def copy_facts(variable: Any, output: Any, shape: Optional[tuple], recorder: Recorder) -> None:
-    """Gives a variable the attributes of the output that it replaces: its shape, known or None, its type, and whether
-    it is sparse; `recorder` gets its `VariableFacts`."""
+    """Gives a variable the shape, the type and the storage type of the output that it replaces, and stores the
+    variable's `VariableFacts` in the recorder. If `shape` is None, the output's shape is inferred."""
     shape, dtype, stype = shape or known_shape(output), known_type(output), output.attr("__storage_type__")
     attributes = {} if stype is None else {"__storage_type__": stype}
     if shape is not None:
@@ -149,33 +149,33 @@ def copy_facts(variable: Any, output: Any, shape: Optional[tuple], recorder: Rec
     recorder.facts[variable.name] = VariableFacts(not is_input(output), has_blocks)
 
 
-FIXED_SIZE_PREFIX = "data_must_be_"  # of the name of an operator that refuses other data: data_must_be_N_3_32_32
-MAX_AXES = 6  # oneDNN's reshape takes no more; one of more axes is MXNet's own
+FIXED_SIZE_PREFIX = "data_must_be_"  # data_must_be_N_3_32_32 is the name of an operator that refuses other shapes
+MAX_AXES = 6  # oneDNN does not reshape to more axes
 
 
 def fix_lengths(symbol: Any, lengths: Sequence[Optional[int]]) -> Any:
-    """Returns the Symbol itself, in a graph that refuses data of other lengths (None: any) instead of computing
-    nonsense.
+    """Returns the Symbol with its values unchanged, in a graph that refuses data of other lengths; None stands for any
+    length.
 
-    An axis is split into its length and 1, which MXNet does only if that is the length, and merged again.
+    Each axis is split into its length and 1, which MXNet refuses for any other length, and merged again.
     """
     axes = [axis for axis, length in enumerate(lengths) if length is not None]
-    shown = "_".join(str(length or ("any" if axis else "N")) for axis, length in enumerate(lengths))
-    together = max(MAX_AXES - len(lengths), 1)
-    for group in (axes[start : start + together] for start in range(0, len(axes), together)):
+    suffix = "_".join(str(length or ("any" if axis else "N")) for axis, length in enumerate(lengths))
+    axes_per_reshape = max(MAX_AXES - len(lengths), 1)
+    for group in (axes[start : start + axes_per_reshape] for start in range(0, len(axes), axes_per_reshape)):
         split: list = []
         for axis, length in enumerate(lengths):
             split += [-4, length, 1] if axis in group else [0]
-        symbol = mx.sym.reshape(symbol, shape=tuple(split), name=FIXED_SIZE_PREFIX + shown)
+        symbol = mx.sym.reshape(symbol, shape=tuple(split), name=FIXED_SIZE_PREFIX + suffix)
         symbol = mx.sym.reshape(symbol, shape=tuple(-3 if axis in group else 0 for axis in range(len(lengths))))
     return symbol
 
 
-FLOAT_DIVISION = "_npi_true_divide_scalar"  # NumPy's division makes integers floats
+FLOAT_DIVISION = "_npi_true_divide_scalar"  # NumPy's division, which casts integers to floats
 
 
 def as_floats(symbol: Any) -> Any:
-    """Returns integers as float32, and floats as they are, in a graph that may be given either."""
+    """Returns integers cast to float32, and floats unchanged, in a graph that accepts both."""
     return mx.sym.numpy._internal.true_divide_scalar(symbol.as_np_ndarray(), scalar=1.0).as_nd_ndarray()
 
 

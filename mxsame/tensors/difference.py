@@ -1,4 +1,4 @@
-"""By how much an array differs from the one that it should equal."""
+"""The difference between an array and the expected one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 
 def difference(array: np.ndarray, expected: np.ndarray) -> float:
-    """Returns the largest difference, relative to the largest element that is expected; infinite if the shapes
-    differ, or only one of the two is NaN or infinite somewhere.
+    """Returns the largest difference between two elements, divided by the largest expected element; infinity if the
+    shapes differ, or if only one of two elements is NaN or infinite.
 
     >>> difference(np.array([4.0, np.nan, np.inf]), np.array([5.0, np.nan, np.inf]))
     0.2
@@ -16,10 +16,10 @@ def difference(array: np.ndarray, expected: np.ndarray) -> float:
         return float("inf")
     array, expected = array.astype(np.float64), expected.astype(np.float64)
     different = ~((array == expected) | (np.isnan(array) & np.isnan(expected)))
-    found = np.abs(array[different] - expected[different]).max(initial=0.0) / largest(expected)
-    return float(found) if np.isfinite(found) else float("inf")
+    result = np.abs(array[different] - expected[different]).max(initial=0.0) / largest(expected)
+    return float(result) if np.isfinite(result) else float("inf")
 
 
 def largest(array: np.ndarray, default: float = 1.0) -> float:
-    """Returns the largest absolute value of the finite elements; the default if all are 0."""
+    """Returns the largest absolute value of the finite elements; the default if that is 0, or if there are none."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or default

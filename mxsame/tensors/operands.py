@@ -1,4 +1,4 @@
-"""The array arguments of operators and of nets: checked before MXNet sees them."""
+"""Checks the arrays that are arguments of operators and nets, before MXNet reads them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mxsame import processor, validation
 from mxsame._mxnet import has_onednn, mx
 from mxsame.scope import ANY, scope
 
-DENSE = (mx.nd.NDArray, mx.np.ndarray)  # those of sparse arrays are derived from the first
+DENSE = (mx.nd.NDArray, mx.np.ndarray)  # sparse arrays have types that are derived from the first
 NUMPY_KINDS = (mx.np.ndarray, mx.sym.numpy._Symbol)
 _DTYPES = {code: dtype for code, dtype in mx.nd.ndarray._DTYPE_MX_TO_NP.items() if np.dtype(dtype).kind in "biuf"}
 _STYPES = mx.nd.ndarray._STORAGE_TYPE_ID_TO_STR
 
 
 def as_classic(arrays: Sequence[Any]) -> Tuple[Any, ...]:
-    """Returns arrays of mx.np, or None, as classic ones."""
+    """Returns arrays of mx.np as NDArrays, and mx.np's Symbols as Symbols; None stays None."""
     return tuple(None if array is None else array.as_nd_ndarray() for array in arrays)
 
 
 def check(name: str, array: Any) -> None:
-    """Raises unless an array has a supported kind and a floating type, and is dense and not empty."""
+    """Raises unless an array is a dense, non-empty NDArray, Symbol or mx.np.ndarray of a floating type."""
     if isinstance(array, mx.sym.Symbol):
         _check_symbol(name, array)
         return
@@ -33,13 +33,13 @@ def check(name: str, array: Any) -> None:
         raise validation.InvalidType(f"{rule}; {received(name, array)}")
     _check_dense(name, array.stype)
     _check_float_type(name, array)
-    # In np mode MXNet's operators seem to take an empty array, and fail at the next wait.
+    # In np mode, MXNet's operators accept an empty array, and fail only when something waits for the output.
     validation.check_not_empty(name, array.shape)
 
 
 def _check_symbol(name: str, symbol: Any) -> None:
-    """Raises unless a Symbol has one output, and a variable's attributes fit: nothing else checks them before the graph
-    is bound."""
+    """Raises unless a Symbol has one output and, if it is a variable with a type, is dense and of a floating type:
+    MXNet checks this only when the graph is bound."""
     outputs = symbol.list_outputs()
     validation.check(len(outputs) == 1, f"{name} must be a Symbol with one output", **{f"{name}.outputs": outputs})
     dtype, stype = symbol.attr("__dtype__"), symbol.attr("__storage_type__")
@@ -55,12 +55,12 @@ def _check_dense(name: str, stype: str) -> None:
 
 
 def _device(context: Any) -> tuple[int, int]:
-    """Returns the device; memory that is pinned or shared between processes, as a DataLoader gives it, is the CPU's."""
+    """Returns (device type, device id). Pinned memory, and a DataLoader's shared memory, have the type of the CPU."""
     return context.device_typeid & 1, context.device_id
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    """Returns whether a type is MXNet's bfloat16, which is a structure to NumPy."""
+    """Returns whether a type is MXNet's bfloat16, which is a structured type in NumPy."""
     return bool(np.dtype(dtype).kind == "V")
 
 
@@ -75,7 +75,7 @@ def _check_float_type(name: str, array: Any, allowed: Sequence[str] = validation
 
 
 def amp_type() -> Optional[str]:
-    """Returns the type that `mxnet.contrib.amp` casts convolutions to, "float16" or "bfloat16", None before it is
+    """Returns the type to which `mxnet.contrib.amp` casts convolutions, "float16" or "bfloat16"; None if amp is not
     initialized."""
     amp = sys.modules.get("mxnet.contrib.amp.amp")
     return _type_of_amp() if amp is not None and amp._amp_initialized else None
@@ -93,20 +93,21 @@ def check_amp(device: Optional[str]) -> None:
     """Raises if `mxnet.contrib.amp` casts convolutions to a type for which MXNet has no convolution on this device."""
     dtype = amp_type()
     if device == "cpu" and dtype in ("float16", "bfloat16"):
-        lacks = ["AVX512_CORE"] * (not processor.has("AVX512_CORE")) + ["oneDNN"] * (not has_onednn())
-        rule = "amp must be initialized with 'bfloat16', and on CPUs with AVX-512 and an MXNet with oneDNN only"
+        requirements = {"AVX512_CORE": processor.has("AVX512_CORE"), "oneDNN": has_onednn()}
+        lacks = [name for name, is_met in requirements.items() if not is_met]
+        rule = "on the CPU, amp must be initialized with 'bfloat16', and needs AVX-512 and an MXNet built with oneDNN"
         validation.check(dtype == "bfloat16" and not lacks, rule, target_dtype=dtype, lacks=lacks)
 
 
 def are_cast(*arrays: Any) -> bool:
-    """Returns whether `mxnet.contrib.amp` casts arrays of these types to one type."""
+    """Returns whether `mxnet.contrib.amp` casts all of these arrays to one type."""
     if amp_type() is None:
         return False
     return all(is_bfloat16(each.dtype) or np.dtype(each.dtype).name in ("float16", "float32") for each in arrays)
 
 
 def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
-    """Raises unless an array's kind, type and device are the data's."""
+    """Raises unless an array has the kind, the type and the device of the data."""
     kind = _kind(data)
     if _kind(array) != kind:
         hint = f"; {data_name}.as_nd_ndarray() is an NDArray" if kind == "an mx.np.ndarray" else ""
@@ -118,12 +119,12 @@ def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
 
 
 def check_fits(name: str, array: Any, owner: str, dtypes: Sequence[Any], contexts: Sequence[Any]) -> None:
-    """Raises if an array is of none of these types, or on none of these devices, which are those of `owner`."""
+    """Raises unless an array has one of the types and is on one of the devices, which `owner` has."""
     dtypes = [np.dtype(dtype) for dtype in dtypes]
     if array.dtype not in dtypes:
         rule = f"{name} must have the type of {owner}, {' or '.join(map(str, dtypes))}"
-        given = validation.received(**{f"{name}.dtype": str(np.dtype(array.dtype))})
-        raise validation.InvalidType(f'{rule}; {given}; use {name}.astype("{dtypes[0]}")')
+        value = validation.received(**{f"{name}.dtype": str(np.dtype(array.dtype))})
+        raise validation.InvalidType(f'{rule}; {value}; use {name}.astype("{dtypes[0]}")')
     if _device(array.ctx) not in map(_device, contexts):
         rule = f"{name} must be on the device of {owner}, {contexts}"
         validation.check(False, rule, **{f"{name}.context": str(array.ctx)})
@@ -144,9 +145,9 @@ WHY_NO_FLOAT16 = " on the CPU, where MXNet has no float16 convolution or matrix 
 
 
 def check_convolvable(name: str, data: Any) -> None:
-    """Raises for data that MXNet cannot convolve on the CPU: float16, for which it has no matrix product, and types
-    that `mxnet.contrib.amp` casts to but the CPU lacks. If a Symbol's device is unknown, it is the CPU unless MXNet has
-    a GPU."""
+    """Raises for data that MXNet cannot convolve on the CPU: float16, for which it has no matrix product, and data that
+    `mxnet.contrib.amp` casts to a type without convolutions. A Symbol whose device is unknown is taken to be on the CPU
+    unless MXNet finds a GPU."""
     if isinstance(data, mx.nd.NDArray) and _is_on_cpu(data):
         _check_float_type(name, data, CPU_CONV_TYPES, WHY_NO_FLOAT16)
         check_amp("cpu")
@@ -171,7 +172,7 @@ def check_array(name: str, array: Any) -> None:
 
 
 def received(name: str, array: Any) -> str:
-    """Returns the second half of a message, with the type of an array, and with a hint for NumPy's and lists."""
+    """Returns the end of a message: the type of the argument, and for a NumPy array or a list how to convert it."""
     kind = type(array)
     hint = f"; nd.array({name}) is an NDArray" if isinstance(array, (np.ndarray, list)) else ""
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."

@@ -1,5 +1,5 @@
-"""The shape that a Symbol has whatever its graph is given: lengths are tried for those that its variables leave open,
-since MXNet infers nothing through pooling of dynamic shape."""
+"""Infers the part of a Symbol's shape that is the same for all inputs, by trying values for unknown lengths: MXNet
+infers nothing from unknown lengths through pooling of dynamic shape."""
 
 from __future__ import annotations
 
@@ -10,85 +10,90 @@ from typing import Any, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mxsame import tensors
 
-Shapes = Mapping[str, Tuple[Optional[int], ...]]  # of a graph's inputs, by name
+Shapes = Mapping[str, Tuple[Optional[int], ...]]  # name of an input -> shape
 
-# Lengths to try for unknown ones: large enough for deep networks, and free, since inference allocates no memory. The
-# first two suit networks that halve and double lengths, or divide them by three; some of the rest, one for each
-# remainder modulo 64, suit those that take other lengths only, such as unpadded convolutions followed by crops.
-PROBED = (1152, *range(576, 576 + 64 * 65, 65))
-PROBED_AXES = (4, 2, 3, 5)  # of a variable whose operators do not show how many it has
-MAX_UNDECIDED = 2  # variables of unknown rank for which all `PROBED_AXES` are tried
-WITH_PARAMETERS = (  # operators that take one array, and parameters whose shapes MXNet infers
+# Values to try for unknown lengths: large enough for deep networks, and cheap, since inference allocates no memory. The
+# first two suit networks that halve and double lengths, or divide them by three. The others have all remainders modulo
+# 64, for networks that accept only some lengths, such as unpadded convolutions followed by crops.
+PROBED_LENGTHS = (1152, *range(576, 576 + 64 * 65, 65))
+PROBED_NDIMS = (4, 2, 3, 5)  # to try for a variable whose number of axes does not follow from its operators
+MAX_UNDECIDED = 2  # the number of such variables for which all `PROBED_NDIMS` are tried
+WITH_PARAMETERS = (  # operators with one array of data, and parameters whose shapes MXNet infers
     *("Convolution", "Deconvolution", "FullyConnected", "BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm"),
     *("Embedding", "LeakyReLU"),
 )
 
 
 def probe_channels(symbol: Any, num_spatial_dims: int, channels_last: bool) -> Optional[int]:
-    """Returns the channels that a Symbol has for any input shape, or None. Unknown lengths are tried out; a variable
-    without a shape is assumed to have the Symbol's rank if that works."""
+    """Returns the number of channels that a Symbol has for all input shapes; None if they differ, or if no inference
+    succeeds. A variable without a shape is assumed to have the Symbol's rank if that works."""
     ndim, axis = num_spatial_dims + 2, num_spatial_dims + 1 if channels_last else 1
     templates = list(_templates(symbol, ndim, channels_last))
-    for sizes, tried in ((PROBED[:2], templates), (PROBED[2:], templates[:1])):
-        for template in tried:
-            shape = probe_shape(symbol, template, sizes)
+    for lengths, tried_templates in ((PROBED_LENGTHS[:2], templates), (PROBED_LENGTHS[2:], templates[:1])):
+        for template in tried_templates:
+            shape = probe_shape(symbol, template, lengths)
             if shape is not None and len(shape) == ndim:
                 return shape[axis]
     return None
 
 
 def _templates(symbol: Any, ndim: int, channels_last: bool) -> Iterator[Shapes]:
-    """Yields candidate shapes of a Symbol's variables, with None for lengths to be tried. First, the channels of
-    variables without a shape stay unknown, and so do lengths that a declared shape leaves open; then they are tried as
-    well: dense layers need the channels."""
+    """Yields candidate shapes of a Symbol's variables, with None for lengths to try. At first, two kinds of lengths
+    stay unknown to MXNet: channels of variables without a shape, and unknown lengths of declared shapes. Then values
+    are tried for these, too: dense layers need the channels."""
     declared, unknown = tensors.declared_shapes(symbol), tensors.unknown_length()
-    shown = _shown_axes(symbol, declared)
-    opened = {name: shape for name, shape in declared.items() if None in shape}
-    given = {name: axes for name, axes in shown.items() if isinstance(axes, tuple) and name not in declared}
-    known = {name: shown.get(name, ndim) for name in symbol.list_arguments() if name not in {**declared, **given}}
-    undecided = [name for name in known if name not in shown][:MAX_UNDECIDED]
-    kinds = sorted(PROBED_AXES, key=lambda count: count != ndim)  # the same number of axes first
-    for others, channels in itertools.product(({}, opened) if opened else ({},), (unknown, None)):
-        for counts in itertools.product(kinds, repeat=len(undecided)):
-            arrays = dict(given)
-            for name, count in {**known, **dict(zip(undecided, counts))}.items():
-                last = count - 1 if channels_last else 1
-                arrays.update({name: tuple(channels if at == last else None for at in range(count))} if count else {})
-            yield {**others, **arrays}
+    implied = _implied_shapes(symbol, declared)
+    partly_declared = {name: shape for name, shape in declared.items() if None in shape}
+    complete = {name: shape for name, shape in implied.items() if isinstance(shape, tuple) and name not in declared}
+    ndims = {name: implied.get(name, ndim) for name in symbol.list_arguments() if name not in {**declared, **complete}}
+    undecided = [name for name in ndims if name not in implied][:MAX_UNDECIDED]
+    candidates = sorted(PROBED_NDIMS, key=lambda count: count != ndim)  # the Symbol's number of axes first
+    for others, channels in itertools.product(({}, partly_declared) if partly_declared else ({},), (unknown, None)):
+        for counts in itertools.product(candidates, repeat=len(undecided)):
+            shapes = dict(complete)
+            for name, count in {**ndims, **dict(zip(undecided, counts))}.items():
+                channel_axis = count - 1 if channels_last else 1
+                shape = tuple(channels if axis == channel_axis else None for axis in range(count))
+                shapes.update({name: shape} if count else {})
+            yield {**others, **shapes}
 
 
-def _shown_axes(symbol: Any, declared: Shapes) -> Mapping[str, Any]:
-    """Returns what the operators imply about their variables: the number of axes; 0 for a parameter, whose shape
-    follows; or the shape of a dense layer's data, if its weight has one."""
+def _implied_shapes(symbol: Any, declared: Shapes) -> Mapping[str, Any]:
+    """Returns what the operators imply about their variables, by name: the number of axes; 0 for a parameter, whose
+    shape MXNet infers; or the shape of a dense layer's data, if its weight has a declared shape."""
     nodes = json.loads(symbol.tojson())["nodes"]
-    shown: dict[str, Any] = {}
+    implied: dict[str, Any] = {}
     for node in nodes:
         data, *others = [nodes[source]["name"] for source, *_ in node["inputs"]] or [""]
         if node["op"] in WITH_PARAMETERS:
-            shown.update(dict.fromkeys(others, 0))
+            implied.update(dict.fromkeys(others, 0))
         kernel = re.findall(r"\d+", node.get("attrs", {}).get("kernel", ""))
-        units = declared.get(others[0], ())[1:] if node["op"] == "FullyConnected" else ()
+        in_units = declared.get(others[0], ())[1:] if node["op"] == "FullyConnected" else ()
         if kernel:
-            shown[data] = len(kernel) + 2
-        elif units and None not in units:
-            shown[data] = (None, *units)
-    return shown
+            implied[data] = len(kernel) + 2
+        elif in_units and None not in in_units:
+            implied[data] = (None, *in_units)
+    return implied
 
 
-def probe_shape(symbol: Any, template: Shapes, sizes: Sequence[int] = PROBED) -> Optional[tuple[Optional[int], ...]]:
-    """Returns the shape of a Symbol, with None for lengths that depend on open lengths of its inputs, which are None in
-    the template; None if there is no such shape. Open lengths get one size and then another; sizes that the graph does
-    not take are skipped."""
-    found = None
-    for size in sizes:
-        shapes = {name: tuple(size if length is None else length for length in each) for name, each in template.items()}
+def probe_shape(
+    symbol: Any, template: Shapes, lengths: Sequence[int] = PROBED_LENGTHS
+) -> Optional[tuple[Optional[int], ...]]:
+    """Returns the shape of a Symbol, with None for lengths that depend on the unknown lengths of its inputs, which are
+    None in the template; None if MXNet cannot infer the shape. It is inferred with two of `lengths` in place of None,
+    the first two that the graph accepts."""
+    first_shape = None
+    for value in lengths:
+        shapes = {
+            name: tuple(value if length is None else length for length in each) for name, each in template.items()
+        }
         outputs = tensors.infer_shapes(symbol, shapes)
         if outputs is None:
             continue
         shape = tensors.with_none(outputs[0]) if outputs[0] is not None else None
-        if shape is None or (found is not None and len(found) != len(shape)):
+        if shape is None or (first_shape is not None and len(first_shape) != len(shape)):
             return None
-        if found is not None:
-            return tuple(length if length == second else None for length, second in zip(found, shape))
-        found = shape
+        if first_shape is not None:
+            return tuple(length if length == other else None for length, other in zip(first_shape, shape))
+        first_shape = shape
     return None
