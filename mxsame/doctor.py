@@ -24,7 +24,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from mxsame import __version__
 from mxsame.installation.problems import InstallationError, mxnet_wheels, reinstall
-from mxsame.installation.requirements import FIRST_WITHOUT, KERNELS, MXNET_CUDA_WHEEL, MXNET_VERSION, OLDEST_CAPABILITY
+from mxsame.installation.requirements import FIRST_TOO_NEW, KERNELS, MXNET_CUDA_WHEEL, MXNET_VERSION, OLDEST_CAPABILITY
 from mxsame.threads import MXNET_VARIABLES, SETTING, WAIT_POLICY, CpuLimits
 
 __all__ = ["Check", "as_data", "examine"]
@@ -94,7 +94,7 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     if not any("-cu" in wheel for wheel in wheels):
         return Check("driver", "note", f"{text}; MXNet computes on the CPU")
     capabilities = {f"gpu({number})": tuple(each) for number, each in enumerate(reported.get("capabilities", ()))}
-    without = {gpu: each for gpu, each in capabilities.items() if not OLDEST_CAPABILITY <= each < FIRST_WITHOUT}
+    without = {gpu: each for gpu, each in capabilities.items() if not OLDEST_CAPABILITY <= each < FIRST_TOO_NEW}
     failed = [f"{gpu} has compute capability {'.'.join(map(str, without[gpu]))}" for gpu in without.keys() - reported]
     if failed and MXNET_CUDA_WHEEL in wheels:  # examples/hopper may give the others their kernels
         text += f"; {', '.join(sorted(failed))}, and {KERNELS}"

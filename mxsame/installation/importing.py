@@ -1,12 +1,12 @@
-"""What `import mxsame` does so that `import mxnet` works, and how mxsame itself imports MXNet.
+"""Makes `import mxnet` work, and imports MXNet for mxsame.
 
 MXNet 1.9.1 was written for older versions of Python and NumPy. Its import fails on NumPy 1.24 and later (``numpy.bool``
-is gone) and on a Python 3.12 without setuptools (``distutils`` is gone). MXNet's own modules, and only they, import a
-NumPy with the removed names (`numpy_names`). MXNet for CUDA does not find the libraries that come in wheels;
-they are loaded first. What cannot be fixed is an ``InstallationError``.
+is gone) and on a Python 3.12 without setuptools (``distutils`` is gone). So MXNet's modules, and only they, import a
+NumPy that has the removed names (`numpy_names`). MXNet for CUDA does not find CUDA's libraries in wheels, so these are
+loaded first. A problem that cannot be fixed raises an ``InstallationError``.
 
-All this happens when MXNet is imported, by mxsame or by other code: a finder on ``sys.meta_path`` gives the modules of
-MXNet loaders of its own. An MXNet that was imported before is left as it is.
+All this happens when MXNet is imported, by mxsame or by other code: a finder on ``sys.meta_path`` gives MXNet's modules
+other loaders. If MXNet was imported before mxsame, its modules are not changed.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def prepare() -> None:
 
 
 def import_mxnet() -> Any:
-    """Returns the module ``mxnet``; raises an ``InstallationError``, also if no MXNet is found."""
+    """Returns the module ``mxnet``; raises an ``InstallationError`` if it cannot be imported."""
     try:
         module = importlib.import_module("mxnet")
     except ModuleNotFoundError as error:
@@ -55,7 +55,7 @@ def import_mxnet() -> Any:
 
 
 class MxnetFinder:
-    """Finds MXNet's modules where Python does, and gives them other loaders."""
+    """Finds MXNet's modules where Python finds them, and gives them other loaders."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         spec = PathFinder.find_spec(name, path) if name.partition(".")[0] == "mxnet" else None
@@ -65,7 +65,7 @@ class MxnetFinder:
 
 
 class SubmoduleLoader(SourceFileLoader):
-    """Runs a module of MXNet with the NumPy names that it was written for, and adds advice to its errors."""
+    """Runs a module of MXNet with the names of NumPy for which it was written, and adds advice to its errors."""
 
     def get_code(self, fullname: str) -> Any:
         from mxsame.installation import numpy_names
@@ -86,7 +86,7 @@ class MxnetLoader(SubmoduleLoader):
     """Checks what MXNet needs, and explains why its import fails."""
 
     def exec_module(self, module: types.ModuleType) -> None:
-        if not hasattr(module, "__version__"):  # as after importlib.reload
+        if not hasattr(module, "__version__"):  # importlib.reload passes a module that has one
             check()
             forget_submodules()
         variable = threads.invalid_variable()
@@ -110,6 +110,6 @@ class MxnetLoader(SubmoduleLoader):
 
 
 def forget_submodules() -> None:
-    """Drops the submodules that a failed ``import mxnet`` leaves, which would break the next one."""
+    """Removes the submodules that a failed ``import mxnet`` has left, which would break the next one."""
     for name in [name for name in sys.modules if name.startswith("mxnet.")]:
         del sys.modules[name]

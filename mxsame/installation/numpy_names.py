@@ -1,9 +1,9 @@
-"""The NumPy that only MXNet's modules import: NumPy with the names that were removed since.
+"""The NumPy that MXNet's modules import: with the names that newer versions of NumPy have removed.
 
-MXNet 1.9.1 was written for NumPy 1.16 to 1.22, and for a Python with distutils. Each of its modules gets an ``import``
-of its own (`importing.SubmoduleLoader`). NumPy is not changed, and neither is what other modules import.
+MXNet 1.9.1 was written for NumPy 1.16 to 1.22, and for a Python with distutils. `importing.SubmoduleLoader` replaces
+``__import__`` in MXNet's modules only. NumPy itself, and the NumPy of all other modules, are not changed.
 
-Only MXNet's import imports this module, since it imports NumPy.
+This module imports NumPy, so it is imported only when MXNet is.
 """
 
 import builtins
@@ -17,16 +17,16 @@ import numpy
 from mxsame.installation.requirements import TESTED
 
 IS_NUMPY_2 = "trapezoid" in vars(numpy)
-LEGACY: Any = "1.25"  # how NumPy 1 wrote numbers
+LEGACY: Any = "1.25"  # print numbers as NumPy 1 did
 
 
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Which elements of the first array, in one row, are in the second: gone since NumPy 2.4."""
+    """Returns whether each element of the flattened first array is in the second; NumPy 2.4 removed this function."""
     return numpy.isin(numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def with_interpolation(function: Any) -> Callable[..., Any]:
-    """Returns a function whose argument `method` had another name until NumPy 2.4."""
+    """Returns a function whose argument `method` is named `interpolation`, as it could be until NumPy 2.4."""
 
     def renamed(*args: Any, interpolation: str = "linear", **kwargs: Any) -> Any:
         return function(*args, **{"method": interpolation, **kwargs})
@@ -35,13 +35,13 @@ def with_interpolation(function: Any) -> Callable[..., Any]:
 
 
 def financial(*args: Any, **kwargs: Any) -> Any:
-    """What NumPy 1.20 to 1.26 has in place of its financial functions."""
+    """Raises the error of NumPy 1.20 to 1.26 for a financial function."""
     raise RuntimeError("NumPy 1.20 removed its financial functions; the package numpy_financial has them")
 
 
-ADDED: Dict[str, Any] = {  # unless NumPy has it
+ADDED: Dict[str, Any] = {  # unless NumPy has the name; the comments tell what needs it
     "int": int,  # mx.test_utils.chi_square_check
-    "PZERO": 0.0,  # mx.np has the constants
+    "PZERO": 0.0,  # mx.np, which exports these constants
     "NZERO": -0.0,
     "PINF": numpy.inf,
     "NINF": -numpy.inf,
@@ -49,15 +49,15 @@ ADDED: Dict[str, Any] = {  # unless NumPy has it
     "NAN": numpy.nan,
     "Inf": numpy.inf,  # gluon.contrib.estimator
     "compat": types.SimpleNamespace(basestring=str),  # mx.np.pad
-    "sometrue": partial(numpy.any),  # NumPy calls mx.np's for these three; partial: not for numpy.any itself
+    "sometrue": partial(numpy.any),  # mx.np overrides these three; partial, so that it does not override numpy.any
     "product": partial(numpy.prod),
     "round_": partial(numpy.round),
-    **dict.fromkeys(("mirr", "npv", "pmt", "ppmt", "pv", "rate"), financial),  # mx.np has them
+    **dict.fromkeys(("mirr", "npv", "pmt", "ppmt", "pv", "rate"), financial),  # mx.np
 }
 
 
 def namespace(module: types.ModuleType, added: Dict[str, Any], replaced: Dict[str, Any]) -> types.ModuleType:
-    """A copy of a module, with the names that it lacks and with others in place of its own."""
+    """Returns a copy of a module with the `added` names that it lacks, and with `replaced` ones."""
 
     def missing(name: str) -> Any:
         try:
@@ -71,8 +71,8 @@ def namespace(module: types.ModuleType, added: Dict[str, Any], replaced: Dict[st
 
 
 REPLACED: Dict[str, Any] = {
-    "bool": bool,  # mx.np.bool, masks: Python's own, which it is not in NumPy 2
-    "alltrue": partial(numpy.all),  # mx.np has these; NumPy warns of them before they are gone
+    "bool": bool,  # mx.np.bool, and masks; in NumPy 2, numpy.bool is not Python's bool
+    "alltrue": partial(numpy.all),  # mx.np; NumPy warns of these names before it removes them
     "in1d": in1d,
     "msort": partial(numpy.sort, axis=0),
     "trapz": vars(numpy)["trapezoid" if IS_NUMPY_2 else "trapz"],
@@ -98,7 +98,7 @@ vars(DISTUTILS).update(StrictVersion=Version, LooseVersion=Version)
 
 
 def import_for_mxnet(name: str, *arguments: Any) -> Any:
-    """What the statement ``import`` calls in MXNet's modules."""
+    """The function ``__import__`` of MXNet's modules."""
     if name == "distutils.version":
         return DISTUTILS
     module = builtins.__import__(name, *arguments)
@@ -109,7 +109,7 @@ BUILTINS = {**vars(builtins), "__import__": import_for_mxnet}
 
 
 def text(value: Any) -> str:
-    """``str(value)`` as in NumPy 1: ``(2,)`` for NumPy's integer, and not ``(np.int64(2),)``."""
+    """Returns ``str(value)`` as in NumPy 1: ``(2,)``, where NumPy 2 has ``(np.int64(2),)``."""
     written = str(value)
     if "np." in written and isinstance(value, (tuple, list)):
         with numpy.printoptions(legacy=LEGACY):
@@ -118,7 +118,7 @@ def text(value: Any) -> str:
 
 
 class Text(type):
-    """The type of a ``str`` that is `text` when called."""
+    """The metaclass of a class ``str`` whose call is `text`."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, str)
@@ -127,29 +127,29 @@ class Text(type):
         return text(value)
 
 
-# What modules get for `str`, with which they write the attributes of operators.
+# module -> its replacement for `str`, with which it writes the attributes of operators
 STR = {
     "mxnet._ctypes.ndarray": text,
     "mxnet._ctypes.symbol": text,
     "mxnet.io.io": text,
-    "mxnet.symbol.symbol": Text("str", (str,), {}),  # it also asks for instances
+    "mxnet.symbol.symbol": Text("str", (str,), {}),  # this module also calls isinstance
 }
-# What is replaced in the code of modules: a name, or a constant.
+# module -> a name or a constant in its code, and the replacement
 CODE = {
-    "mxnet.recordio": ("tostring", "tobytes"),  # of arrays; gone since NumPy 2.3
+    "mxnet.recordio": ("tostring", "tobytes"),  # methods of arrays; NumPy 2.3 removed the first
     "mxnet.metric": (0.0, numpy.float64(0)),  # else NumPy 2 sums float32 in float32, and float16 in float16
 }
 
 
 def replace_in_code(code: types.CodeType, old: object, new: object) -> types.CodeType:
-    """Code with one name or constant in place of another."""
+    """Returns code with the name or constant `new` in place of `old`."""
 
-    def other(value: Any) -> Any:
+    def replaced(value: Any) -> Any:
         if isinstance(value, types.CodeType):
             return replace_in_code(value, old, new)
         return new if type(value) is type(old) and value == old else value
 
-    return code.replace(co_names=tuple(map(other, code.co_names)), co_consts=tuple(map(other, code.co_consts)))
+    return code.replace(co_names=tuple(map(replaced, code.co_names)), co_consts=tuple(map(replaced, code.co_consts)))
 
 
 def prepare(module: types.ModuleType) -> None:
@@ -160,8 +160,8 @@ def prepare(module: types.ModuleType) -> None:
 
 
 def finish(module: types.ModuleType) -> None:
-    """After it has run."""
-    if module.__name__ == "mxnet.numpy.multiarray":  # calls the type of a tuple: mx.np.linalg.qr gives a named one
+    """Corrects a module of MXNet after its code has run."""
+    if module.__name__ == "mxnet.numpy.multiarray":  # it calls type(value)(list), which a named tuple (qr's) refuses
         convert = vars(module)["_as_mx_np_array"]
         vars(module)["_as_mx_np_array"] = lambda value, ctx=None: convert(
             tuple(value) if hasattr(value, "_fields") else value, ctx
@@ -169,5 +169,5 @@ def finish(module: types.ModuleType) -> None:
 
 
 def adapted(code: Any, module: str) -> Any:
-    """The code of a module of MXNet as it runs with this NumPy."""
+    """Returns the code of a module of MXNet, changed to run with this NumPy."""
     return replace_in_code(code, *CODE[module]) if module in CODE else code

@@ -1,4 +1,4 @@
-"""What keeps MXNet from being imported: each problem with what is installed and the one command that fixes it."""
+"""Errors for all that keeps MXNet from being imported: each shows what is installed, and the command that fixes it."""
 
 import ctypes
 import glob
@@ -21,7 +21,9 @@ from mxsame.installation.requirements import (
     pins,
 )
 
-MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of them own the same folder, mxnet/
+MXNET_WHEEL = (
+    r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of these wheels install the folder mxnet/
+)
 IN_VENV = ".venv-3.11/bin/python -m pip install"
 ANOTHER_PYTHON = f"python3.11 -m venv .venv-3.11 && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
 IN_THE_FOLDER = "Run this in the folder of mxsame; it makes an environment with a Python that works."
@@ -34,7 +36,7 @@ TENSORFLOW_FIRST = (
     "libstdc++ (std::random_device), mixes it into the libstdc++ that MXNet uses, and this cannot be undone."
 )
 NO_KERNEL = "no kernel image is available"  # CUDA's error if a library has no code for the GPU
-CUDA_ERRORS = ("Name", "CUDA", "MXNetError")  # how MXNet's messages of CUDA's errors begin, the kernel's name first
+CUDA_ERRORS = ("Name", "CUDA", "MXNetError")  # first words of MXNet's messages for CUDA's errors; "Name" is a kernel's
 FOR_A_GPU = f"For an NVIDIA GPU, end the command with {MXNET_CUDA_WHEEL}=={MXNET_VERSION}."
 
 
@@ -54,13 +56,14 @@ class InstallationError(ImportError):
 
 
 def mxnet_folders() -> List[str]:
-    """The folder from which Python would import MXNet (or folders, if no real package is found); maybe none."""
+    """Returns the folder from which Python would import MXNet, in a list: empty without MXNet, several for a namespace
+    package, which is not MXNet."""
     spec = PathFinder.find_spec("mxnet")
     return list(spec.submodule_search_locations or []) if spec else []
 
 
 def mxnet_wheels() -> Dict[str, str]:
-    """Name and version of the wheels that own the folder ``mxnet``: one if all is well, two over each other."""
+    """Returns name -> version of the wheels that installed the folder ``mxnet``; two break each other."""
     wheels = {}
     for path in [os.path.dirname(folder) for folder in mxnet_folders()] or sys.path:
         for info in sorted(glob.glob(os.path.join(glob.escape(path), "mxnet*.dist-info"))):
@@ -71,7 +74,7 @@ def mxnet_wheels() -> Dict[str, str]:
 
 
 def installed() -> str:
-    """``'Python 3.12.1 (/usr/bin/python3), NumPy 1.26.4 (/usr/lib/...), mxnet 1.9.1 (/usr/lib/...)'``."""
+    """Returns ``'Python 3.12.1 (/usr/bin/python3), NumPy 1.26.4 (/usr/lib/...), mxnet 1.9.1 (/usr/lib/...)'``."""
     parts = ["Python {}.{}.{} ({})".format(*sys.version_info[:3], sys.executable)]
     if "numpy" in sys.modules:
         numpy = sys.modules["numpy"]
@@ -85,14 +88,14 @@ def installed() -> str:
 
 
 def pip_again(wheels: Iterable[str]) -> str:
-    """The command that installs wheels whose files are missing or damaged, even if pip lists them as installed."""
+    """Returns the command that installs wheels again whose files are missing or damaged."""
     return install("--force-reinstall", "--no-deps", *wheels)
 
 
 def reinstall(wheel: str) -> str:
-    """The command that removes what is installed of MXNet and installs one wheel."""
+    """Returns the command that uninstalls all wheels of MXNet and installs this one."""
     wheels = mxnet_wheels()
-    command = install("--no-deps", f"{wheel}=={MXNET_VERSION}")  # its requirements would replace NumPy 2 by NumPy 1
+    command = install("--no-deps", f"{wheel}=={MXNET_VERSION}")  # the dependencies would replace NumPy 2 by NumPy 1
     uninstall = shlex.join([sys.executable, "-m", "pip", "uninstall", "-y", *wheels])
     return f"{uninstall} && {command}" if wheels else command
 
@@ -121,42 +124,43 @@ def check() -> None:
 
 
 def shadowed_by(module: Any) -> InstallationError:
-    """A script with the name of a package, or a folder that an uninstall has left, is imported in its place."""
-    name, path = module.__name__, getattr(module, "__file__", None)
-    found = path or module.__path__[0]
-    own = os.path.dirname(found) if os.path.basename(found) == "__init__.py" else found
-    folder, base = os.path.split(own)
-    rename = shlex.join(["mv", own, os.path.join(folder, f"my_{base}")])
-    return InstallationError(f"`import {name}` imports something else, {found}.", rename if path else reinstall(name))
+    """Returns the error for a package in whose place Python has imported ``module``: a script with the same name, or a
+    folder that an uninstall has left."""
+    name, file = module.__name__, getattr(module, "__file__", None)
+    path = file or module.__path__[0]
+    script = os.path.dirname(path) if os.path.basename(path) == "__init__.py" else path
+    folder, base = os.path.split(script)
+    rename = shlex.join(["mv", script, os.path.join(folder, f"my_{base}")])
+    return InstallationError(f"`import {name}` imports something else, {path}.", rename if file else reinstall(name))
 
 
 def loaded_libraries() -> List[str]:
-    """The names of the shared libraries of this process, in the order in which they were loaded."""
+    """Returns the names of this process's shared libraries, in the order in which they were loaded."""
     names: List[str] = []
     entry: Any = ctypes.CDLL(None)._handle
     while entry:
-        link: Any = (ctypes.c_void_p * 4).from_address(entry)  # struct link_map of <link.h>: .., its name, .., the next
+        link: Any = (ctypes.c_void_p * 4).from_address(entry)  # struct link_map of <link.h>: 1 is its name, 3 the next
         names.append(os.path.basename(os.fsdecode(ctypes.string_at(link[1]))))
         entry = link[3]
     return names
 
 
 def tensorflow_came_before_libstdcxx(libraries: List[str]) -> bool:
-    """Whether libstdc++ looks up symbols in TensorFlow first, as it does if TensorFlow's import loaded it.
+    """Returns whether libstdc++ looks up symbols in TensorFlow first, as it does if TensorFlow's import loaded it.
 
-    Then ``std::random_device::_M_init`` of libstdc++ calls TensorFlow's, which fills another structure than the one
-    that ``_M_getval`` reads, and MXNet, which draws a number from it while being loaded, jumps to a wild address.
+    Then ``std::random_device::_M_init`` of libstdc++ calls TensorFlow's, which does not fill the structure that
+    ``_M_getval`` reads. MXNet draws a random number while it is loaded, and so jumps to a wild address.
     """
     names = [name.split(".so")[0] for name in libraries]
-    first = [name for name in names if name in ("libstdc++", "libtensorflow_framework")]
-    return first[:1] == ["libtensorflow_framework"]
+    in_order = [name for name in names if name in ("libstdc++", "libtensorflow_framework")]
+    return in_order[:1] == ["libtensorflow_framework"]
 
 
 # Problems that MXNet's own import runs into.
 
 
 def explain(error: Exception) -> InstallationError:
-    """The reason why an import of MXNet failed with ``error``."""
+    """Returns the ``InstallationError`` for an ``error`` that the import of MXNet raised."""
     wheel = next(iter(mxnet_wheels()), "mxnet")
     if isinstance(error, ModuleNotFoundError) and error.name == "mxnet":
         return InstallationError("MXNet is not installed.", reinstall("mxnet"), FOR_A_GPU)
@@ -166,18 +170,18 @@ def explain(error: Exception) -> InstallationError:
     library_problem = explain_library(error, wheel) if isinstance(error, OSError) else None
     if library_problem:
         return library_problem
-    what = f"{type(error).__name__}: {error}"
+    reason = f"{type(error).__name__}: {error}"
     if sys.version_info[:2] > NEWEST_PYTHON:
-        return InstallationError(f"{TESTED}; it fails on a newer Python: {what}.", ANOTHER_PYTHON, IN_THE_FOLDER)
+        return InstallationError(f"{TESTED}; it fails on a newer Python: {reason}.", ANOTHER_PYTHON, IN_THE_FOLDER)
     numpy = sys.modules.get("numpy")
     if numpy and tuple(map(int, numpy.__version__.split(".")[:2])) > NEWEST_NUMPY:
-        return InstallationError(f"{TESTED}; it fails with a newer NumPy: {what}.", install("numpy<2.6"))
-    return InstallationError(f"The installed MXNet is broken: {what}.", reinstall(wheel))
+        return InstallationError(f"{TESTED}; it fails with a newer NumPy: {reason}.", install("numpy<2.6"))
+    return InstallationError(f"The installed MXNet is broken: {reason}.", reinstall(wheel))
 
 
 def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:
-    """The problem with a shared library, not MXNet's own, that cannot be loaded; None for another error."""
-    if re.search(r"undefined symbol: cu[A-Z]", str(error)):  # the driver's functions have such names: cuLaunchKernel
+    """Returns the error for a shared library that cannot be loaded, unless it is in MXNet's wheel; otherwise None."""
+    if re.search(r"undefined symbol: cu[A-Z]", str(error)):  # a function of the driver, such as cuLaunchKernel
         problem = f"NVIDIA's driver is too old for {wheel}: {error}."
         return InstallationError(problem, reinstall("mxnet"), f"{TO_CPU} For a GPU install a newer driver.")
     match = re.match(r"(?:.*/)?(lib[^/:]+): ", str(error))
@@ -196,9 +200,9 @@ def explain_library(error: OSError, wheel: str) -> Optional[InstallationError]:
 
 
 def explain_missing_kernels(module: Any) -> None:
-    """Adds advice to MXNet's error on a GPU for which its wheel has no kernels, wherever it is raised: operators
-    run later, so it is mostly in ``asnumpy``. ``module`` is ``mxnet.error``, which has a table of what makes an error
-    of a message."""
+    """Adds advice to MXNet's error on a GPU for which its wheel has no kernels. Operators run later than their calls,
+    so any wait can raise it. ``module`` is ``mxnet.error``, where the first word of a message selects the function that
+    makes an exception."""
 
     def explained(message: str) -> Exception:
         hint = f"\n{KERNELS}. `mxsame doctor` lists the GPUs." if NO_KERNEL in message else ""

@@ -1,4 +1,4 @@
-"""The versions and the wheels that mxsame is made for. It imports nothing from the package, as `setup.py` runs it."""
+"""The versions and the wheels that mxsame supports. This file imports nothing from the package: `setup.py` runs it."""
 
 import shlex
 import sys
@@ -8,8 +8,8 @@ MXNET_VERSION = "1.9.1"
 NEWEST_PYTHON, NEWEST_NUMPY = (3, 13), (2, 5)
 TESTED = f"MXNet {MXNET_VERSION} is tested with Python 3.8 to 3.13 and with NumPy 1.17 to 2.5"
 MXNET_CUDA_WHEEL = "mxnet-cu112"
-# mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs too, and no PTX for newer ones.
-OLDEST_CAPABILITY, FIRST_WITHOUT = (5, 0), (9, 0)
+# mxnet-cu112 has machine code for compute capability 5.0 to 8.6, which 8.9 runs, too, but no PTX for newer ones.
+OLDEST_CAPABILITY, FIRST_TOO_NEW = (5, 0), (9, 0)
 KERNELS = (
     f"{MXNET_CUDA_WHEEL} has kernels for GPUs of compute capability 5.0 to 8.9; "
     "examples/hopper in mxsame's repository builds them for 9.0"
@@ -19,7 +19,7 @@ ONNX = ("onnx>=1.14", "onnxruntime>=1.16")  # the extra [onnx]
 
 
 class Library(NamedTuple):
-    """A library of CUDA, the wheel that contains it, and the version of the wheel that works with the others."""
+    """A library of CUDA, the wheel that contains it, and a version of this wheel that works with the other wheels."""
 
     soname: str
     wheel: str
@@ -27,7 +27,7 @@ class Library(NamedTuple):
 
 
 PARTS_OF_CUDNN = ("", *(f"_{part}_{use}" for part in ("ops", "cnn", "adv") for use in ("infer", "train")))
-# The wheel mxnet-cu112 contains none of CUDA's libraries. In the order of loading: none needs a later one.
+# CUDA's libraries, which the wheel mxnet-cu112 does not contain, in the order of loading: none needs a later one.
 LIBRARIES = (
     Library("libcudart.so.11.0", "nvidia-cuda-runtime-cu11", "11.8.89"),
     Library("libnvToolsExt.so.1", "nvidia-nvtx-cu11", "11.8.86"),
@@ -38,16 +38,16 @@ LIBRARIES = (
     Library("libcurand.so.10", "nvidia-curand-cu11", "10.3.0.86"),
     Library("libcusolver.so.11", "nvidia-cusolver-cu11", "11.4.1.48"),
     Library("libnccl.so.2", "nvidia-nccl-cu11", "2.21.5"),
-    # libcudnn.so.8 loads its parts when they are first used, by soname, from where the linker looks.
+    # libcudnn.so.8 loads its parts when they are first used, by their sonames.
     *(Library(f"libcudnn{part}.so.8", "nvidia-cudnn-cu11", "8.9.6.50") for part in PARTS_OF_CUDNN),
 )
 
 
 def pins(libraries: Iterable[Library] = LIBRARIES) -> List[str]:
-    """What pip installs for these libraries: ``['nvidia-cuda-runtime-cu11==11.8.89', ...]``."""
+    """Returns pip's requirements for these libraries: ``['nvidia-cuda-runtime-cu11==11.8.89', ...]``."""
     return list(dict.fromkeys(f"{library.wheel}=={library.version}" for library in libraries))
 
 
 def install(*requirements: str) -> str:
-    """The command that installs these requirements, for this Python."""
+    """Returns the command that installs these requirements in this Python."""
     return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
