@@ -518,7 +518,7 @@ def test_command_prints_json(saved):
         (["FILE", "--shape", "other=1,3,8,8"], 2, "--shape must be of an input of the network"),
         (["FILE", "--shape", "3,32,48"], 2, "expects data with 4 axes (batch first), but receives 3"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "no/such/folder/net"], 2, "does not exist"),
-        (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must be another name"),
+        (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must not be the name of the network itself"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "FOLDER"], 2, "/' must end in the name of a file"),
         (["PARAMS", "--shape", "1,3,32,32"], 1, "params': it is not JSON"),
         (["KERAS", "--shape", "1,8,8,1"], 1, "digits.h5 -o model, and audit model-symbol.json"),

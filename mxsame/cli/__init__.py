@@ -1,4 +1,4 @@
-"""The command line, one file for each command. A command imports large packages when it runs."""
+"""The command line, with one file for each command. Large packages are imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Commands(click.Group):
     """A group whose commands print one line if a file or the output cannot be written."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        if not os.environ.get("COLUMNS", "80").strip("0 "):  # a terminal without columns: click and rich then use 80
+        if not os.environ.get("COLUMNS", "80").strip("0 "):  # 0 on some terminals; click and rich then use 80
             del os.environ["COLUMNS"]
         with flushed_output():
             return super().main(*args, **options)

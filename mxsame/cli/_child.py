@@ -1,4 +1,4 @@
-"""Files are read in another process, with limits of time and memory."""
+"""Reads files in a child process, with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from typing import Any, Callable, Iterator, Sequence
 from mxsame import threads
 from mxsame.cli._shared import click, flushed_output
 
-SECONDS = 60.0  # to read a small file on a busy machine, the import of MXNet included
-BYTES_PER_SECOND = 10e6  # more time for a large one
-MEMORY = 2**30  # bytes to read a file, and three times its size
-STACK, HEAP = 2**23, 2**26  # address space that each thread reserves: its stack, if that has no limit, and its malloc's
-TEAMS = 2  # teams of OpenMP threads: one of MXNet's engine, one of the thread that calls MXNet
+SECONDS = 60.0  # limit for a small file on a busy machine, including the import of MXNet
+BYTES_PER_SECOND = 10e6  # the limit grows with the size of the file
+MEMORY = 2**30  # bytes that reading may allocate, in addition to three times the size of the file
+STACK, HEAP = 2**23, 2**26  # address space that a thread reserves: for its stack, if that is unlimited, and for malloc
+TEAMS = 2  # teams of OpenMP threads: that of MXNet's engine, and that of the thread that calls MXNet
 
 
 def run_in_child(function: Callable[..., int], files: Sequence[str], argument: Any) -> int:
-    """Runs a function that reads files in another process, which ends if reading takes too long: libhdf5 follows some
-    lists of damaged files without end, and then only a process can be stopped. Returns its exit code.
+    """Calls a function in a child process, and returns the exit code that the function returns.
 
-    Called with the argument and with `limits`, a context manager in which it reads."""
+    The function gets the argument, and `limits`, a context manager in which it reads the files. The process is killed
+    if reading takes too long: on some damaged files libhdf5 loops forever, and nothing less would stop it."""
     size = sum(map(os.path.getsize, files))
     seconds = round(SECONDS + size / BYTES_PER_SECOND)
-    new = multiprocessing.get_context("spawn")
-    process = new.Process(target=child, args=(function, seconds, MEMORY + 3 * size, argument))
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=child, args=(function, seconds, MEMORY + 3 * size, argument))
     process.start()
     try:
         process.join()
@@ -48,10 +48,10 @@ def run_in_child(function: Callable[..., int], files: Sequence[str], argument: A
 
 
 def child(function: Callable[..., int], seconds: int, memory: int, argument: Any) -> None:
-    """In the other process: calls the function, and ends without MXNet's own cleanup, which waits for its threads.
+    """Calls the function in the child process, and exits without MXNet's cleanup, which waits for MXNet's threads.
 
-    The alarm has no handler, so it ends the process whatever that does, and even if the first process is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process gets Ctrl-C, too, and kills this one
+    The alarm has no handler, so it always ends the process, even if the parent has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives Ctrl-C, too, and kills this process
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)
     code = 1
@@ -72,14 +72,14 @@ def child(function: Callable[..., int], seconds: int, memory: int, argument: Any
 
 @contextlib.contextmanager
 def reading_limits(memory: int) -> Iterator[None]:
-    """While a file is read, the process may allocate this many bytes more, on systems with /proc, and has the time that
-    is left of its alarm. MXNet is imported, and all that it has to compute must be done at the end."""
+    """Limits the memory that the process may allocate in the block, on systems with /proc; the end of the block cancels
+    the alarm. MXNet must have been imported before, and must have nothing left to compute at the end."""
     statistics: Any = Path("/proc/self/statm")
     limits, (stack, _) = resource.getrlimit(resource.RLIMIT_AS), resource.getrlimit(resource.RLIMIT_STACK)
     if statistics.exists():
         used = int(statistics.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        each = HEAP + (STACK if stack == resource.RLIM_INFINITY else stack)
-        resource.setrlimit(resource.RLIMIT_AS, (used + memory + TEAMS * threads.in_use() * each, limits[1]))
+        per_thread = HEAP + (STACK if stack == resource.RLIM_INFINITY else stack)
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory + TEAMS * threads.in_use() * per_thread, limits[1]))
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What `mxsame convert` prints: a network's layers, what was written, and how far a command is."""
+"""What `mxsame convert` prints: its progress, the layers of a network, and the written files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mxsame.cli._shared import click, print_json, print_table
 
 @contextlib.contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """What shows a stage and how much of it is done, in one line of a terminal."""
+    """Yields a function that shows a stage, and how much of it is done, in one line of a terminal."""
     is_terminal = sys.stderr.isatty()
 
     def show(stage: str, done: int, total: int) -> None:
@@ -30,7 +30,7 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
 
 @dataclass
 class Result:
-    """What became of a model: its network, a row for each layer, how these compare with Keras's, and the files."""
+    """The result of a conversion: the network, a row for each layer, the comparison with Keras, and written files."""
 
     file: str
     net: Any = None
@@ -44,7 +44,7 @@ class Result:
         return bool(self.compared and self.compared.differing)
 
     def inputs(self) -> dict[str, str]:
-        """The names of the inputs in the files, and Keras's."""
+        """Returns the names of the inputs in the written files -> Keras's names."""
         from mxsame.graphs import tracing
 
         names = tracing.input_names(self.net, len(self.net.inputs))
@@ -60,15 +60,15 @@ class Result:
         print_json({**summary, "transpositions": self.net.transpositions, "layers": layers, "check": compared})
 
     def print(self) -> None:
-        """The table of layers and their sums, how they compare with Keras's, and what was written."""
+        """Prints a table of the layers and its totals, the verdict of the comparison, and the written files."""
         lines = [("layer", "class", "output", "parameters", "padding")]
         for row in self.rows:
             shape = str((None, *row.output_shape[1:]))
             lines.append((row.layer, row.class_name, shape, f"{row.parameters:,}", row.padding or ""))
         print_table(lines)
         total, count = sum(row.parameters for row in self.rows), self.net.transpositions
-        times = f"{count} transposition{'' if count == 1 else 's'}"
-        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {times} between channels last and first")
+        moves = f"{count} transposition{'' if count == 1 else 's'}"
+        click.echo(f"{len(self.rows)} layers, {total:,} parameters, {moves} between channels last and first")
         if len(self.net.inputs) > 1:
             click.echo(f"inputs: {', '.join(f'{name} is {layer}' for name, layer in self.inputs().items())}")
         if self.compared:

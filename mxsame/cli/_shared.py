@@ -1,4 +1,4 @@
-"""What commands share: types of options, tables, and one line for a package that is missing."""
+"""Code that several commands share: types of options, tables, and errors that are printed in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mxsame.installation import requirements
 
 
 def need(package: str, what: str) -> None:
-    """Ends the program, unless the package is installed, with one line that has the command to install it."""
+    """Exits with one line, which has the command that installs the package, unless it is installed."""
     if find_spec(package) is None:
         packages = {"onnx": requirements.ONNX, "click": ("click", "h5py")}.get(package, (package,))
         command = requirements.install(*packages)
@@ -31,7 +31,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and n
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Output that cannot be written ends the program with one line, as all other errors of the system do."""
+    """Exits with one line if the output cannot be written, as after any other `OSError`."""
     try:
         try:
             if isinstance(sys.stdout, io.TextIOWrapper):
@@ -46,7 +46,7 @@ def flushed_output() -> Iterator[None]:
         sys.exit(f"Error: {error}")
 
 
-OPTIONS = {  # how messages of the library name arguments -> the options that these are on the command line
+OPTIONS = {  # pattern of an argument in the library's messages -> the option in its place
     r"^(layout|weights|custom) must ": r"--\1 must ",
     r"^input_shape must ": "--shape must ",
     r"^net must run on data of this shape;": "--shape must fit the network;",
@@ -59,24 +59,24 @@ OPTIONS = {  # how messages of the library name arguments -> the options that th
 
 @contextlib.contextmanager
 def refusals(option: str | None = None) -> Iterator[None]:
-    """What the library refuses ends the command with the library's message, with options instead of arguments. It is a
-    wrong option if it is about one, as all that happens in the `with` block may be."""
+    """Exits with the message of an error in the block, in which options replace arguments. The error is one of usage
+    if the message names an option, or if `option` is given: then all errors in the block are about that option."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = str(error)
-        for argument, named in OPTIONS.items():
-            message = re.sub(argument, named, message)
+        for pattern, replacement in OPTIONS.items():
+            message = re.sub(pattern, replacement, message)
         if option is None and not re.search("^--|; received --", message):
             raise click.ClickException(message) from error
-        if option is not None:  # the data of this shape is not the user's
+        if option is not None:  # the data has the shape from the option, and is not the user's
             message = re.sub("^(?!data )", f"{option}: ", message.replace("data.shape=", ""))
             message = re.sub("^data ", f"{option} ", message)
         raise click.UsageError(message) from error
 
 
 def need_mxnet() -> None:
-    """Imports MXNet, or ends with the message of the `InstallationError`."""
+    """Imports MXNet, or exits with the message of the `InstallationError`."""
     with refusals():
         from mxsame import _mxnet  # noqa: F401
 
@@ -86,7 +86,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Prints lines of texts in columns; the width of a text is without its colors."""
+    """Prints a table; the color codes in a text do not count in the width of its column."""
     widths = [max(len(click.unstyle(text)) for text in column) for column in zip(*lines)]
     for line in lines:
         padded = (text + " " * (width - len(click.unstyle(text))) for text, width in zip(line, widths))
@@ -94,15 +94,15 @@ def print_table(lines: Sequence[Sequence[str]]) -> None:
 
 
 class Target(click.Path):
-    """A path to write to, in a folder that exists; or such a folder, if `takes_folders`."""
+    """The path of a file to write, in an existing folder; with `accepts_folders`, an existing folder, too."""
 
-    def __init__(self, takes_folders: bool = False) -> None:
+    def __init__(self, accepts_folders: bool = False) -> None:
         super().__init__()
-        self.takes_folders = takes_folders
+        self.accepts_folders = accepts_folders
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))
-        if value and self.takes_folders and path.is_dir():
+        if value and self.accepts_folders and path.is_dir():
             return path
         folder, name = os.path.split(value)
         if folder and not os.path.isdir(folder):
@@ -138,6 +138,6 @@ class Shape(Integers):
 
 
 def shape_option(help: str, required: bool = False) -> Any:
-    """The option of the shapes of a network's inputs."""
+    """Returns the option --shape, for the shapes of a network's inputs."""
     metavar = "[NAME=]INT,INT,..."
     return click.option("--shape", "shapes", type=Shape(), metavar=metavar, multiple=True, required=required, help=help)

@@ -36,7 +36,7 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     cannot be read, 2 for wrong options and missing files.
     """
     if fix is not None and Path(f"{fix}-symbol.json").resolve() == file.resolve():
-        raise click.BadParameter(f"{str(fix)!r} must be another name than the network's own.", param_hint="--fix")
+        raise click.BadParameter(f"{str(fix)!r} must not be the name of the network itself.", param_hint="--fix")
     names = [name for name, _ in shapes]
     if len(shapes) > 1 and (None in names or len(set(names)) < len(names)):
         raise click.UsageError("--shape must have a different NAME= for each of several inputs.")
@@ -45,22 +45,22 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
 
     with refusals():
         report = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
-        written = None if fix is None else fixed(report.fixed_symbol(), file, fix)
+        written = None if fix is None else write_fixed(report.fixed_symbol(), file, fix)
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
-        listed = {key: [layer.name for layer in getattr(report, key)] for key in ("wrong", "differing")}
-        results = {**listed, "outputs": report.outputs, "fixed": written, "layers": layers}
+        names_of = {key: [layer.name for layer in getattr(report, key)] for key in ("wrong", "differing")}
+        results = {**names_of, "outputs": report.outputs, "fixed": written, "layers": layers}
         print_json({"file": str(file), "shapes": report.shapes, **results})
     else:
         click.echo(str(report) if written is None else str(report).replace(f"\n{ADVICE}", ""))
         for path in written or ():
             click.echo(f"written: {path}")
-    left = report.differing if written is None else set(report.differing).difference(report.wrong)
-    context.exit(1 if left else 0)
+    remaining = report.differing if written is None else set(report.differing).difference(report.wrong)
+    context.exit(1 if remaining else 0)
 
 
-def fixed(symbol: Any, file: Path, out: Path) -> list[str]:
-    """Writes the network's file, and copies of its parameter files, under another name; returns all paths."""
+def write_fixed(symbol: Any, file: Path, out: Path) -> list[str]:
+    """Writes the fixed network and copies of the parameter files of `file` under the name `out`; returns all paths."""
     from mxsame.graphs.files import drafts_for
 
     prefix = file.name.replace("-symbol.json", "")

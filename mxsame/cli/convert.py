@@ -10,17 +10,17 @@ from typing import Any, Callable, Iterator
 
 from mxsame import validation
 from mxsame.cli._child import run_in_child
-from mxsame.cli._keras import imported_dict, imported_keras, loaded
+from mxsame.cli._keras import imported_dict, imported_keras, load_model
 from mxsame.cli._printing import Result, stages
 from mxsame.cli._shared import Target, as_json, click, need, need_mxnet, print_json, refusals, shape_option
 from mxsame.data import SAMPLES, sample
 
 OPSET, LAYOUT = click.IntRange(13), click.Choice([name for names in validation.LAYOUTS.values() for name in names])
-DIFFERS = 3  # the exit code of a layer that differs from Keras's
+DIFFERS = 3  # the exit code if a layer differs from Keras's
 
 
 class ModelFile(click.Path):
-    """A path that exists, or `sample:NAME`. Whether it is a folder is checked when its format is."""
+    """An existing path, or `sample:NAME`. A folder is refused later, by the check of the format."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value.startswith("sample:"):
@@ -37,7 +37,7 @@ class ModelFile(click.Path):
 @click.option(
     "-o",
     "--output",
-    type=Target(takes_folders=True),
+    type=Target(accepts_folders=True),
     metavar="OUT",
     help="Write OUT-symbol.json and OUT-0000.params; if OUT is a folder, write them there under the name of FILE. If "
     "OUT ends in .onnx, write an ONNX file, which needs the package onnx. If FILE is a -symbol.json file, OUT can also "
@@ -102,7 +102,7 @@ def command(context: click.Context, **options: Any) -> None:
 
 
 def check_suffix(output: Path | None) -> None:
-    """Refuses the name of a file of another format; digits after a point are a version."""
+    """Refuses an output name with the suffix of another format; digits after a point are a version."""
     suffix = output.suffix[1:] if output and not output.is_dir() else ""
     if suffix in ("keras", "h5"):
         raise click.UsageError(f"FILE is a Keras model already: -o NAME.{suffix} is for -symbol.json files.")
@@ -112,7 +112,7 @@ def check_suffix(output: Path | None) -> None:
 
 
 def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict | None:
-    """What `mxsame.export_onnx` gets, or None if no ONNX file is asked for."""
+    """Returns the arguments of `mxsame.export_onnx`; None if the output is not an ONNX file."""
     if output and output.suffix == ".onnx" and not output.is_dir():
         need("onnx", "mxsame convert -o NAME.onnx")
         with refusals():
@@ -159,7 +159,7 @@ def write_network(asked: SimpleNamespace) -> None:
 
 
 def advice(file: str, sizes: list) -> str:
-    """What may help if a file is refused that is for every size."""
+    """Returns advice for a refused file that may have been written for every size."""
     from mxsame import tensors
 
     if tensors.FIXED_SIZE_PREFIX in Path(file).read_text(encoding="utf-8"):
@@ -169,8 +169,8 @@ def advice(file: str, sizes: list) -> str:
 
 
 @contextlib.contextmanager
-def usage() -> Iterator[None]:
-    """Errors of options in the other process, too, begin with the usage."""
+def usage_errors() -> Iterator[None]:
+    """Makes messages about wrong options begin with the usage, also in the child process."""
     try:
         yield
     except click.UsageError as error:
@@ -178,9 +178,9 @@ def usage() -> Iterator[None]:
         raise
 
 
-@usage()
+@usage_errors()
 def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.nullcontext) -> int:
-    """Reads, compares, writes and prints, in this process; the exit code."""
+    """Reads, compares, writes and prints in this process; returns the exit code."""
     need_mxnet()
     keras = imported_keras() if asked.check else None
     custom = imported_dict("--custom", asked.custom)
@@ -193,12 +193,12 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
     result = Result(asked.file)
     with refusals(), stages() as stage, warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.filterwarnings("ignore", "Do not pass an `input_shape`")  # Keras 3, of each Keras 2 file that it loads
+        warnings.filterwarnings("ignore", "Do not pass an `input_shape`")  # Keras 3, for every Keras 2 file
         warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
-        given = {"layout": asked.layout, "padding": asked.padding, "custom": custom, "progress": stage}
+        arguments = {"layout": asked.layout, "padding": asked.padding, "custom": custom, "progress": stage}
         try:
             with limits():
-                result.net = net = convert.from_keras(asked.file, asked.weights, **given)
+                result.net = net = convert.from_keras(asked.file, asked.weights, **arguments)
                 mx.nd.waitall()
         except (MemoryError, mx.base.MXNetError) as error:
             reason = f"it takes more memory than its size allows ({type(error).__name__})"
@@ -209,7 +209,7 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
             result.rows = report.layer_rows(net, list(map(mx.nd.zeros, sizes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
-            model = loaded(keras, asked.file, asked.weights, objects, custom)  # mxsame has refused files with code
+            model = load_model(keras, asked.file, asked.weights, objects, custom)  # has no code: from_keras refuses it
             stage("comparing with Keras", 0, 1)
             result.compared = compare(net, model, report.random_inputs(net, sizes))
         if asked.output is not None and not result.differs:
@@ -224,31 +224,32 @@ def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.
 
 
 def input_shapes(net: Any, asked: SimpleNamespace) -> list:
-    """A shape for each input: as asked for, or the model's own."""
+    """Returns a shape for each input: that of --shape, or the model's own."""
     from mxsame.onnx.export import has_fixed_size
 
-    own = [tuple(value.ordered(value.shape)) for value in net.inputs]
-    known = ", ".join(map(str, own))
+    declared = [tuple(value.ordered(value.shape)) for value in net.inputs]
+    accepted = ", ".join(map(str, declared))
     if asked.dynamic_size and has_fixed_size(net.declared_shapes):
         rule = "--dynamic-size needs a model whose input declares None for its size, as Input((None, None, 3)) does"
-        raise click.UsageError(f"{rule}; the model takes {known}.")
+        raise click.UsageError(f"{rule}; the model takes {accepted}.")
     if asked.shapes:
-        sizes = in_order(asked.shapes, [tensor.layer for tensor in net.description.inputs])
-        if list(map(len, sizes)) != list(map(len, own)):
-            given = " and ".join(",".join(map(str, shape)) for shape in sizes)
-            raise click.UsageError(f"--shape must have as many lengths as the model takes, {known}; received {given}.")
-        return sizes
-    if any(None in shape[1:] for shape in own):
-        raise click.UsageError(f"--shape must be given: the model takes {known}, None for any size.")
-    return [(1, *shape[1:]) for shape in own]
+        shapes = in_order(asked.shapes, [tensor.layer for tensor in net.description.inputs])
+        if list(map(len, shapes)) != list(map(len, declared)):
+            received = " and ".join(",".join(map(str, shape)) for shape in shapes)
+            rule = f"--shape must have as many lengths as the model takes, {accepted}"
+            raise click.UsageError(f"{rule}; received {received}.")
+        return shapes
+    if any(None in shape[1:] for shape in declared):
+        raise click.UsageError(f"--shape must be given: the model takes {accepted}, None for any size.")
+    return [(1, *shape[1:]) for shape in declared]
 
 
-def in_order(given: tuple, inputs: list[str]) -> list:
-    """The shapes of --shape in the order of the inputs, which they may name."""
-    named = dict(given)
-    if len(given) != len(inputs) or set(named) not in ({None}, set(inputs)):
+def in_order(shapes: tuple, inputs: list[str]) -> list:
+    """Returns the values of --shape, pairs of a name or None and a shape, as shapes in the order of the inputs."""
+    by_name = dict(shapes)
+    if len(shapes) != len(inputs) or set(by_name) not in ({None}, set(inputs)):
         rule = f"--shape must be given once for each input, without names or with {', '.join(inputs)}"
-        raise click.UsageError(f"{rule}; received {', '.join(name or '(no name)' for name, _ in given)}.")
-    for _, shape in given:
+        raise click.UsageError(f"{rule}; received {', '.join(name or '(no name)' for name, _ in shapes)}.")
+    for _, shape in shapes:
         validation.check_element_count("--shape", shape)
-    return [shape for _, shape in given] if None in named else [named[name] for name in inputs]
+    return [shape for _, shape in shapes] if None in by_name else [by_name[name] for name in inputs]

@@ -33,12 +33,12 @@ def command(context: click.Context) -> None:
     from mxsame import demo
 
     click.echo(LEGEND)
-    exact, shifted, layers = 0, 0, 0
+    exact, exact_if_symmetric, layers = 0, 0, 0
     for name, network in demo.NETWORKS.items():
         lines = [("layer", "window", "output", "pads", "mxsame", "symmetric")]
         for row in demo.compare(name):
             results = row.is_right(row.mxsame), row.is_right(row.symmetric)
-            layers, exact, shifted = layers + 1, exact + results[0], shifted + results[1]
+            layers, exact, exact_if_symmetric = layers + 1, exact + results[0], exact_if_symmetric + results[1]
             height, width, channels = row.mxsame.shape
             outputs = zip((row.mxsame, row.symmetric), (("green", "") if right else ("red", " *") for right in results))
             differences = (click.style(f"{row.difference(out):.1e}{mark}", fg=color) for out, (color, mark) in outputs)
@@ -47,6 +47,6 @@ def command(context: click.Context) -> None:
         click.secho(network.title, bold=True)
         print_table(lines)
         click.echo()
-    symmetric = f"Symmetric padding: {shifted} of {layers}, with the right shapes throughout."
+    symmetric = f"Symmetric padding: {exact_if_symmetric} of {layers}, with the right shapes throughout."
     click.echo(f"mxsame: {exact} of {layers} layers equal TensorFlow 2.13.1's. {symmetric}")
     context.exit(0 if exact == layers else 1)

@@ -13,24 +13,24 @@ from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, shown
 from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
 
 WINDOW = ("kernel", "stride", "dilation")
-WORDS = ("same", "valid", "causal", KERAS_MXNET)
+MODES = ("same", "valid", "causal", KERAS_MXNET)
 # Argument names in the library's messages; dropping the [index] gives the name of the option.
 ARGUMENT = re.compile(r"(?<!\S)(size|kernel|stride|dilation|padding|output_padding)(?:\[\d+\])*(?= must |=)")
 MARKS = {DATA: "#", PADDING: "o", SKIPPED: "."}
 
 
 class Padding(Integers):
-    """A word, `LOW,HIGH`, or one number for both ends."""
+    """A padding mode, `LOW,HIGH`, or one number for both ends."""
 
     name = "padding"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value.lower() in WORDS:
+        if value.lower() in MODES:
             return value.lower()
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} must be one of {', '.join(WORDS)}, an integer, or LOW,HIGH.", param, ctx)
+            self.fail(f"{value!r} must be one of {', '.join(MODES)}, an integer, or LOW,HIGH.", param, ctx)
 
 
 integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
@@ -44,7 +44,7 @@ integers = partial(click.option, type=Integers(), metavar="INT[,INT]...")
 @click.option(
     "--padding",
     type=Padding(),
-    metavar=f"{'|'.join(WORDS)}|INT|LOW,HIGH",
+    metavar=f"{'|'.join(MODES)}|INT|LOW,HIGH",
     default=("same",),
     multiple=True,
     show_default=True,
@@ -72,37 +72,36 @@ def command(
         if len(window[name]) not in (1, rank):
             raise click.UsageError(f"--{name} has {len(window[name])} values, but --size has {rank}.")
     try:
-        each = [validation.per_axis(name, spread(window[name], rank), rank, 1) for name in WINDOW]
-        given: Any = [entry if isinstance(entry, str) else spread(entry, 2) for entry in spread(padding, rank)]
-        given = given[0] if isinstance(padding[0], str) and len(padding) == 1 else given
-        given = validation.padding(given, rank, causal=True)
-        given = by_axis(given, transposed, *each)
-        geometries = zip(zip(size, *each), given)
-        axes = [PaddedAxis.of(geometry, pads, transposed, output_padding) for geometry, pads in geometries]
+        per_axis = [validation.per_axis(name, repeated(window[name], rank), rank, 1) for name in WINDOW]
+        pads: Any = [entry if isinstance(entry, str) else repeated(entry, 2) for entry in repeated(padding, rank)]
+        pads = pads[0] if isinstance(padding[0], str) and len(padding) == 1 else pads
+        pads = by_axis(validation.padding(pads, rank, causal=True), transposed, *per_axis)
+        geometries = zip(size, *per_axis)
+        axes = [PaddedAxis.of(*axis, transposed, output_padding) for axis in zip(geometries, pads)]
     except (ValueError, TypeError) as error:
-        named = ARGUMENT.sub(lambda argument: f"--{argument[1]}".replace("_", "-"), str(error))
-        raise click.UsageError(named) from error
+        message = ARGUMENT.sub(lambda argument: f"--{argument[1]}".replace("_", "-"), str(error))
+        raise click.UsageError(message) from error
     if as_json:
         print_json({"transposed": transposed, "axes": [*map(as_data, axes)]})
         return
     for number, axis in enumerate(axes):
         prefix = f"axis {number}: " if rank > 1 else ""
-        word, outputs = ("crop", axis.elements) if transposed else ("pads", axis.windows)
-        click.secho(f"{prefix}{word} ({axis.low}, {axis.high}), output size {outputs}", bold=True)
+        label, outputs = ("crop", axis.elements) if transposed else ("pads", axis.windows)
+        click.secho(f"{prefix}{label} ({axis.low}, {axis.high}), output size {outputs}", bold=True)
         for line in drawing(axis, shutil.get_terminal_size().columns):
             click.echo(f"  {line}")
         click.echo()
 
 
 def as_data(axis: PaddedAxis) -> dict[str, Any]:
-    """Returns an axis as --json prints it; of a transposed convolution the pads are what is cropped."""
+    """Returns an axis as --json prints it; the "pads" of a transposed convolution are the cropped elements."""
     sizes = (axis.windows, axis.elements) if axis.transposed else (axis.elements, axis.windows)
     window = {"kernel_size": axis.kernel_size, "stride": axis.stride, "dilation": axis.dilation}
     return {**dict(zip(("size", "output_size"), sizes)), **window, "pads": [axis.low, axis.high]}
 
 
 def by_axis(padding: Any, transposed: bool, *window: tuple[int, ...]) -> list[Any]:
-    """Returns a word or (low, high) pair for each axis: where keras-mxnet has an output too many, the pads of that."""
+    """Returns a mode or (low, high) for each axis; if keras-mxnet computes one extra output, the pads that give it."""
     rank = len(window[0])
     entries: list[Any] = [padding] * rank if isinstance(padding, str) else list(padding)
     if transposed:
@@ -114,8 +113,8 @@ def by_axis(padding: Any, transposed: bool, *window: tuple[int, ...]) -> list[An
     return entries
 
 
-def spread(values: tuple, count: int) -> tuple:
-    """Returns one value for each axis, if one for all is given."""
+def repeated(values: tuple, count: int) -> tuple:
+    """Returns a single value `count` times, and several values unchanged."""
     return values * count if len(values) == 1 else values
 
 
@@ -130,9 +129,9 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
     if label + 2 * sum(map(len, columns)) + 5 * len(columns) > width:
         return ["(wider than the terminal)"]
 
-    def line(words: str, marks: dict[int, str]) -> str:
+    def line(text: str, marks: dict[int, str]) -> str:
         parts = ["".join(f" {marks.get(position, ' ')}" for position in span) for span in columns]
-        return (words.ljust(label) + "  ...".join(parts)).rstrip()
+        return (text.ljust(label) + "  ...".join(parts)).rstrip()
 
     digits = len(str(axis.elements - 1))  # indices are read downwards: 12 is a 1 above a 2
     lines = [line("", heading(axis, columns, row, digits)) for row in range(digits)]
@@ -145,7 +144,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
 
 
 def heading(axis: PaddedAxis, columns: list[range], row: int, digits: int) -> dict[int, str]:
-    """Returns one digit of the index of each element, and the padding around them, by position."""
+    """Returns position -> character in a line of the heading: a digit of an element's index, or a mark of padding."""
     marks = {}
     for position in (position for span in columns for position in span):
         if axis.kind(position) == DATA:
