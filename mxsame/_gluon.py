@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
-import inspect
+import sys
 import threading
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, cast
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -167,8 +167,8 @@ def overridden_forward(block: Any) -> Any:
 def caller_of(call: Any) -> Any:
     """Returns the block whose call has called this, within it: a shallow copy of a block has the `forward` that was
     given to the block. None if it was called otherwise."""
-    # No variable has this function's own frame: such a cycle would keep the outputs of the call until a collection.
-    caller = cast(Any, inspect.currentframe()).f_back.f_back.f_locals.get("self")
+    # No variable has a frame: such a cycle would keep the outputs of the call until a collection.
+    caller = sys._getframe(2).f_locals.get("self")
     return caller if isinstance(caller, mx.gluon.Block) and vars(caller).get("forward") is call else None
 
 

@@ -112,6 +112,7 @@ def test_a_shallow_copy_has_graphs_of_its_own(scaled):
     double = net(*arrays).asnumpy()
     twin = copy.copy(net)
     twin.scale = 3
+    running.assert_equal(mxsame.deploy(twin, [(2, 3), (3, 3)])(*arrays), 1.5 * double)
     running.assert_equal(twin(*arrays), 1.5 * double)
     running.assert_equal(net(*arrays), double)
     assert running.graphs_of(net) and running.graphs_of(net) != running.graphs_of(twin)

@@ -115,7 +115,7 @@ MAX_SHAPES = 4096  # shapes per call family whose signature is cached
 
 class Dispatcher:
     """The `forward` of a net that :func:`hybridize` was given: for arrays it runs the graph for these shapes, and for
-    Symbols the `forward` of the net's class.
+    Symbols the `forward` of the net's class. A shallow copy of the net has the same dispatcher, and graphs of its own.
 
     The graphs are stored in `_cached_op`, so Gluon drops them when it would drop its own CachedOp: if a layer, the
     type or a flag changes. After Gluon's own `hybridize`, the net runs Gluon's graph again.
@@ -131,36 +131,25 @@ class Dispatcher:
         """The `forward` of the net's class, as a bound method has it."""
         return type(self._net).forward
 
-    def _for_copy(self, net: Any) -> Dispatcher:
-        """Returns a dispatcher for a shallow copy of the net, which shares the original's until its first call."""
-        copied = Dispatcher(net, self._max_graphs)
-        copied._given_flags = self._given_flags
-        _gluon.override_forward(net, copied)
-        if cached_graphs(net):
-            _gluon.drop_graph(net)
-        return copied
-
     def __call__(self, *args: Any) -> Any:
-        net = _gluon.caller_of(self)
-        if net is not self._net and net is not None:
-            return self._for_copy(net)(*args)
-        if self._given_flags is not _gluon.flags(self._net):
-            _restore_forward(self._net)
-            return self.__func__(self._net, *args)
+        net = _gluon.caller_of(self) or self._net
+        if self._given_flags is not _gluon.flags(net):
+            _restore_forward(net)
+            return self.__func__(net, *args)
         key, arrays = tracing.call_key(args), args
         if key is None:
             arrays = tuple(tracing.flatten(args))
             kinds = {kind for kind in ARRAYS for each in arrays if isinstance(each, kind)}
             if kinds != {mx.nd.NDArray}:
-                return self.__func__(self._net, *args)
-        cache, hook = _gluon.cache_and_hook(self._net)
-        if type(cache) is not GraphCache:
-            cache = self.make_cache()
+                return self.__func__(net, *args)
+        cache, hook = _gluon.cache_and_hook(net)
+        if type(cache) is not GraphCache or cache.net is not net:
+            cache = self.make_cache(net)
         graph, is_new = cache.last.get(key), False
         if graph is None:
             graph, is_new = cache.find(args, arrays, key)
         try:
-            outputs = graph.run(arrays, self._net if hook else None)
+            outputs = graph.run(arrays, net if hook else None)
             for output in tracing.flatten(outputs) if is_new else ():
                 output.wait_to_read()  # some operators refuse data, or its type, only when they run
         except mx.base.MXNetError:
@@ -168,25 +157,28 @@ class Dispatcher:
                 raise
         return outputs
 
-    def make_cache(self) -> GraphCache:
-        """Returns the net's graph cache; makes one unless another thread already has."""
+    def make_cache(self, net: Any) -> GraphCache:
+        """Returns the graph cache of the net, or of a shallow copy; makes one unless another thread already has."""
         with self._MAKING:
-            cache = cached_graphs(self._net) or GraphCache(self._net, dict(self._given_flags), self._max_graphs)
-            _gluon.set_cache(self._net, cache)
+            cache = cached_graphs(net)
+            if cache is None:
+                cache = GraphCache(net, dict(self._given_flags), self._max_graphs)
+                _gluon.drop_graph(net)  # a shallow copy has the original's
+                _gluon.set_cache(net, cache)
         return cache
 
 
 def _restore_forward(net: Any) -> None:
     """Undoes `hybridize`: the net calls its class's `forward` again, and so runs Gluon's graph."""
     _gluon.override_forward(net, None)
-    if cached_graphs(net):
+    if type(_gluon.cache_and_hook(net)[0]) is GraphCache:
         _gluon.drop_graph(net)
 
 
 def cached_graphs(net: Any) -> Optional[GraphCache]:
     """Returns the graph cache of a net; None before its first call, and after a change."""
     cache, _ = _gluon.cache_and_hook(net)
-    return cache if type(cache) is GraphCache else None
+    return cache if type(cache) is GraphCache and cache.net is net else None
 
 
 class GraphCache:
@@ -196,7 +188,7 @@ class GraphCache:
     CALLS_BEFORE_COMPILING = 8  # of a signature; this call compiles its graph, unless it is the first signature
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
-        self._net, self._options, self._max_graphs = net, flags, max_graphs
+        self.net, self._options, self._max_graphs = net, flags, max_graphs
         self._lock = threading.RLock()
         self.graphs: OrderedDict[Hashable, tracing.NetGraph] = OrderedDict()  # by signature
         self._first: Any = weakref.WeakValueDictionary()  # the first graph for each purpose, which keeps its memory
@@ -213,10 +205,10 @@ class GraphCache:
         """Returns the graph for a call with these arrays, and whether the call has new shapes."""
         for array in arrays:
             operands.check_array("data", array)
-        if isinstance(self._net, tracing.CheckedBlock):
-            self._net.check(*args)
+        if isinstance(self.net, tracing.CheckedBlock):
+            self.net.check(*args)
         with self._lock:
-            call = tracing.Call.of(args, arrays, self._net)
+            call = tracing.Call.of(args, arrays, self.net)
             family = self._families.get(call.family)
             is_new = family is None or call.shapes not in family.signatures
             if is_new and not mx.util.is_np_shape():  # where 0 is an unknown length for MXNet
@@ -231,9 +223,9 @@ class GraphCache:
     def _graph_for(self, call: tracing.Call, family: Optional[CallFamily]) -> tracing.NetGraph:
         """Returns the graph for a call."""
         if family is None:
-            tracing.check_initialized(self._net)
+            tracing.check_initialized(self.net)
             self._drop_graphs_of_other_layers()
-            family = CallFamily(self._net, call)
+            family = CallFamily(self.net, call)
             graph = self._compile(call, family.signature(call), family.first.outputs)
             self._families[call.family] = family
             return graph
@@ -247,24 +239,24 @@ class GraphCache:
             if dynamic and (calls > 1 or dynamic.accepts(call.shapes)):
                 _insert(family.calls, signature, calls, MAX_SHAPES)
                 return dynamic
-        return self._compile(call, signature, call.lower(self._net, family.trace).outputs)
+        return self._compile(call, signature, call.lower(self.net, family.trace).outputs)
 
     def _drop_graphs_of_other_layers(self) -> None:
         """Drops all graphs if a nested layer was replaced, which Gluon does not notice, so that the graphs for
         inference, for training and for MXNet's tools have the same layers."""
-        tree = _gluon.tree(self._net)
+        tree = _gluon.tree(self.net)
         if tree != self._blocks:
             for table in (self.graphs, self._families, self.last):
                 table.clear()
             self._blocks = tree
-            _gluon.drop_graph(self._net)
-            _gluon.set_cache(self._net, self)
+            _gluon.drop_graph(self.net)
+            _gluon.set_cache(self.net, self)
 
     def _dynamic_graph(self, call: tracing.Call, family: CallFamily) -> Any:
         """Returns the graph for any size; False if there is none."""
         if family.dynamic is None:
             try:
-                family.dynamic = self._make_graph(call, call.lower(self._net, family.trace, static=False).outputs)
+                family.dynamic = self._make_graph(call, call.lower(self.net, family.trace, static=False).outputs)
             except (TypeError, ValueError):
                 family.dynamic = False
         return family.dynamic
@@ -273,7 +265,7 @@ class GraphCache:
         """Returns a graph of these outputs; with static_alloc it keeps its memory if that is not too much."""
         purpose, room = call.target.purpose, self.MAX_MEMORY - sum(graph.memory for graph in self._others)
         is_first = purpose not in self._first
-        graph = tracing.NetGraph(self._net, call, outputs, self._options, math.inf if is_first else room)
+        graph = tracing.NetGraph(self.net, call, outputs, self._options, math.inf if is_first else room)
         if is_first:
             self._first[purpose] = graph
         else:
@@ -284,7 +276,7 @@ class GraphCache:
         """Returns a new graph of these outputs, and keeps it for the signature."""
         graph = self._make_graph(call, outputs)
         structures = call.structure, tracing.regroup(outputs, itertools.repeat(True))
-        _gluon.keep_graph_for_tools(self._net, _GraphForTools(self._net), structures)
+        _gluon.keep_graph_for_tools(self.net, _GraphForTools(self.net), structures)
         _insert(self.graphs, signature, graph, self._max_graphs)
         return graph
 

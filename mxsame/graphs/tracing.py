@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import itertools
 import json
@@ -174,10 +175,10 @@ def trace_net(
     structure: Any,
     target: Target = ANY,
     is_np: Optional[bool] = None,
-    run: Optional[Any] = None,
+    is_called: bool = False,
 ) -> Trace:
-    """Returns the trace of the net on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. `run` is
-    called instead of the net, if that is called already."""
+    """Returns the trace of the net on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. With
+    `is_called`, the net's own `__call__` is running, and only its `forward` is called."""
     inputs = [variable(f"mxsame_input{number}", is_np=is_np) for number in range(len(flatten(structure)))]
     args = regroup(structure, iter(inputs))
     check_inputs(net, args)
@@ -186,11 +187,17 @@ def trace_net(
         tensors.update_variable(parameter)
     recorder = Recorder()
     with building(target, recorder), explain_symbols(structure):
-        outputs = (run or (net if _overrides_call(net) else net.forward))(*args)
+        outputs = net(*args) if _overrides_call(net) and not is_called else _forward_of(net)(*args)
     outputs = regroup(outputs, map(_split_output, flatten(outputs)))
     group(outputs)  # raises unless all of them are Symbols
     variables = {name: parameter.var().as_nd_ndarray() for name, parameter in parameters.items()}
     return Trace(inputs, recorder, outputs, variables, target)
+
+
+def _forward_of(net: Any) -> Any:
+    """Returns the `forward` of a net. A shallow copy of a hybridized net has the original's dispatcher."""
+    function = getattr(net.forward, "__func__", None)
+    return net.forward if function is None else functools.partial(function, net)
 
 
 def _overrides_call(net: Any) -> bool:
@@ -405,7 +412,7 @@ class Call(NamedTuple):
     def trace(self, net: Any) -> Trace:
         """Returns the trace of a net for arrays like these."""
         is_np = any(issubclass(kind, mx.np.ndarray) for kind, _, _ in self.leaves)
-        return trace_net(net, self.structure, self.target, is_np, net.forward)
+        return trace_net(net, self.structure, self.target, is_np, is_called=True)
 
     def lower(self, net: Any, trace: Trace, static: bool = True) -> LoweredGraph:
         """Returns the graph for these sizes, or for any size."""
