@@ -65,8 +65,6 @@ class NetworkLayer:
         Keras: weights that are not trained have no gradients, and a batch norm then uses its moving statistics.
     """
 
-    __slots__ = ("_net", "_path")  # so that a value for any other name is refused
-
     def __init__(self, net: Any, path: Path):
         self._net, self._path = net, path
 
@@ -124,6 +122,11 @@ class NetworkLayer:
     @trainable.setter
     def trainable(self, value: bool) -> None:
         set_trainable(self._net, self._states, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("_net", "_path", "trainable"):
+            raise no_attribute(self, name, "only trainable can be set")
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Returns a parameter or a layer of a nested model."""

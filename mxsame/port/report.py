@@ -125,10 +125,11 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     check_network(net)
     recorded: Any = reference if isinstance(reference, Mapping) else None
     rule = "reference must be a Keras model, as keras.models.load_model(file) returns, or a mapping of names to arrays"
-    check_type(recorded is not None or hasattr(reference, "layers"), rule, reference=reference)
+    is_model = hasattr(reference, "layers") and not isinstance(reference, mx.gluon.Block)
+    check_type(recorded is not None or is_model, rule, reference=reference)
     rule = "inputs must be given with recorded outputs: those that Keras computed them from"
     check_type(recorded is None or inputs is not None, rule, inputs=inputs)
-    arrays = random_inputs(net) if inputs is None else [np.asarray(array) for array in as_list(inputs)]
+    arrays = random_inputs(net) if inputs is None else list(map(_as_numpy, as_list(inputs)))
     check(len(arrays) == len(net.inputs), f"inputs must be {len(net.inputs)} arrays; received {len(arrays)}")
     ours, wanted = {}, _operations(reference) if recorded is None else recorded
     for path, layer, _, out in net.layer_outputs(*_in_order(net, arrays), keras_order=True):
@@ -138,8 +139,12 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     layers = ", ".join(dict.fromkeys("/".join(path) for path in net.paths))
     check(ours, f"reference must have layers of the net, which are {layers}; received those of {', '.join(wanted)}")
     theirs = _keras_outputs(reference, list(ours), arrays) if recorded is None else recorded
-    each = (Difference(name, kind, difference(out, np.asarray(theirs[name]))) for name, (kind, out) in ours.items())
+    each = (Difference(name, kind, difference(out, _as_numpy(theirs[name]))) for name, (kind, out) in ours.items())
     return Comparison(each)
+
+
+def _as_numpy(array: Any) -> np.ndarray:
+    return array.asnumpy() if isinstance(array, mx.nd.NDArray) else np.asarray(array)
 
 
 def random_inputs(net: Network, shapes: Optional[Sequence[Sequence[int]]] = None) -> List[np.ndarray]:

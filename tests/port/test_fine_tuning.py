@@ -121,7 +121,7 @@ def test_a_block_may_fix_a_batch_of_1():
         (lambda net: net["dens"], ValueError, "no layer 'dens'; did you mean 'dense'"),
         (lambda net: net["desne"], KeyError, "^the network has no layer 'desne'; did you mean 'dense'"),
         (lambda net: net.__delitem__("dense"), TypeError, r"net\['dense'\] = gluon.contrib.nn.Identity\(\)"),
-        (lambda net: setattr(net.dense, "units", 3), AttributeError, "units"),
+        (lambda net: setattr(net.dense, "units", 3), AttributeError, "'units'; only trainable can be set"),
         (lambda net: net.save("net.keras"), ValueError, "mxsame.to_keras .keras and .h5; received prefix='net.keras'"),
         (lambda net: net.evaluate(PICTURES), AttributeError, "'evaluate'; use an mx.metric.EvalMetric"),
         (lambda net: net.nothing, AttributeError, "no layer 'nothing'; it has conv2d, conv2d_1, flatten, dense"),

@@ -109,7 +109,7 @@ def test_layers_are_compared_with_recorded_outputs(recorded):
         ((_, _, wrong),) = compared.differing
         assert str(compared).splitlines()[-1].startswith(f"Wrong from {last} (")
         ((_, _, unlike),) = mxsame.compare(net, {last: want[..., :1]}, given[0])
-        ((_, _, nan),) = mxsame.compare(net, {last: want * np.nan}, given)
+        ((_, _, nan),) = mxsame.compare(net, {last: mx.nd.array(want * np.nan)}, list(map(mx.nd.array, given)))
         assert layer == last and right < TOLERANCE < 1e-3 < wrong and unlike == nan == np.inf
     for arguments, message in (
         (({"another": want}, given), r"reference must have layers of the net, which are .*; received those of another"),
@@ -117,6 +117,7 @@ def test_layers_are_compared_with_recorded_outputs(recorded):
         (({last: want}, [*given, *given]), "inputs must be 1 arrays; received 2"),
         (({last: want}, want), r"in Keras's order of axes, here .*; received inputs.shape="),
         (("outputs.npz", given), r"reference must be a Keras model, as keras.models.load_model\(file\) returns"),
+        ((net, given), "reference must be a Keras model, .*; received reference=<Network>"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             mxsame.compare(net, *arguments)
