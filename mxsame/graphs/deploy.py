@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import warnings
 from dataclasses import dataclass
@@ -74,6 +73,11 @@ def deploy(
     ------
     TypeError, ValueError
         If the net is not a HybridBlock, is not initialized or cannot be traced, or if the shapes or `dtype` do not fit.
+
+    Warns
+    -----
+    UserWarning
+        If MXNet refuses the graph with fused operators, or it differs from the plain one, which is used instead.
 
     Examples
     --------
@@ -191,13 +195,13 @@ class Deployed(mx.gluon.SymbolBlock):
         self._plain = self._runner(self.graph)
         self._fused: Optional[tracing.Runner] = None
         if fused_dtype:
-            with contextlib.suppress(mx.base.MXNetError):
+            try:
                 self._fused = self._runner(fuse(graph, fused_dtype))
+            except mx.base.MXNetError as error:
+                self._drop_fused(errors.reason(error))
         self._last: dict[Any, tracing.Runner] = {}  # by the key of the last call, if another one may be like it
         for context in contexts:
             self.self_check(context)
-        rule = "net must run in bfloat16 with nearly the same outputs"
-        validation.check(self._fused or fused_dtype != bfloat16.NAME, rule, dtype=fused_dtype)
 
     def _runner(self, symbol: Symbol, is_static: bool = True) -> tracing.Runner:
         """Returns a graph over the parameters, and over copies of them in bfloat16; a static one keeps its memory."""
@@ -264,11 +268,23 @@ class Deployed(mx.gluon.SymbolBlock):
         if self._fused and _is_cpu(context):
             tolerance = BFLOAT16_TOLERANCE if self._is_in_bfloat16() else TOLERANCE
             expected = outputs(self._runner(self.graph, is_static=False))  # which takes less memory, and less time
-            with contextlib.suppress(mx.base.MXNetError):
-                if all(difference(*pair) <= tolerance for pair in zip(outputs(self._fused), expected)):
+            try:
+                found = max(map(difference, outputs(self._fused), expected))
+            except mx.base.MXNetError as error:
+                self._drop_fused(errors.reason(error))
+            else:
+                if found <= tolerance:
                     return
-            self._fused = None
+                self._drop_fused(f"its outputs differ by {found:.2g}, more than {tolerance:.2g}")
         outputs(self._plain)
+
+    def _drop_fused(self, reason: str) -> None:
+        """Warns that the plain graph runs instead of the fused one. Raises a `ValueError` if that is in bfloat16."""
+        rule = f"net must run in bfloat16 with nearly the same outputs, but {reason}"
+        validation.check(self.fused_dtype != bfloat16.NAME, rule, dtype=self.fused_dtype)
+        rule = "the graph in which oneDNN has fused operators is not used, but the plain one, which may be slower"
+        warnings.warn(f"{rule}: {reason}", UserWarning, stacklevel=6)
+        self._fused = None
 
     def _is_in_bfloat16(self) -> bool:
         """Returns whether layers run in bfloat16."""
