@@ -21,6 +21,7 @@ from mxsame.exporting import comparing  # noqa: E402
 from mxsame.exporting.writer import Emitter  # noqa: E402
 from mxsame.onnx import NotCompared, checking  # noqa: E402
 from mxsame.onnx.writer import EMITTERS  # noqa: E402
+from mxsame.port.blocks import indices_from_end  # noqa: E402
 
 gluon = mx.gluon.nn
 SHAPE = (2, 3, 30, 33)
@@ -481,17 +482,26 @@ def test_custom(path):
             mxsame.export_onnx(net, path, (2, 4), custom={**custom, **given})
 
 
-def test_an_error_of_a_row_is_a_refusal_with_the_path(path, monkeypatch):
+def test_an_emitter_that_fails_is_an_error_of_mxsame(path, monkeypatch):
     monkeypatch.setitem(EMITTERS, "sin", Emitter(lambda w, node, x: {}["config"]))
-    with pytest.raises(ValueError, match=r"failed with KeyError\('config'\); in the operator sin, .*relu0 -> "):
+    message = r"an error of mxsame, and not of net; received KeyError\('config'\) in the operator sin, .*relu0 -> "
+    with pytest.raises(RuntimeError, match=message) as raised:
         mxsame.export_onnx(Own(lambda F, x: F.sin(F.relu(x))), path, (2, 8))
+    assert type(raised.value.__cause__) is KeyError
 
 
-@pytest.mark.parametrize("indices", [(2, 5), mx.nd.zeros((2, 5), dtype="int32")])
-def test_indices_are_sampled_from_those_that_there_are(indices, path, monkeypatch):
+@pytest.mark.parametrize(
+    ("net", "indices"),
+    [
+        (gluon.Embedding(7, 3), (2, 5)),
+        (gluon.Embedding(7, 3), mx.nd.zeros((2, 5), dtype="int32")),
+        (Own(lambda F, x, embedding: embedding(indices_from_end(F, x, 7, True)), gluon.Embedding(7, 3)), (2, 5)),
+    ],
+)
+def test_indices_are_sampled_from_those_that_there_are(net, indices, path, monkeypatch):
     seen, run = [], comparing._outputs
     monkeypatch.setattr(comparing, "_outputs", lambda *args: seen.append(args[2]["data"]) or run(*args))
-    mxsame.export_onnx(trained(gluon.Embedding(7, 3), (2, 5)), path, indices)
+    mxsame.export_onnx(trained(net, (2, 5)), path, indices)
     assert all(set(each.ravel()) <= set(range(7)) and len(set(each.ravel())) > 3 for each in seen)
 
 

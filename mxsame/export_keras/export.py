@@ -255,5 +255,5 @@ def load_symbol_file(file: str) -> Any:
         block.collect_params().load(stored[-1], ignore_extra=True, cast_dtype=True, dtype_source="saved")
     except mx.base.MXNetError as error:
         reason = f"{validation.received(net=file)}: {errors.reason(error)}"
-        raise ValueError(f"net must be a valid pair of MXNet model files; {reason}") from None
+        raise InvalidValue(f"net must be a valid pair of MXNet model files; {reason}") from None
     return block

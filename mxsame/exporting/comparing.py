@@ -27,7 +27,7 @@ LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a 
 SIGMOID_ERROR = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
 
 # kinds that pass indices on
-PASS_INDICES = ("identity", "Cast", "clip", "floor", "round", "broadcast_axis", "repeat", "tile", *MOVES)
+PASS_INDICES = ("identity", "Cast", "clip", "floor", "round", "trunc", "broadcast_axis", "repeat", "tile", *MOVES)
 INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -> the input that has them, their range
     "Embedding": (0, lambda node, data: (0, node.attr("input_dim"))),
     # one index out of range at each end, which gives a row of zeros
@@ -111,13 +111,18 @@ def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
         if position >= len(node.inputs):  # a SequenceMask may have no lengths
             continue
         source, data = node.inputs[position], shapes.get(node.inputs[0])
-        while source.node.inputs and source.node.kind in PASS_INDICES:
+        while source.node.kind in PASS_INDICES or _counts_from_end(graph, source.node):
             source = source.node.inputs[0]
         if source.node.name in graph.inputs and data is not None:
             low, high = range_of(node, data)
             before = ranges.get(source.node.name, (low, high))
             ranges[source.node.name] = max(low, before[0]), min(high, before[1])
     return ranges
+
+
+def _counts_from_end(graph: Graph, node: Node) -> bool:
+    """Returns whether an operator adds to indices what is computed from them: the length, if they are negative."""
+    return node.op == "elemwise_add" and node.inputs[0].node in graph.nodes([node.inputs[1]])
 
 
 def _data(

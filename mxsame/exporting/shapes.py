@@ -9,7 +9,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tupl
 from mxsame._mxnet import mx
 from mxsame.graphs import errors
 from mxsame.rewriting.graph import Graph, Node, Output
-from mxsame.validation import check
+from mxsame.validation import InvalidValue, check
 
 
 class Length(NamedTuple):
@@ -123,12 +123,12 @@ def _probe_shapes(graph: Graph, dynamic_axes: DynamicAxes) -> Dict[str, tuple]:
             _check_fits(graph, inputs)
         except ValueError as error:
             if not dynamic_axes.size:
-                raise ValueError(f"net must take any batch, but {error}{dynamic_axes.hint}") from None
+                raise InvalidValue(f"net must take any batch, but {error}{dynamic_axes.hint}") from None
             reasons[order] = f"{order}, {error}"
         else:
             return inputs
     rule = "net must accept every size, and no layer may require a fixed one"
-    raise ValueError(f"{rule}: {'; '.join(reasons.values())}{dynamic_axes.hint}")
+    raise InvalidValue(f"{rule}: {'; '.join(reasons.values())}{dynamic_axes.hint}")
 
 
 def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
@@ -138,13 +138,13 @@ def _check_fits(graph: Graph, inputs: Dict[str, tuple]) -> None:
     try:
         shapes = graph.shapes(inputs)
     except mx.base.MXNetError as error:
-        raise ValueError(errors.reason(error)) from None
+        raise InvalidValue(errors.reason(error)) from None
     misfit = invalid_reshape(shapes)
     if misfit is not None:
-        raise ValueError(f"{misfit.name} reshapes to {shapes[misfit]}")
+        raise InvalidValue(f"{misfit.name} reshapes to {shapes[misfit]}")
     for node, shape in shapes.items():
         if len(shape) != len(traced.get(node, shape)):
-            raise ValueError(f"{node.name} has the shape {traced[node]} for one size and {shape} for another")
+            raise InvalidValue(f"{node.name} has the shape {traced[node]} for one size and {shape} for another")
 
 
 def invalid_reshape(shapes: Mapping[Node, tuple]) -> Optional[Node]:

@@ -77,7 +77,6 @@ class GraphWriter:
         self._composite_values: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
         self._refused: List[Any] = []  # blocks
         self._missing: Dict[str, None] = {}  # operators without an emitter
-        self._cause: Optional[Exception] = None
 
     def variable(self, node: Node) -> Any:
         """Returns the value of an input of the graph, or of a parameter."""
@@ -130,7 +129,7 @@ class GraphWriter:
                 self._write(node)
         outputs = [self.written(output) for output in self.graph.outputs]
         if self.refusals:
-            raise validation.Refused(self.refusals, self._rule(), self._refused) from self._cause
+            raise validation.Refused(self.refusals, self._rule(), self._refused)
         return outputs
 
     def _rule(self) -> str:
@@ -184,8 +183,9 @@ class GraphWriter:
             self._written[Output(node, index)] = each
 
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
-        """Returns the values that an emitter returns for a node; none if it refuses the node, or fails: then the
-        message names the error, which is the cause of the one that is raised."""
+        """Returns the values that an emitter returns for a node; none if it refuses the node.
+
+        Raises a `RuntimeError` if the emitter fails."""
         node.attrs = attrs = Attributes(node.attrs)
         try:
             result = emitter.write(self, node, *inputs)
@@ -194,8 +194,8 @@ class GraphWriter:
         except validation.RuleError as error:
             self.refuse(node, f"{error}; in {self.path_to(node)}")
         except Exception as error:
-            self._cause = self._cause or error
-            self.refuse(node, f"its conversion failed with {error!r}; in {self.path_to(node)}")
+            rule = "every operator must be written or refused; this is an error of mxsame, and not of net"
+            raise RuntimeError(f"{rule}; received {error!r} in {self.path_to(node)}") from error
         return []
 
     def path_to(self, node: Node) -> str:

@@ -12,6 +12,7 @@ from mxsame.exporting import comparing
 from mxsame.exporting.comparing import Sampled
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.installation.requirements import ONNX, install
+from mxsame.validation import InvalidValue
 
 MAX_INLINE_BYTES = 2**31 - 2**20  # of arrays in the model's own file: Protocol Buffers may have 2 GiB
 
@@ -31,7 +32,8 @@ def save(model: Any, file: str) -> None:
     try:
         onnx.checker.check_model(file, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ValueError(f"net must be one that onnx's checker accepts as a file; the checker says: {error}") from error
+        rule = "net must be one that onnx's checker accepts as a file"
+        raise InvalidValue(f"{rule}; the checker says: {error}") from error
 
 
 def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]:
@@ -66,4 +68,4 @@ def _call_onnxruntime(function: Callable, *args: Any) -> Any:
     try:
         return function(*args)
     except Exception as error:
-        raise ValueError(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}") from error
+        raise InvalidValue(f"net must be one that ONNX Runtime runs as a file; ONNX Runtime says: {error}") from error

@@ -206,7 +206,7 @@ def _check_accepts_any_size(net: Any, inputs: tracing.NetInputs, dtypes: Mapping
         freeze(net, inputs, dtypes, Target("inference", "cpu"))
     except (mx.base.MXNetError, ValueError) as error:
         rule = "net must accept every size, and not be a deployed one, nor a model or a file for one size"
-        raise ValueError(f"{rule}; received dynamic_size=True: {errors.reason(error)}") from None
+        raise validation.InvalidValue(f"{rule}; received dynamic_size=True: {errors.reason(error)}") from None
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:
