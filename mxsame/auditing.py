@@ -270,8 +270,8 @@ def _symbol(net: Any) -> Any:
             start = Path(path).read_bytes()[:64] if os.path.isfile(path) else b""
             if start[:4] not in KERAS_SIGNATURES and b'"class_name"' not in start:
                 raise
-        steps = f"run mxsame convert {path} -o model, and audit model-symbol.json"
-        raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {steps}")
+        hint = "what mxsame convert makes of it pads as Keras does; audit networks that were ported another way"
+        raise ValueError(f"net must be a -symbol.json file of MXNet; received a file of Keras, {path!r}: {hint}")
     rule = "net must be a gluon.HybridBlock, a Symbol or the path of a -symbol.json file"
     validation.check_type(isinstance(net, mx.sym.Symbol), rule, net=net)
     return net
@@ -284,7 +284,8 @@ def _shapes(symbol: Any, input_shape: Any) -> Dict[str, Tuple[int, ...]]:
     default = "data" if "data" in names else names[0]
     given: Mapping[str, Any] = input_shape if isinstance(input_shape, Mapping) else {default: input_shape}
     for name, value in given.items():
-        validation.check(name in names, "input_shape must be of an input of the network", name=name)
+        rule = f"input_shape must be of an input of the network, such as {default!r}"
+        validation.check(name in names, rule, name=name)
         is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
         rule = "input_shape must be a sequence of integers, or for several inputs a mapping from name to shape"
         validation.check_type(is_shape, rule, input_shape=value)

@@ -388,7 +388,7 @@ def test_several_inputs_and_outputs():
     assert report.shapes == {"data0": (1, 2, 8, 8)} and [layer.status for layer in report.layers] == ["shifted"]
     with pytest.raises(ValueError, match=r"given for every input, by name.*second"):
         audit(symbol, {"one": (1, 2, 8, 8)})
-    with pytest.raises(ValueError, match=r"of an input of the network; received name='third'"):
+    with pytest.raises(ValueError, match=r"of an input of the network, such as 'one'; received name='third'"):
         audit(symbol, {"third": (1, 2, 8, 8)})
 
 
@@ -426,7 +426,7 @@ def test_the_table_names_layers_and_what_to_do():
             TypeError,
             "net must consist of HybridBlocks .*; received 'Sym",
         ),
-        ("no-symbol.json", (1, 2), ValueError, "net must be a file that can be read; received .*: No such file"),
+        ("no-symbol.json", (1, 2), FileNotFoundError, "net must be a file that can be read; received .*: No such file"),
         (conv(DATA), 8, TypeError, "shape must be a sequence of integers"),
         (conv(DATA), (1, 2, 0, 8), ValueError, r"shape\[2\] must be an integer >= 1"),
         (conv(DATA), (1, 2, 8), ValueError, "net must run on data of this shape"),
@@ -521,7 +521,7 @@ def test_command_prints_json(saved):
         (["FILE", "--shape", "1,3,32,32", "--fix", "ITSELF"], 2, "must not be the name of the network itself"),
         (["FILE", "--shape", "1,3,32,32", "--fix", "FOLDER"], 2, "/' must end in the name of a file"),
         (["PARAMS", "--shape", "1,3,32,32"], 1, "params': it is not JSON"),
-        (["KERAS", "--shape", "1,8,8,1"], 1, "digits.h5 -o model, and audit model-symbol.json"),
+        (["KERAS", "--shape", "1,8,8,1"], 1, "digits.h5': what mxsame convert makes of it pads as Keras does"),
     ],
 )
 def test_command_refuses(saved, arguments, code, message):

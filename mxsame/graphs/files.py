@@ -154,7 +154,8 @@ def read_symbol(path: str) -> Any:
         raise validation.InvalidValue(f"{rule}; received {path!r}: it is not JSON") from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise validation.InvalidValue(f"net must be a file that can be read; received {path!r}: {reason}") from None
+        kind = validation.MissingFile if isinstance(error, FileNotFoundError) else validation.InvalidValue
+        raise kind(f"net must be a file that can be read; received {path!r}: {reason}") from None
     try:
         read = json.loads(text)
         validation.check(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
