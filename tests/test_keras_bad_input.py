@@ -4,7 +4,7 @@ import inspect
 import re
 
 import pytest
-from test_bad_input import refused
+from test_bad_input import bad_calls, refused
 
 from mxsame._mxnet import mx
 from mxsame.keras import backend, ops
@@ -83,46 +83,7 @@ def up(output_shape, x=X, kernel=TRANSPOSED):
     return backend.conv2d_transpose(x, kernel, output_shape)
 
 
-MORE = [
-    (lambda: backend.conv2d(X, KERNEL, dilation_rate=(4, 1)), "as long as the kernel.* received size=8, .*ke=9"),
-    (
-        lambda: ops.conv(X, ones((3, 2, 3, 5))),
-        "inputs must have the kernel's 3 input channels, or groups .* its 5 output",
-    ),
-    (lambda: backend.conv2d(ones((2, 9, 7, 3)), KERNEL, 1, "valid", FIRST), f"channels; received x.shape=.*'{FIRST}'"),
-    (lambda: backend.conv2d(X.asnumpy(), KERNEL), r"received x of type numpy.ndarray; nd.array\(x\) is an NDArray"),
-    (lambda: backend.conv2d(*HALVES), r"^x must be float32 or float64 on the CPU.* received x.dtype='float16'"),
-    (lambda: ops.max_pool(UNKNOWN, (2, 2), 5000), r"strides must be <= 4096 .* strides=\(5000, 5000\)"),
-    (lambda: ops.average_pool(UNKNOWN, 2), "spatial axes must be known: give data of known shape"),
-    (lambda: ops.max_pool(ones((1,) * 6), 2), r"must be 1, 2 or 3, .* inputs\.ndim - 2=4"),
-    (lambda: ops.conv(X, ones((2, 4, 5))), r"inputs\.ndim - 2=2, kernel\.ndim - 2=1"),
-    (lambda: backend.conv1d(X, ones((2, 4, 5))), r"num_spatial_dims=1, x\.ndim - 2=2"),
-    (lambda: ops.max_pool(X, (2, 2, 2)), r"len\(pool_size\)=3, inputs\.ndim - 2=2"),
-    (lambda: backend.conv2d(X, KERNEL, data_format="NHWC"), 'data_format must be one of "channels_first"'),
-    (lambda: backend.conv2d(X, KERNEL, stride=2), "^stride must be given as strides; received stride=2$"),
-    (lambda: backend.pool2d(X, 2, pool_mode="sum"), 'pool_mode must be one of "max"'),
-    (lambda: ops.conv_transpose(X, TRANSPOSED, 2, "same", 2), "output_padding must be less than the stride"),
-    (
-        lambda: ops.max_pool(X, 2, padding=((0, 1), (0, 1))),
-        "one of same, valid, as in Keras, which accepts no explicit pads: pad",
-    ),
-    (lambda: up((2, 5, 10, 8)), r"output_shape\[3\] must agree with the output channels of kernel, 5; .*\[3\]=8"),
-    (lambda: up((1, 10, 8, 5)), r"output_shape\[0\] must agree with the batch"),
-    (lambda: up((2, 10, 9, 5)), r"output_shape\[2\] must be 8: .* the length of x; .*=\(2, 10, 9, 5\)"),
-    (
-        lambda: up((2, 1, 9, 5), UNKNOWN, variable((3, 2, 5, 4))),
-        r"output_shape\[1\] must be 3 or more: .* of x; received",
-    ),
-    *(
-        (lambda shape=shape: up(shape), "output_shape")
-        for shape in (4, (2, 10, 8), (2, 0, 8, 5), (True, 10, 8, 5), (2.0, 10, 8, 5), (2, UNKNOWN, 8, 5), "abcd")
-    ),
-    (lambda: up(nd.array([2, 10, 8, 5])), "output_shape"),
-    (lambda: backend.set_image_data_format(None), "data_format must be one of"),
-]
-
-
-@pytest.mark.parametrize(("call", "match"), MORE, ids=[match for _, match in MORE])
+@pytest.mark.parametrize(("call", "match"), bad_calls("mxsame.keras"))
 def test_more(call, match):
-    refused_in_keras_words(call, match)
+    refused_in_keras_words(lambda: eval(call), match)
     assert backend.image_data_format() == "channels_last"
