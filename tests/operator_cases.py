@@ -29,20 +29,25 @@ def constants(F, *numbers):
 
 def shapes_of(text):
     """The shapes of `2 3 & w 4 3`, by names, which are x, y and z by default."""
-    entries = [entry.split() for entry in text.split("&")] if text.strip() else []
-    named = [[name, *entry] if entry[0].isdigit() else entry for name, entry in zip("xyz_", entries)]
-    return {name: tuple(map(int, lengths)) for name, *lengths in named}
+    found = re.findall(r"([a-z]*) ?(\d[\d ]*)", text)
+    return {name or "xyz"[number]: tuple(map(int, lengths.split())) for number, (name, lengths) in enumerate(found)}
 
 
-def cases_of(line):
-    """(kind, shapes of the inputs, block) of each kind of a line."""
-    kinds, shapes, expression = re.fullmatch(r"([\w ]+?)(?: \((.*?)\))?: (.*)", line).groups()
-    inputs, parameters = map(shapes_of, (shapes or "").partition(";")[::2])
+def lines_of(file):
+    """(title, shapes, rest) of each line of a file in this folder: `title (shapes): rest`, with the lines below it that
+    start with spaces."""
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8").replace("\n  ", " ")
+    for line in text.splitlines():
+        if line and line[0] != "#":
+            yield re.fullmatch(r"(.+?)(?: \((.*?)\))?: (.*)", line).groups("")
+
+
+def case_of(shapes, expression, names):
+    """(shapes of the inputs, block) of what a line computes."""
+    inputs, parameters = map(shapes_of, shapes.partition(";")[::2])
     inputs = inputs or {"x": SHAPE}
-    names = {"np": np, "numpy": numpy, "row": row, "constants": constants, "STATES": STATES}
-    for kind in kinds.split():
-        function = eval(f"lambda F, {', '.join([*inputs, *parameters])}: {expression.replace('KIND', kind)}", names)
-        yield kind, list(inputs.values()), Own(function, **parameters)
+    function = eval(f"lambda F, {', '.join([*inputs, *parameters])}: {expression}", names)
+    return list(inputs.values()), Own(function, **parameters)
 
 
 def cell(layout, cell):
@@ -52,10 +57,10 @@ def cell(layout, cell):
 
 
 CASES = {}  # kind of node -> (shapes of the inputs, block) of those that need it
-TEXT = Path(__file__).with_name("operators.txt").read_text(encoding="utf-8").replace("\n  ", " ")
-for line in TEXT.splitlines():
-    for kind, *case in cases_of(line) if line and line[0] != "#" else ():
-        CASES.setdefault(kind, []).append(case)
+NAMES = {"np": np, "numpy": numpy, "row": row, "constants": constants, "STATES": STATES}
+for kinds, shapes, expression in lines_of("operators.txt"):
+    for kind in kinds.split():
+        CASES.setdefault(kind, []).append(case_of(shapes, expression.replace("KIND", kind), NAMES))
 CASES["_zeros"] += [
     cell("NTC", mx.gluon.rnn.LSTMCell(4, input_size=3)),
     cell("TNC", mx.gluon.rnn.GRUCell(4, input_size=3)),

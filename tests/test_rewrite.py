@@ -1,10 +1,12 @@
 """The rewriting of mxsame.deploy, step by step: small graphs, their values, and what remains of them."""
 
+import re
 from functools import partial
 
 import numpy as np
 import pytest
 import running
+from operator_cases import case_of, lines_of
 
 import mxsame
 from mxsame import processor
@@ -15,11 +17,14 @@ from mxsame.rewriting.graph import Graph
 
 nn = mx.gluon.nn
 SHAPE = (2, 4, 6, 5)
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-def moved(F, x, axes=LAST):
-    return F.transpose(x, axes=axes)
+def last(x):
+    return x.transpose((0, 2, 3, 1))
+
+
+def first(x):
+    return x.transpose((0, 3, 1, 2))
 
 
 def without_start(F, x, *axes):
@@ -27,117 +32,20 @@ def without_start(F, x, *axes):
     return F.slice(x, begin=[1 if axis in axes else None for axis in range(4)], end=[None] * 4)
 
 
-def conv(F, x, p, name="weight"):
-    return F.Convolution(x, p[name], kernel=(3, 3), num_filter=4, no_bias=True, pad=(1, 1))
+def conv(F, x, w):
+    return F.Convolution(x, w, kernel=(3, 3), num_filter=4, no_bias=True, pad=(1, 1))
 
 
-def norm(F, x, p, axis=1, **more):
-    return F.BatchNorm(x, *(p[name] for name in NORM), axis=axis, fix_gamma=False, **more)
+def norm(F, x, *parameters, **more):
+    return F.BatchNorm(x, *parameters, fix_gamma=False, **more)
 
 
-WEIGHT = {"weight": (4, 4, 3, 3)}
-NORM = dict.fromkeys(("gamma", "beta", "mean", "variance"), (4,))
-
-# name: (function of (F, x, p), shapes of the parameters, the operators that are left in the plain graph)
-GRAPHS = {
-    "transposes around branches that are multiplied": (
-        lambda F, x, p: moved(F, (lambda y: y * F.sigmoid(y) + 1)(moved(F, conv(F, x, p))), FIRST),
-        WEIGHT,
-        "Convolution Activation elemwise_mul _plus_scalar",
-    ),
-    "equal transposes before an addition": (
-        lambda F, x, p: moved(F, F.relu(moved(F, conv(F, x, p)) + moved(F, conv(F, x, p, "other"))), FIRST),
-        {**WEIGHT, "other": (4, 4, 3, 3)},
-        "Convolution Convolution elemwise_add Activation",
-    ),
-    "not a transpose that others need": (
-        lambda F, x, p: (lambda y: (F.relu(y), F.Pooling(y, kernel=(2, 2))))(moved(F, conv(F, x, p))),
-        WEIGHT,
-        "Convolution transpose Activation Pooling",
-    ),
-    "not a transpose next to data without one": (
-        lambda F, x, p: F.broadcast_add(moved(F, x), F.mean(x)),
-        {},
-        "transpose mean broadcast_add",
-    ),
-    "a batch norm after a slice, which stays": (
-        lambda F, x, p: F.relu(norm(F, without_start(F, conv(F, x, p), 2, 3), p)),
-        {**WEIGHT, **NORM},
-        "Convolution slice Activation",
-    ),
-    "not a transpose after what differs by channel": (
-        lambda F, x, p: moved(F, F.LeakyReLU(moved(F, x, (0, 2, 1, 3)), p["slope"], act_type="prelu"), FIRST),
-        {"slope": (6,)},
-        "transpose LeakyReLU transpose",
-    ),
-    "a relu of a minimum of a slice that drops nothing": (
-        lambda F, x, p: F.relu(F.minimum(F.slice_axis(conv(F, x, p), axis=0, begin=0, end=None), 6)),
-        WEIGHT,
-        "Convolution clip",
-    ),
-    "not of a minimum below 0": (lambda F, x, p: F.relu(F.minimum(x, -2)), {}, "_minimum_scalar relu"),
-    "transposes that cancel out": (lambda F, x, p: moved(F, F.clip(moved(F, x), -1, 1), FIRST), {}, "clip"),
-    "a transpose after a constant": (
-        lambda F, x, p: moved(F, F.broadcast_mul(moved(F, F.relu(x)), p["map"]), FIRST),
-        {"map": (6, 5, 4)},
-        "Activation broadcast_mul",
-    ),
-    "transposes after a concatenation": (
-        lambda F, x, p: F.concat(moved(F, F.relu(x)), moved(F, F.Pooling(x, kernel=(1, 1))), dim=3),
-        {},
-        "relu Pooling Concat transpose",
-    ),
-    "a transpose after a constant to concatenate": (
-        lambda F, x, p: moved(F, F.concat(p["token"], moved(F, F.sigmoid(x)), dim=2), FIRST),
-        {"token": (2, 6, 1, 4)},
-        "Activation Concat",
-    ),
-    "a batch norm of channels last": (
-        lambda F, x, p: moved(F, F.relu(norm(F, moved(F, conv(F, x, p)), p, axis=3)), FIRST),
-        {**WEIGHT, **NORM},
-        "Convolution Activation",
-    ),
-    "not a batch norm over another axis": (
-        lambda F, x, p: norm(F, conv(F, x, p), p, axis=2),
-        {**WEIGHT, **dict.fromkeys(NORM, (6,))},
-        "Convolution BatchNorm",
-    ),
-    "not into what is used elsewhere": (
-        lambda F, x, p: (lambda y: norm(F, y, p) + F.sigmoid(y))(conv(F, x, p)),
-        {**WEIGHT, **NORM},
-        "Convolution BatchNorm Activation elemwise_add",
-    ),
-    "a chain of scales and shifts": (
-        lambda F, x, p: 3 - (norm(F, F.broadcast_div(conv(F, x, p) - 1, F.exp(p["map"])), p) * 2 + 0.5) / 4,
-        {**WEIGHT, **NORM, "map": (4, 1, 1)},
-        "Convolution",
-    ),
-    "a constant less the data": (
-        lambda F, x, p: F.broadcast_sub(p["map"], conv(F, x, p)),
-        {**WEIGHT, "map": (1, 4, 1, 1)},
-        "Convolution",
-    ),
-    "not a constant that differs by element": (
-        lambda F, x, p: F.broadcast_add(conv(F, x, p), p["map"]),
-        {**WEIGHT, "map": (4, 6, 1)},
-        "Convolution broadcast_add",
-    ),
-    "not by infinity": (lambda F, x, p: F.clip(conv(F, x, p) / 0, -1, 1), WEIGHT, "Convolution _div_scalar clip"),
-    "into a dense layer": (
-        lambda F, x, p: F.broadcast_add(
-            norm(F, F.FullyConnected(x, p["dense"], num_hidden=4, no_bias=True), p), p["one"]
-        ),
-        {"dense": (4, 120), "one": (1,), **NORM},
-        "FullyConnected",
-    ),
-    "what changes nothing": (lambda F, x, p: F.Dropout(F.identity(F.BlockGrad(x) * 1 + 0), p=0.5) / 1 - 0, {}, "_copy"),
-    "dropout that is always on": (lambda F, x, p: F.Dropout(x, p=0.0, mode="always") + 1, {}, "Dropout _plus_scalar"),
-    "what depends only on parameters": (
-        lambda F, x, p: F.broadcast_mul(F.relu(x), F.exp(F.sum(p["map"], axis=(1, 2), keepdims=True))),
-        {"map": (4, 6, 2)},
-        "Activation broadcast_mul",
-    ),
-}
+NAMES = {"last": last, "first": first, "without_start": without_start, "conv": conv, "norm": norm}
+NORM = ("gamma", "beta", "mean", "variance")
+GRAPHS = {}  # name -> (shapes of the parameters, what is computed, the operators that are left in the plain graph)
+for name, shapes, line in lines_of("rewritten.txt"):
+    shapes = re.sub(r"NORM (\d)", lambda channels: " & ".join(f"{each} {channels[1]}" for each in NORM), shapes)
+    GRAPHS[name] = (shapes, *line.replace("NORM", ", ".join(NORM)).split(" -> "))
 
 
 def outputs(result):
@@ -147,11 +55,11 @@ def outputs(result):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graph(name, dtype):
-    function, shapes, operators = GRAPHS[name]
-    net = running.Own(lambda F, x, **parameters: function(F, x, parameters), **shapes)
+    shapes, expression, operators = GRAPHS[name]
+    _, net = case_of(shapes, expression, NAMES)
     mx.random.seed(1)
     net.initialize(mx.init.Uniform(1))
-    if "variance" in shapes:
+    if hasattr(net, "variance"):
         net.variance.set_data(net.variance.data() * 0 + 0.7)
     net.cast(dtype)
     data = running.normal(*SHAPE, dtype=dtype)
