@@ -1,4 +1,4 @@
-"""How MXNet's operators are written as layers of Keras, in one file for each family."""
+"""The emitters that write MXNet's operators as Keras layers, one file for each family."""
 
 from mxsame.export_keras.emitters import axes, elementwise, layers, windowed
 

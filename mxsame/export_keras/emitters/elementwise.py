@@ -1,4 +1,4 @@
-"""Elementwise operators, dropout, and softmax."""
+"""Emitters of elementwise operators, dropout, and softmax."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mxsame.exporting.reading import axis_of, bounds_of
 from mxsame.rewriting.graph import Node, Output
 from mxsame.validation import check
 
-# -- functions of one array: kind of node, or type of an activation -> its layer, or its operator
+# -- functions of one array: kind of node or `act_type` -> Keras's activation, or its operator
 
-LAYERS = {kind: names[tables.KERAS] for kind, names in tables.ACT_TYPES.items()}
+ACTIVATIONS = {kind: names[tables.KERAS] for kind, names in tables.ACT_TYPES.items()}
 OPERATORS = {
     **{kind: names[tables.KERAS] for kind, names in tables.UNARY.items()},
     **{"log1p": "Log1p", "expm1": "Expm1", "fix": "Trunc", "trunc": "Trunc"},
@@ -25,19 +25,19 @@ OPERATORS = {
 
 
 def apply_function(w: KerasWriter, name: str, x: KerasTensor) -> KerasTensor:
-    return w.add_operator(OPERATORS[name], x) if name in OPERATORS else activate(w, LAYERS[name], x)
+    return w.add_operator(OPERATORS[name], x) if name in OPERATORS else activate(w, ACTIVATIONS[name], x)
 
 
 def activate(w: KerasWriter, name: str, x: KerasTensor, suffix: str = "") -> KerasTensor:
-    """Applies an `activation` of Keras."""
+    """Applies the activation with this name in Keras."""
     return w.add_layer("Activation", {"activation": name}, x, suffix=suffix)
 
 
 def affine(w: KerasWriter, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, suffix: str = "") -> KerasTensor:
-    """Computes scale * x + offset, where both are numbers, or arrays with the axes of x."""
+    """Computes scale * x + offset. Both are numbers, or arrays with the axes of x after the batch."""
     if np.array_equal(scale, 1.0) and np.array_equal(offset, 0.0):
         return x
-    if 0 < np.ndim(scale) < 3:  # Keras 3 takes such a scale for channels first, if those are its user's default
+    if 0 < np.ndim(scale) < 3:  # if the user's default is channels first, Keras 3 applies such a scale to axis 1
         ones = (1,) * (3 - np.ndim(scale))
         wide = w.reshape(x, (None, *ones, *x.shape[1:]), range(4), suffix="wide")
         out = affine(w, wide, np.reshape(scale, ones + np.shape(scale)), offset, suffix)
@@ -47,7 +47,7 @@ def affine(w: KerasWriter, x: KerasTensor, scale: Any = 1.0, offset: Any = 0.0, 
 
 
 def clip(w: KerasWriter, x: KerasTensor, low: float, high: float, suffix: str = "") -> KerasTensor:
-    """Clips to these bounds."""
+    """Clips x to the bounds, by a ReLU layer if `low` is 0."""
     if low == 0:
         return w.add_layer("ReLU", {"max_value": None if math.isinf(high) else high}, x, suffix=suffix)
     return w.add_operator("Clip", x, x_min=low, x_max=high)
@@ -71,9 +71,9 @@ def _leaky_relu(w: KerasWriter, node: Node, x: KerasTensor, slopes: Optional[Out
     if kind == "prelu":
         alpha, channel = w.weight(slopes), x.axis(1)
         count = alpha.array.size
-        full = [count if axis == channel else 1 for axis in range(1, x.rank)]
+        shape = [count if axis == channel else 1 for axis in range(1, x.rank)]
         shared = [axis for axis in range(1, x.rank) if axis != channel or count == 1]
-        weights = {"alpha": alpha._replace(array=alpha.array.reshape(full))}
+        weights = {"alpha": alpha._replace(array=alpha.array.reshape(shape))}
         return w.add_layer("PReLU", {"shared_axes": shared}, x, weights=weights)
     slope = node.attr("slope")
     if kind == "leaky" and slope < 0:  # Keras 3 refuses a negative slope
@@ -94,7 +94,7 @@ def _dropout(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     config: Dict[str, Any] = {"rate": node.attr("p")}
     axes = node.attr("axes")
     if axes:
-        config["noise_shape"] = [1 if axis in axes else x.shape[at] for at, axis in enumerate(x.order)]
+        config["noise_shape"] = [1 if axis in axes else length for axis, length in zip(x.order, x.shape)]
     return w.add_layer("Dropout", config, x, call={"training": True} if node.attr("mode") == "always" else {})
 
 
@@ -113,9 +113,9 @@ def _identity(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
     return x
 
 
-# -- functions of two arrays, or of one and a number
+# -- functions of two arrays, or of an array and a constant
 
-MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # kinds that are layers
+MERGING = ("add", "subtract", "multiply", "maximum", "minimum")  # kinds that Keras has as layers
 
 
 @writes("add_n")
@@ -125,7 +125,7 @@ def _sum(w: KerasWriter, node: Node, *xs: KerasTensor) -> KerasTensor:
 
 @writes(*tables.binary_kinds(*tables.BINARY, "not_equal"))
 def _binary(w: KerasWriter, node: Node, x: Any, y: Any = None) -> KerasTensor:
-    """Computes a function of two arrays, or of one and a constant."""
+    """Computes a function of two arrays, or of an array and a constant c."""
     kind, c, reverses = tables.parse_binary(node)
     name = "NotEqual" if kind == "not_equal" else tables.BINARY[kind][tables.KERAS]
     if isinstance(x, KerasTensor) and isinstance(y, KerasTensor):
@@ -137,8 +137,8 @@ def _binary(w: KerasWriter, node: Node, x: Any, y: Any = None) -> KerasTensor:
     if isinstance(x, Output):
         x, y, reverses = y, x, True
     c = w.constant(y, x) if c is None else c
-    fits = x.shape == w.lengths(Output(node), x.order)
-    check(fits, "a constant must not have more elements than the data")
+    keeps_shape = x.shape == w.lengths(Output(node), x.order)
+    check(keeps_shape, "a constant must not have more elements than the data")
     if kind in ("multiply", "divide"):
         x = apply_function(w, "reciprocal", x) if reverses and kind == "divide" else x
         return affine(w, x, np.divide(1.0, c) if kind == "divide" and not reverses else c)
@@ -154,7 +154,7 @@ def _binary(w: KerasWriter, node: Node, x: Any, y: Any = None) -> KerasTensor:
 
 
 def _as_zeros_and_ones(w: KerasWriter, kind: str, x: KerasTensor) -> KerasTensor:
-    """Turns the bools of a comparison into 0 and 1, as MXNet returns them."""
+    """Converts the bools of a comparison to 0 and 1, which MXNet returns. Other arrays do not change."""
     return w.add_operator("Where", x, 1.0, 0.0) if kind in (*tables.COMPARISONS, "not_equal") else x
 
 
@@ -165,12 +165,11 @@ def _logical_not(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
 
 @writes("where", "_npi_where", "_npi_where_lscalar", "_npi_where_rscalar")
 def _where(w: KerasWriter, node: Node, condition: KerasTensor, *xs: Any) -> KerasTensor:
-    """Chooses between arrays or numbers."""
-    values = [condition, *(x for x in xs if isinstance(x, KerasTensor))]
-    arranged = iter(w.to_one_order(*values))
-    condition = next(arranged)
-    chosen = [next(arranged) if isinstance(x, KerasTensor) else w.constant(x, condition) for x in xs]
-    if len(chosen) == 1:
-        chosen.insert(int(node.op == "_npi_where_rscalar"), node.attr("scalar"))
-    check(not any(isinstance(x, np.ndarray) for x in chosen), "a constant that is chosen must be one number")
-    return w.add_operator("Where", condition, *chosen, shape=w.lengths(Output(node), condition.order))
+    """Chooses between the elements of two operands, which are arrays or numbers."""
+    tensors = iter(w.to_one_order(condition, *(x for x in xs if isinstance(x, KerasTensor))))
+    condition = next(tensors)
+    operands = [next(tensors) if isinstance(x, KerasTensor) else w.constant(x, condition) for x in xs]
+    if len(operands) == 1:
+        operands.insert(int(node.op == "_npi_where_rscalar"), node.attr("scalar"))
+    check(not any(isinstance(x, np.ndarray) for x in operands), "a constant that is chosen must be one number")
+    return w.add_operator("Where", condition, *operands, shape=w.lengths(Output(node), condition.order))

@@ -1,4 +1,4 @@
-"""Operators on images: convolutions, transposed convolutions, pooling operators, and resizing."""
+"""Emitters of convolutions, transposed convolutions, pooling operators, and resizing."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from mxsame.rewriting.windows import is_never_negative
 from mxsame.validation import check, one_of
 
 Pads = List[Tuple[int, int]]
-Windows = Sequence[Any]  # windows of one kind and of static sizes
+Windows = Sequence[Any]  # one window per spatial axis, all of one kind and of static sizes
 
 
 def pads_of(windows: Windows) -> Pads:
-    """Returns (low, high) of each axis, without elements at the end that no window reads."""
+    """Returns the pads (low, high) of each spatial axis, without padding elements at the end that no window reads."""
     pairs = []
     for window in windows:
         low, _ = window.pads(window.size)
@@ -42,8 +42,8 @@ def pads_of(windows: Windows) -> Pads:
 
 
 def keras_padding(windows: Windows) -> Optional[str]:
-    """Returns the `padding` of a Keras layer with these windows; None if there is none. "same" is preferred to "valid"
-    if the windows' padding is SAME."""
+    """Returns the `padding` with which a Keras layer has these windows; None if there is none. If both "same" and
+    "valid" are right, "same" is returned for windows whose padding is SAME."""
     pairs, outputs = pads_of(windows), [window.outputs(window.size) for window in windows]
     sizes = [(window.size, window.kernel_size, window.stride, window.dilation) for window in windows]
     is_padded = any(map(any, pairs))
@@ -56,7 +56,7 @@ def keras_padding(windows: Windows) -> Optional[str]:
 
 
 def pads_of_all_axes(windows: Windows) -> Pads:
-    """Returns the pads of each of MXNet's axes."""
+    """Returns the pads of all of MXNet's axes, including the batch and the channels."""
     return [(0, 0), (0, 0), *pads_of(windows)]
 
 
@@ -66,18 +66,18 @@ def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
 
 @writes("Convolution", ignored=WINDOW_ATTRIBUTES)
 def _convolution(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
-    """Applies the strides of a dilated convolution after it, since no Keras layer has both."""
+    """Writes a convolution. If it is dilated, its strides become slices after it, since no Keras layer has both."""
     windows, weight = windows_at(w, node), w.weight(node.inputs[1])
     x, rank, channels, groups = w.to_channels_last(x), len(windows), len(weight.array), node.attr("num_group")
     kernel_size, strides, dilations = kernels_strides_dilations(windows)
-    steps, padding = [1] * rank, keras_padding(windows)
+    slice_steps, padding = [1] * rank, keras_padding(windows)
     if max(strides) > 1 and max(dilations) > 1:
-        steps, strides, padding = strides, steps, None
+        slice_steps, strides, padding = strides, slice_steps, None
     if padding is None:
         x, padding = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), suffix="pad"), "valid"
     config: Dict[str, Any] = {"kernel_size": kernel_size, "strides": strides, "padding": padding}
     config.update(dilation_rate=dilations, use_bias=bias is not None)
-    # TensorFlow's depthwise convolutions have one stride, and none in 3-D.
+    # TensorFlow has no depthwise convolution in 3-D, and requires one stride for all axes.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
         multiplier = channels // groups
         name, role, kind = f"DepthwiseConv{rank}D", "depthwise_kernel", parameters.kernel("depthwise", multiplier)
@@ -88,47 +88,46 @@ def _convolution(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optio
     weights = {role: weight._replace(array=kind.to_keras(weight.array))}
     weights.update({} if bias is None else {"bias": w.weight(bias)})
     shape = spatial_shape(channels, windows)
-    if max(steps) > 1:
+    if max(slice_steps) > 1:
         lengths = [n - window.effective_kernel_size + 1 for n, window in zip(x.shape[1:-1], windows)]  # type: ignore
         shape = (None, *lengths, channels)
     out = w.add_layer(name, config, x, shape=shape, weights=weights)
-    return along_axes(w, out, "AveragePooling", [1, 1, *steps], suffix="step")
+    return along_axes(w, out, "AveragePooling", [1, 1, *slice_steps], suffix="step")
 
 
 @writes("Deconvolution", ignored=WINDOW_ATTRIBUTES)
-def _transposed(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
-    """Writes a Conv2DTranspose, or one for each group, whose outputs are concatenated."""
+def _conv_transpose(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optional[Output] = None) -> KerasTensor:
+    """Writes a transposed convolution, or one for each group, whose outputs are concatenated."""
     windows, groups, x = windows_at(w, node), node.attr("num_group"), w.to_channels_last(x)
     weights = {"kernel": w.weight(node.inputs[1]), **({} if bias is None else {"bias": w.weight(bias)})}
-    share, outs = (x.shape[-1] or 1) // groups, []
+    size, outs = (x.shape[-1] or 1) // groups, []
     for number in range(groups):
-        channels = [(0, 0), (number * share, (groups - 1 - number) * share), *[(0, 0)] * len(windows)]
-        part = along_axes(w, x, "Cropping", channels, suffix="channels")
-        own = {role: kernel._replace(array=np.split(kernel.array, groups)[number]) for role, kernel in weights.items()}
-        outs.append(_transpose_group(w, windows, part, own, f"group{number}" if groups > 1 else ""))
+        crops = [(0, 0), (number * size, (groups - 1 - number) * size), *[(0, 0)] * len(windows)]
+        part = along_axes(w, x, "Cropping", crops, suffix="channels")
+        shares = {name: each._replace(array=np.split(each.array, groups)[number]) for name, each in weights.items()}
+        outs.append(_conv_transpose_of_group(w, windows, part, shares, f"group{number}" if groups > 1 else ""))
     shape = (*outs[0].shape[:-1], groups * (outs[0].shape[-1] or 1))
     if groups == 1:
         return outs[0]
     return w.add_layer("Concatenate", {"axis": x.rank - 1}, *outs, shape=shape, suffix="groups")
 
 
-def _transpose_group(
+def _conv_transpose_of_group(
     w: KerasWriter, windows: Windows, x: KerasTensor, weights: Dict[str, Weight], suffix: str
 ) -> KerasTensor:
-    """Uses the padding of Keras that crops as much; otherwise "valid", with a Cropping layer after it."""
+    """Writes a transposed convolution with the padding that crops as these windows do. If neither does, it is "valid",
+    and a Cropping layer follows."""
     kernel_size, strides, dilations = kernels_strides_dilations(windows)
     check(max(strides) == 1 or max(dilations) == 1, "strides and dilation must not both be above 1", strides=strides)
     kernel = weights["kernel"].array
     config: Dict[str, Any] = {"filters": kernel.shape[1], "kernel_size": kernel_size, "strides": strides}
     config.update(dilation_rate=dilations, use_bias="bias" in weights)
-    weights = {
-        **weights,
-        "kernel": weights["kernel"]._replace(array=parameters.kernel("conv_transpose").to_keras(kernel)),
-    }
+    kernel = parameters.kernel("conv_transpose").to_keras(kernel)
+    weights = {**weights, "kernel": weights["kernel"]._replace(array=kernel)}
     for config["padding"] in ("same", "valid"):
         axes = zip(kernel_size, strides, dilations)
-        cuts = [arithmetic.transposed_crops(*axis, config["padding"]) for axis in axes]
-        crops = [(window.crop[0] - start, window.crop[1] - end) for window, (start, end) in zip(windows, cuts)]
+        keras_crops = [arithmetic.transposed_crops(*axis, config["padding"]) for axis in axes]
+        crops = [(window.crop[0] - start, window.crop[1] - end) for window, (start, end) in zip(windows, keras_crops)]
         if not any(map(any, crops)):
             break
     check(min(map(min, crops)) >= 0, "crops must leave no more than Keras's whole output", crops=crops)
@@ -143,7 +142,7 @@ def _transpose_group(
 
 @writes("Pooling", ignored=WINDOW_ATTRIBUTES)
 def _pooling(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
-    """Writes an "lp" of order 2 as the root of a sum of squares."""
+    """Writes a pooling layer. An "lp" of order 2 becomes the root of a sum of squares."""
     kind, power = one_of("pool_type", node.attr("pool_type"), ("max", "avg", "sum", "lp")), node.attr("p_value", 2)
     if kind != "lp" or power == 1:
         return _pool(w, node, "sum" if kind == "lp" else kind, w.to_channels_last(x))
@@ -157,19 +156,19 @@ def _pool(w: KerasWriter, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     if not windows:
         return reduce(w, x, {"avg": "mean"}.get(kind, kind), range(2, x.rank), keepdims=True)
     kernel_size, strides, _ = kernels_strides_dilations(windows)
-    padding, counts = keras_padding(windows), node.attr("count_include_pad", True)
+    padding, counts_padding = keras_padding(windows), node.attr("count_include_pad", True)
+    pairs = pads_of_all_axes(windows)
     scale: Any = None
     if kind == "max" and padding is None:
-        padding, is_zero = "valid", is_never_negative(_before(node))  # then zeros never win
-        pairs = pads_of_all_axes(windows)
-        if is_zero:
+        if is_never_negative(_node_before_pads(node)):  # zeros never exceed the maximum
             x = along_axes(w, x, "ZeroPadding", pairs, "pad")
         else:
             x = pad_by_operator(w, x, "constant", pairs, -math.inf)
-    elif kind == "sum" or (kind == "avg" and (padding != "same" or counts)):
+        padding = "valid"
+    elif kind == "sum" or (kind == "avg" and (padding != "same" or counts_padding)):
         if padding != "valid":
-            x, padding = along_axes(w, x, "ZeroPadding", pads_of_all_axes(windows), "pad"), "valid"
-        scale = math.prod(kernel_size) if kind == "sum" else average_factors(windows, counts)
+            x, padding = along_axes(w, x, "ZeroPadding", pairs, "pad"), "valid"
+        scale = math.prod(kernel_size) if kind == "sum" else average_factors(windows, counts_padding)
     sizes = {"pool_size": kernel_size, "strides": strides}
     config = {name: value if len(windows) > 1 else value[0] for name, value in sizes.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
@@ -178,15 +177,15 @@ def _pool(w: KerasWriter, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     return affine(w, out, scale[..., None] if np.ndim(scale) else scale, suffix="count")
 
 
-def _before(node: Node) -> Node:
-    """Returns the node before the pads that the windows of an operator contain."""
-    before = node.inputs[0].node
-    while before.is_merged:
-        before = before.inputs[0].node
-    return before
+def _node_before_pads(node: Node) -> Node:
+    """Returns the node before the pads that are merged into the windows of an operator."""
+    source = node.inputs[0].node
+    while source.is_merged:
+        source = source.inputs[0].node
+    return source
 
 
-# -- other sizes
+# -- resizing
 
 
 @writes("UpSampling", ignored="multi_input_mode")
@@ -196,15 +195,15 @@ def _up_sampling(w: KerasWriter, node: Node, x: KerasTensor, *more: Any) -> Kera
 
 @writes("_contrib_BilinearResize2D", ignored="mode|height|width|scale_.*")
 def _bilinear_resize(w: KerasWriter, node: Node, x: KerasTensor, *_: Any) -> KerasTensor:
-    """Resizes by matrix products, which can express any rule for the corners, in layers that are not trained. The
-    matrices are what MXNet's operator returns for the unit vectors."""
+    """Resizes with EinsumDense layers that are not trained. Their kernels are what MXNet's operator returns for the
+    unit vectors, so they are right for any `align_corners`."""
     x, target = w.to_channels_last(x), [n.traced for n in w.shape(Output(node))[2:]]
-    for axis, (letters, part) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):
+    for axis, (equation, suffix) in enumerate((("abcd,be->aecd", "rows"), ("abcd,ce->abed", "columns")), 1):
         length, size = x.shape[axis] or 1, target[axis - 1]
-        ones, aligned = mx.nd.eye(length).reshape((length, 1, length, 1)), node.attr("align_corners")
-        resized = mx.nd.contrib.BilinearResize2D(ones, height=size, width=1, align_corners=aligned)
-        kernel = Weight(resized.asnumpy().reshape(length, size), Output(Node("null", f"{node.name}_{part}")))
+        vectors, align_corners = mx.nd.eye(length).reshape((length, 1, length, 1)), node.attr("align_corners")
+        resized = mx.nd.contrib.BilinearResize2D(vectors, height=size, width=1, align_corners=align_corners)
+        kernel = Weight(resized.asnumpy().reshape(length, size), Output(Node("null", f"{node.name}_{suffix}")))
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        config = {"equation": letters, "output_shape": list(shape[1:]), "bias_axes": None}
+        config = {"equation": equation, "output_shape": list(shape[1:]), "bias_axes": None}
         x = w.add_layer("EinsumDense", config, x, shape=shape, weights={"kernel": kernel})
     return x
