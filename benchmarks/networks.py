@@ -13,9 +13,10 @@ import numpy as np
 
 import mxsame
 from benchmarks import results
-from benchmarks.architectures import CLASSES, Network
+from benchmarks.architectures import CLASSES, Network, named
 from benchmarks.kits import LEARNING_RATE, MOMENTUM, STYLES, Kit, copy_weights
 from benchmarks.timing import FLAGS, measure
+from benchmarks.worker import Remote, closing
 from mxsame import processor
 from mxsame._mxnet import mx
 
@@ -121,25 +122,11 @@ def inference_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], Any]
     """Calls by variant, each of which returns the output."""
     made, data = kits(case, (*GRAPHS, *DEPLOYED)), images(case)
     calls = {name: applied(prepared(case, name, kit), data) for name, kit in made.items()}
-    if tensorflow:
-        from benchmarks import tensorflow_kit
-
-        calls["TensorFlow"] = tensorflow_kit.inference(_tensorflow_model(case, made["mxsame"]), data.asnumpy())
-    return calls
+    return {**calls, "TensorFlow": Remote("networks:tensorflow", train=False, **case.numbers)} if tensorflow else calls
 
 
 def applied(net: Any, data: Any) -> Callable[[], Any]:
     return lambda: net(data)
-
-
-def _tensorflow_model(case: Case, source: Kit) -> Any:
-    from benchmarks import tensorflow_kit
-
-    kit = tensorflow_kit.TensorFlow(case.width)
-    tf_input = kit.input(CHANNELS, (case.size, case.size))
-    model = tensorflow_kit.tf.keras.Model(tf_input.value, case.network.build(kit, tf_input).value)
-    tensorflow_kit.copy_weights(source, kit)
-    return model
 
 
 # -- training
@@ -149,12 +136,7 @@ def training_calls(case: Case, tensorflow: bool) -> Dict[str, Callable[[], float
     """Steps of gradient descent by variant, each of which returns the loss before it."""
     made, data, aims = kits(case, REWRITTEN + PLAIN), images(case), targets(case)
     calls = {name: training_step(case, prepared(case, name, kit), data, aims) for name, kit in made.items()}
-    if tensorflow:
-        from benchmarks import tensorflow_kit
-
-        model, classifies = _tensorflow_model(case, made["mxsame"]), case.network.classifies
-        calls["TensorFlow"] = tensorflow_kit.training(model, data.asnumpy(), aims.asnumpy(), classifies)
-    return calls
+    return {**calls, "TensorFlow": Remote("networks:tensorflow", train=True, **case.numbers)} if tensorflow else calls
 
 
 def training_step(case: Case, net: Any, data: Any, aims: Any) -> Callable[[], float]:
@@ -172,6 +154,23 @@ def training_step(case: Case, net: Any, data: Any, aims: Any) -> Callable[[], fl
         return value.asscalar()
 
     return step
+
+
+# -- TensorFlow, in a process of its own
+
+
+def tensorflow(network: str, batch: int, size: int, width: float, train: bool) -> Callable[[], Any]:
+    """A call of tf.keras's model with the same weights, or its training step."""
+    from benchmarks import tensorflow_kit
+
+    case = Case(named(network), batch, size, width)
+    kit, data = tensorflow_kit.TensorFlow(width), images(case).asnumpy()
+    tf_input = kit.input(CHANNELS, (size, size))
+    model = tensorflow_kit.tf.keras.Model(tf_input.value, case.network.build(kit, tf_input).value)
+    tensorflow_kit.copy_weights(kits(case, ["mxsame"])["mxsame"], kit)
+    if not train:
+        return tensorflow_kit.inference(model, data)
+    return tensorflow_kit.training(model, data, targets(case).asnumpy(), case.network.classifies)
 
 
 # -- agreement
@@ -210,17 +209,17 @@ def check(calls: Dict[str, Callable[[], Any]], allowed: float, calls_each: int =
 def measure_inference(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
     """Rows from one run: graphs compared with the hybridized net with symmetric padding, deployed ones with that net
     deployed, and both with TensorFlow."""
-    calls = inference_calls(case, tensorflow)
-    differences = check(calls, TOLERANCE)
-    return _rows(case, "inference", measure(calls, **timing), differences)
+    with closing(inference_calls(case, tensorflow)) as calls:
+        differences = check(calls, TOLERANCE)
+        return _rows(case, "inference", measure(calls, **timing), differences)
 
 
 def measure_training(case: Case, tensorflow: bool = False, **timing: Any) -> List[dict]:
     """Rows from one run: a step of each compared with that of the net with symmetric padding that is hybridized in the
     same way, and with TensorFlow's."""
-    calls = training_calls(case, tensorflow)
-    differences = check(calls, LOSS_TOLERANCE, calls_each=2)
-    return _rows(case, "training step", measure(calls, **timing), differences)
+    with closing(training_calls(case, tensorflow)) as calls:
+        differences = check(calls, LOSS_TOLERANCE, calls_each=2)
+        return _rows(case, "training step", measure(calls, **timing), differences)
 
 
 GROUPS = {  # by mode: the suffix of each group of rows, and its variants, the reference first

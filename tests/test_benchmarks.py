@@ -19,6 +19,7 @@ from benchmarks import exporters, gpu, gpu_fit, layers, memory, names, networks,
 from benchmarks.__main__ import main
 from benchmarks.architectures import NETWORKS, named
 from benchmarks.variants import Layer
+from benchmarks.worker import Remote, closing
 from mxsame.planner import GPU_COSTS, Costs
 
 
@@ -59,13 +60,13 @@ def test_a_training_step_lowers_the_same_loss_in_every_style():
 
 
 @pytest.mark.oracle
-def test_a_network_is_tensorflows():
+def test_a_network_is_tensorflows_in_a_process_of_its_own():
     case = small(named("unet"), batch=1)
     made = networks.kits(case, ["mxsame"])["mxsame"]
     data = networks.images(case)
-    want = networks._tensorflow_model(case, made)(np.moveaxis(data.asnumpy(), 1, -1)).numpy()
-    want = np.moveaxis(want, -1, 1)
-    assert networks.difference(made.net(data), want) < networks.TOLERANCE
+    with closing({"": Remote("networks:tensorflow", train=False, **case.numbers)}) as calls:
+        assert networks.difference(made.net(data), calls[""]()) < networks.TOLERANCE
+        assert calls[""].timed(2) > 0
 
 
 def test_variants_with_different_outputs_are_not_timed():
