@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from dataclasses import replace
 from typing import Any
 
 from mxsame import _gluon, validation
@@ -26,8 +27,8 @@ class GluonArguments(collections.UserDict):
     """
 
     def __init__(self, layer: Any):
-        self._layer, own = layer, layer._spec._asdict()
-        own.setdefault("kernel_size", own.get("pool_size"))
+        self._layer, spec = layer, layer._spec
+        own = {"kernel_size": getattr(spec, "pool_size", None), **vars(spec)}
         self.data = {name: own[argument] for name, argument in NAMES.items() if own.get(argument) is not None}
         pads = ((0, 0),) * layer.num_spatial_dims if layer._spec.padding == "valid" else layer._spec.padding
         if not isinstance(pads, str) and all(low == high for low, high in pads):
@@ -47,7 +48,7 @@ class GluonArguments(collections.UserDict):
         else:
             value = validation.per_axis(WRITABLE[name], value, self._layer.num_spatial_dims, 1)
         self.data[name] = value
-        self._layer._spec = self._layer._spec._replace(**{WRITABLE[name]: value})
+        self._layer._spec = replace(self._layer._spec, **{WRITABLE[name]: value})
         _gluon.drop_graph(self._layer)
 
     def __delitem__(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional, Sequence, get_args
 
 import numpy as np
@@ -194,7 +195,7 @@ class ConvolutionLayer(Layer):
 
     def __init__(self, spec: Any, activation: Any, use_bias: Any, in_channels: Any, prefix: Any, params: Any):
         kernel_size = validation.per_axis("kernel_size", spec.kernel_size, self.num_spatial_dims, 1)
-        super().__init__(spec._replace(kernel_size=kernel_size), prefix, params)
+        super().__init__(replace(spec, kernel_size=kernel_size), prefix, params)
         self._use_bias = validation.flag("use_bias", use_bias)
         self._in_channels = validation.integer("in_channels", in_channels, 0)
         for name, count in (("channels", self._spec.channels or 0), ("in_channels", self._in_channels)):

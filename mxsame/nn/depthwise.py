@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 from mxsame import _gluon, validation
@@ -25,7 +26,7 @@ class _Depthwise(ConvolutionLayer):
 
     def _spec_for(self, x: Any) -> Any:
         in_graph = isinstance(x, mx.sym.Symbol)
-        return self._spec._replace(in_channels=self._known_in_channels()) if in_graph else self._spec
+        return replace(self._spec, in_channels=self._known_in_channels()) if in_graph else self._spec
 
     def _repr_arguments(self) -> dict:
         return {"depth_multiplier": self._spec.depth_multiplier}

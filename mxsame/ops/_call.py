@@ -20,8 +20,6 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
 
-import numpy as np
-
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, Spec, inputs_of
@@ -40,7 +38,6 @@ _RECIPES: OrderedDict[Any, Any] = OrderedDict()  # `_key` -> recipe, oldest firs
 MAX_RECIPES = 4096
 TAKES_INPUT_SHAPE = ("file", "format", "deployment")  # purposes whose functions take an input_shape
 SHAPE_ADVICE = "use data of static shape, or mxsame.hybridize(net)"
-_HASHABLE_TYPES = {int, str, type(None)}
 FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # of graphs for another format, in this order
 
 
@@ -70,8 +67,10 @@ def apply(spec: Spec, **named: Any) -> Any:
 
 def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
     """Returns the cache key: everything that the recipe and its checks depend on. None if an array is not a dense
-    NDArray, or an argument has a type that cannot be part of a key."""
-    signature: List[Any] = [type(spec), _is_training(), _is_recording(), current_strategy(), operands.amp_type()]
+    NDArray, or an argument cannot be part of a key."""
+    if spec.key is None:
+        return None
+    signature: List[Any] = [spec.key, _is_training(), _is_recording(), current_strategy(), operands.amp_type()]
     for array in arrays:
         if type(array) in operands.DENSE:
             context = array.ctx
@@ -80,22 +79,7 @@ def _key(spec: Spec, arrays: Sequence[Any]) -> Any:
             signature.append(None)
         else:
             return None
-    try:
-        return (spec if _HASHABLE_TYPES.issuperset(map(type, spec)) else tuple(map(_typed, spec)), *signature)
-    except TypeError:
-        return None
-
-
-def _typed(value: Any) -> Any:
-    """Returns an argument tagged with its type: True == 1, but the checks reject True."""
-    kind = type(value)
-    if kind in _HASHABLE_TYPES:
-        return value
-    if kind is tuple or kind is list:
-        return (kind, *value) if set(map(type, value)) == {int} else (kind, *map(_typed, value))
-    if kind is bool or isinstance(value, np.generic):
-        return kind, value
-    raise TypeError(f"no cache key for an argument of type {kind.__name__}")
+    return tuple(signature)
 
 
 def choose_plan(

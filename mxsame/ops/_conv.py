@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame.ops._call import apply, choose_plan, recipe_of
-from mxsame.ops._inputs import Inputs, WeightAxis, canonical, channel_count
+from mxsame.ops._inputs import Inputs, Spec, WeightAxis, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
@@ -206,7 +206,8 @@ def pointwise_spec(depthwise: ConvSpec, channels: Any) -> ConvSpec:
     return ConvSpec(ones, 1, "valid", 1, depthwise.layout, channels=channels)
 
 
-class ConvSpec(NamedTuple):
+@dataclass
+class ConvSpec(Spec):
     """The arguments of `conv` or of `depthwise_conv`."""
 
     kernel_size: Any = None
@@ -222,7 +223,7 @@ class ConvSpec(NamedTuple):
 
     def checked(self, rank: int) -> ConvSpec:
         """Returns the spec with its arguments in canonical form, for this number of axes."""
-        return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank, causal=True))
+        return replace(super().checked(rank), padding=validation.padding(self.padding, rank, causal=True))
 
     def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
@@ -248,7 +249,7 @@ class ConvSpec(NamedTuple):
         first, second, *kernel_size = inputs.weight_shape(self.kernel_size, *axes)
         channels = channel_count("channels", self.channels, f"{name}.shape[0]", first, name)
         in_channels = inputs.infer_in_channels() if second is None else second * groups
-        return self._replace(kernel_size=tuple(kernel_size), channels=channels), in_channels
+        return replace(self, kernel_size=tuple(kernel_size), channels=channels), in_channels
 
 
 class DepthwiseSpec(ConvSpec):
@@ -266,7 +267,7 @@ class DepthwiseSpec(ConvSpec):
         source = f"{name}.shape[0] / the data's channels"
         multiplier = channel_count("depth_multiplier", self.depth_multiplier, source, per_channel, name)
         channels = in_channels * multiplier
-        return self._replace(kernel_size=tuple(kernel_size), channels=channels, groups=in_channels), in_channels
+        return replace(self, kernel_size=tuple(kernel_size), channels=channels, groups=in_channels), in_channels
 
 
 @dataclass(frozen=True)

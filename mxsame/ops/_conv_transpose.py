@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
 from mxsame.onednn_blocks import MIN_BLOCK
 from mxsame.ops._call import FORMAT_STRATEGIES, apply, choose_plan
 from mxsame.ops._conv import Convolution
-from mxsame.ops._inputs import Inputs, WeightAxis, canonical, channel_count
+from mxsame.ops._inputs import Inputs, Spec, WeightAxis, channel_count
 from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
 from mxsame.plan.windows import Windows, make_transposed_windows_unchecked
@@ -88,7 +88,8 @@ def conv_transpose(
     return apply(spec, data=data, weight=weight, bias=bias)
 
 
-class TransposedSpec(NamedTuple):
+@dataclass
+class TransposedSpec(Spec):
     """The arguments of `conv_transpose`, and whether the weight is the output of another operator."""
 
     kernel_size: Any = None
@@ -103,7 +104,7 @@ class TransposedSpec(NamedTuple):
 
     def checked(self, rank: int) -> TransposedSpec:
         """Returns the spec with its arguments in canonical form, for this number of axes."""
-        return canonical(self, rank)._replace(padding=validation.padding(self.padding, rank))
+        return replace(super().checked(rank), padding=validation.padding(self.padding, rank))
 
     def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
@@ -134,7 +135,7 @@ class TransposedSpec(NamedTuple):
             validation.check_divisible("data channels", in_channels, "groups", self.groups)
         length = second and second * self.groups
         channels = channel_count("channels", self.channels, "the weight's second length times groups", length, "weight")
-        return self._replace(kernel_size=tuple(kernel_size), channels=channels), in_channels
+        return replace(self, kernel_size=tuple(kernel_size), channels=channels), in_channels
 
 
 def _reorders_weight(windows: Windows, target: Target) -> bool:

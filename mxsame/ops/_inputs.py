@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Protocol, Tuple, TypeVar
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
+
+import numpy as np
 
 from mxsame import tensors, validation
 from mxsame._mxnet import mx
@@ -25,22 +27,55 @@ CHECKS: Dict[str, Callable[[str, Any, int], Any]] = {  # called with an argument
     "p_value": lambda name, value, rank: integer(name, value, 1, 3),
     "ceil_mode": lambda name, value, rank: validation.flag(name, value),
 }
+HASHABLE_TYPES = {int, str, type(None)}
+AnySpec = TypeVar("AnySpec", bound="Spec")
 _IDENTITY, _TO_NP_ARRAY = (lambda out: out), operator.methodcaller("as_np_ndarray")
 
 
-class Spec(Iterable[Any], Protocol):
-    """The arguments of an operator, as given or in canonical form."""
+@dataclass
+class Spec:
+    """The arguments of an operator, as given or in canonical form; every operator has a `layout`. A spec is never
+    changed: `replace` makes another. (A frozen one takes three times as long to make, at every call.)"""
 
-    @property
-    def layout(self) -> Any: ...
+    @cached_property
+    def key(self) -> Any:
+        """The arguments as a part of a cache key; None if one has a type that cannot be part of a key."""
+        arguments = vars(self).values()
+        try:
+            tagged = arguments if HASHABLE_TYPES.issuperset(map(type, arguments)) else map(_tagged, arguments)
+            return (type(self), *tagged)
+        except TypeError:
+            return None
 
-    def _asdict(self) -> Dict[str, Any]: ...
+    def checked(self: AnySpec, rank: int) -> AnySpec:
+        """Returns the spec with its arguments in canonical form, for this number of spatial axes. Only arguments that
+        default to None may be None; subclasses check the padding."""
+        given = vars(self)
+        checked: Dict[str, Any] = {"layout": validation.layout(given["layout"], rank)}
+        for name, default in ((each.name, each.default) for each in fields(self)):
+            if name in CHECKS and not (given[name] is None and default is None):
+                checked[name] = CHECKS[name](name, given[name], rank)
+        return replace(self, **checked)
 
-    def checked(self, rank: int) -> Any:
-        """Returns the spec with its arguments in canonical form, for this number of axes."""
+    def windows(self, size: PartialShape) -> Windows:
+        """Returns the windows of a checked spec with a kernel size, for data of this size."""
+        raise NotImplementedError
 
     def lower(self, inputs: Inputs) -> Callable[..., Any]:
         """Returns the recipe of MXNet's operator for a checked spec and its inputs."""
+        raise NotImplementedError
+
+
+def _tagged(value: Any) -> Any:
+    """Returns an argument tagged with its type: True == 1, but the checks reject True."""
+    kind = type(value)
+    if kind in HASHABLE_TYPES:
+        return value
+    if kind is tuple or kind is list:
+        return (kind, *value) if set(map(type, value)) == {int} else (kind, *map(_tagged, value))
+    if kind is bool or isinstance(value, np.generic):
+        return kind, value
+    raise TypeError(f"no cache key for an argument of type {kind.__name__}")
 
 
 class WeightAxis(NamedTuple):
@@ -220,15 +255,16 @@ class Inputs(Arrays):
 def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
     """Returns the inputs of a spec from its named arrays. Raises `ValueError` unless all sources of the number of
     spatial axes agree, and the data has the spec's `input_size`."""
-    arrays, fields = Arrays.of(**named), spec._asdict()
-    given = None if spec.layout is None else validation.rank_of_layout(spec.layout)
-    sizes = {f"len({name})": len(fields[name]) for name in SIZES if validation.is_sequence(fields.get(name))}
+    arrays, arguments = Arrays.of(**named), vars(spec)
+    layout, native = arguments["layout"], False
+    given = None if layout is None else validation.rank_of_layout(layout)
+    sizes = {f"len({name})": len(arguments[name]) for name in SIZES if validation.is_sequence(arguments.get(name))}
     rank = arrays.rank({"len(layout) - 2": given, **sizes})
-    layout, native = validation.LAYOUTS[rank][0] if spec.layout is None else spec.layout, False
+    layout = validation.LAYOUTS[rank][0] if layout is None else layout
     shape = arrays.shapes[0] or (None,) * (rank + 2)
     if validation.has_channels_last(layout):
         native, shape = tensors.runs_channels_last(rank, arrays.target.device), tensors.shape_channels_first(shape)
-    input_size, size = fields.get("input_size"), shape[SPATIAL:]
+    input_size, size = arguments.get("input_size"), shape[SPATIAL:]
     if input_size is not None:
         input_size = validation.per_axis("input_size", input_size, rank, 1, MAX_LENGTH)
         for axis, (length, actual) in enumerate(zip(input_size, size)):
@@ -236,21 +272,6 @@ def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
         shape = shape[:SPATIAL] + input_size
     pins_size = input_size is not None and None in size
     return Inputs(**vars(arrays), layout=layout, shape=shape, native_layout=native, pins_size=pins_size)
-
-
-AnySpec = TypeVar("AnySpec", bound=Any)
-
-
-def canonical(spec: AnySpec, rank: int) -> AnySpec:
-    """Returns the spec with its arguments checked and in canonical form for `rank` spatial axes. Only arguments that
-    default to None may be None; padding is left unchanged."""
-    checked: Dict[str, Any] = {"layout": validation.layout(spec.layout, rank)}
-    for name, value in spec._asdict().items():
-        is_omitted = value is None and spec._field_defaults.get(name, ...) is None
-        if name in CHECKS and not is_omitted:
-            checked[name] = CHECKS[name](name, value, rank)
-    replaced: AnySpec = spec._replace(**checked)
-    return replaced
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:

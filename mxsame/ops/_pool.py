@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from mxsame import processor, tensors, validation
 from mxsame.ops._call import apply, choose_plan, recipe_of
-from mxsame.ops._inputs import Inputs, canonical
+from mxsame.ops._inputs import Inputs, Spec
 from mxsame.plan import arrays
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.recipe import Recipe
@@ -160,7 +160,8 @@ def lp_pool(
     return apply(PoolSpec("lp", pool_size, strides, padding, layout, input_size, ceil_mode, p_value), data=data)
 
 
-class PoolSpec(NamedTuple):
+@dataclass
+class PoolSpec(Spec):
     """The arguments of a pooling operator. Only averages use `count_include_pad`."""
 
     pool_type: str
@@ -180,10 +181,10 @@ class PoolSpec(NamedTuple):
 
     def checked(self, rank: int) -> PoolSpec:
         """Returns the spec with its arguments in canonical form, for this number of axes."""
-        spec = canonical(self, rank)
+        spec = super().checked(rank)
         padding = validation.pooling_padding(spec.padding, spec.pool_size)
         counts = self.pool_type == "avg" and validation.count_include_pad(spec.count_include_pad, padding)
-        return spec._replace(strides=spec.strides or spec.pool_size, padding=padding, count_include_pad=counts)
+        return replace(spec, strides=spec.strides or spec.pool_size, padding=padding, count_include_pad=counts)
 
     def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec, for data of this size."""
