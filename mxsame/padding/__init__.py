@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from mxsame import validation
-from mxsame.padding.keras_mxnet import KERAS_MXNET, keeps_extra_output, keras_mxnet_crop, keras_mxnet_pads
-from mxsame.padding.same import checked_axis, count_windows, effective_kernel_size, same_pads, same_pads_unchecked, span
+from mxsame.padding import keras_mxnet, same
+from mxsame.padding.keras_mxnet import KERAS_MXNET, keras_mxnet_crop
+from mxsame.padding.same import count_windows, span
 from mxsame.types import AxisPadding
 
 __all__ = [
@@ -41,6 +42,79 @@ def pads_depend_on_size(padding: Any) -> bool:
 
 
 @validation.check_arguments
+def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
+    """Return ke = (k-1)d + 1, the extent of the dilated kernel.
+
+    >>> effective_kernel_size(3, 2)
+    5
+    """
+    kernel_size = validation.integer("kernel_size", kernel_size, 1)
+    return same.effective_kernel_size(kernel_size, validation.integer("dilation", dilation, 1))
+
+
+@validation.check_arguments
+def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
+    """Return how many zeros Keras's SAME adds before and after `size` elements, as (low, high).
+
+    out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2, high = P - low: the extra padding element goes to the
+    END. With a stride above 1, low and high depend on n modulo s; symmetric padding ignores that.
+
+    Raises `TypeError` for arguments that are not integers and `ValueError` for integers below 1.
+
+    >>> same_pads(28, 3)
+    (1, 1)
+    >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
+    ((0, 1), (1, 1))
+    """
+    return same.same_pads(*_checked_axis(size, kernel_size, stride, dilation))
+
+
+def _checked_axis(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[int, int, int]:
+    """Returns the checked (n, ke, s) of an axis."""
+    stride = validation.integer("stride", stride, 1, validation.MAX_STEP)
+    return validation.integer("size", size, 1), effective_kernel_size(kernel_size, dilation), stride
+
+
+@validation.check_arguments
+def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
+    """Return how many zeros keras-mxnet's convolutions and pooling operators add before and after `size` elements.
+
+    P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
+    (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many.
+    It keeps that output along the axes for which :func:`keeps_extra_output` is true.)
+
+    Raises `ValueError` if two or more elements remain after the last window: keras-mxnet then passes MXNet a
+    negative pad. Otherwise raises what `same_pads` raises.
+
+    >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
+    ((1, 1), (1, 0), (2, 1))
+    """
+    size, _, stride = _checked_axis(size, kernel_size, stride, dilation)
+    return keras_mxnet.keras_mxnet_pads(size, int(kernel_size), stride, int(dilation))
+
+
+@validation.check_arguments
+def keeps_extra_output(
+    operator: str, rank: int, axis: int, kernel_size: int, stride: int = 1, dilation: int = 1
+) -> bool:
+    """Return whether keras-mxnet computes n + 1 outputs along this axis of a convolution ("conv") or a pooling operator
+    ("pool").
+
+    It pads both ends by ceil(P/2), which gives one output too many for an even ke and stride 1. Convolutions drop it,
+    except along the third axis in 3-D; pooling drops it only along the first axis in 3-D. Keras's static shape has n
+    outputs in either case.
+
+    >>> keeps_extra_output("pool", 2, axis=0, kernel_size=2), keeps_extra_output("conv", 2, axis=0, kernel_size=2)
+    (True, False)
+    """
+    operator = validation.one_of("operator", operator, tuple(keras_mxnet.KEEPS_EXTRA_OUTPUT))
+    rank = validation.integer("rank", rank, 1, 3)
+    axis, stride = validation.integer("axis", axis, 0, rank - 1), validation.integer("stride", stride, 1)
+    effective = effective_kernel_size(kernel_size, dilation)
+    return keras_mxnet.keeps_extra_output(operator, rank, axis, effective, stride, 1)
+
+
+@validation.check_arguments
 def causal_pads(kernel_size: int, dilation: int = 1) -> tuple[int, int]:
     """Return the pads of a causal convolution, (ke - 1, 0): no output depends on a later input.
 
@@ -59,12 +133,12 @@ def resolve_pads(
     >>> resolve_pads(7, 2, stride=2), resolve_pads(7, 2, padding="valid"), resolve_pads(7, 2, padding=1)
     ((0, 1), (0, 0), (1, 1))
     """
-    size, effective, stride = checked_axis(size, kernel_size, stride, dilation)
+    size, effective, stride = _checked_axis(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
     word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), validation.AS_A_STRING)
     if word == "same":
-        return same_pads_unchecked(size, effective, stride)
+        return same.same_pads(size, effective, stride)
     if word == KERAS_MXNET:
         return keras_mxnet_pads(size, kernel_size, stride, dilation)
     return (effective - 1, 0) if word == "causal" else (0, 0)
@@ -82,7 +156,7 @@ def output_size(size: int, kernel_size: int, stride: int = 1, dilation: int = 1,
     >>> output_size(15, 2, stride=2), output_size(15, 2, stride=2, padding="valid")
     (8, 7)
     """
-    size, effective, stride = checked_axis(size, kernel_size, stride, dilation)
+    size, effective, stride = _checked_axis(size, kernel_size, stride, dilation)
     padded = size + sum(resolve_pads(size, kernel_size, stride, dilation, padding))
     check_padded_length(padded, effective, size=size, padding=padding)
     return count_windows(padded, effective, stride)

@@ -7,56 +7,37 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from mxsame import validation
-from mxsame.padding.same import checked_axis, effective_kernel_size, high_pad, same_pads_unchecked
+from mxsame.padding.same import effective_kernel_size, high_pad, same_pads
 from mxsame.validation import Pair
 
 KERAS_MXNET = "keras-mxnet"
 
 # keras-mxnet drops a surplus last output, except along these axes; indexed by rank - 1.
-_KEEPS_EXTRA_OUTPUT = {"conv": [(), (), (2,)], "pool": [(0,), (0, 1), (1, 2)]}
+KEEPS_EXTRA_OUTPUT = {"conv": [(), (), (2,)], "pool": [(0,), (0, 1), (1, 2)]}
 
 
-@validation.check_arguments
-def keras_mxnet_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """Return how many zeros keras-mxnet's convolutions and pooling operators add before and after `size` elements.
+def keras_mxnet_pads(size: int, kernel_size: int, stride: int, dilation: int) -> Pair:
+    """Returns the (low, high) of keras-mxnet; see :func:`mxsame.padding.keras_mxnet_pads`.
 
-    P is that of :func:`same_pads`, but the extra padding element goes to the START: low = ceil(P/2), high = P - low.
-    (keras-mxnet pads both ends by ceil(P/2) and drops the last output if there is one too many.
-    It keeps that output along the axes for which :func:`keeps_extra_output` is true.)
-
-    Raises `ValueError` if two or more elements remain after the last window: keras-mxnet then passes MXNet a
-    negative pad. Otherwise raises what `same_pads` raises.
-
-    >>> keras_mxnet_pads(28, 3), keras_mxnet_pads(224, 3, stride=2), keras_mxnet_pads(28, 4)
-    ((1, 1), (1, 0), (2, 1))
+    >>> keras_mxnet_pads(224, 3, 2, 1)
+    (1, 0)
     """
-    size, effective, stride = checked_axis(size, kernel_size, stride, dilation)
-    low, high = reversed(same_pads_unchecked(size, effective, stride))  # the extra padding element goes to the start
+    effective = effective_kernel_size(kernel_size, dilation)
+    low, high = reversed(same_pads(size, effective, stride))  # the extra padding element goes to the start
     rule = "keras-mxnet cannot run a kernel and stride that leave more than one element after the last window"
     given = {"size": size, "kernel_size": kernel_size, "stride": stride, "dilation": dilation}
     validation.check(high_pad(size, -(-size // stride), effective, stride) >= -1, rule, **given)
     return low, high
 
 
-@validation.check_arguments
-def keeps_extra_output(
-    operator: str, rank: int, axis: int, kernel_size: int, stride: int = 1, dilation: int = 1
-) -> bool:
-    """Return whether keras-mxnet computes n + 1 outputs along this axis of a convolution ("conv") or a pooling operator
-    ("pool").
+def keeps_extra_output(operator: str, rank: int, axis: int, kernel_size: int, stride: int, dilation: int) -> bool:
+    """Returns whether keras-mxnet computes n + 1 outputs; see :func:`mxsame.padding.keeps_extra_output`.
 
-    It pads both ends by ceil(P/2), which gives one output too many for an even ke and stride 1. Convolutions drop it,
-    except along the third axis in 3-D; pooling drops it only along the first axis in 3-D. Keras's static shape has n
-    outputs in either case.
-
-    >>> keeps_extra_output("pool", 2, axis=0, kernel_size=2), keeps_extra_output("conv", 2, axis=0, kernel_size=2)
+    >>> keeps_extra_output("pool", 2, 0, 2, 1, 1), keeps_extra_output("conv", 2, 0, 2, 1, 1)
     (True, False)
     """
-    axes = _KEEPS_EXTRA_OUTPUT[validation.one_of("operator", operator, tuple(_KEEPS_EXTRA_OUTPUT))]
-    rank = validation.integer("rank", rank, 1, 3)
-    axis, stride = validation.integer("axis", axis, 0, rank - 1), validation.integer("stride", stride, 1)
     is_even = effective_kernel_size(kernel_size, dilation) % 2 == 0
-    return is_even and stride == 1 and axis in axes[rank - 1]
+    return is_even and stride == 1 and axis in KEEPS_EXTRA_OUTPUT[operator][rank - 1]
 
 
 def check_keras_mxnet(

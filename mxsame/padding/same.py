@@ -1,6 +1,7 @@
 """SAME padding along one axis, on plain ints: the effective kernel size, the pads, and the windows that they leave.
 
-The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2).
+The rule is TensorFlow's (https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2). The functions of
+:mod:`mxsame.padding` check their arguments, and then call these.
 """
 
 from __future__ import annotations
@@ -10,21 +11,10 @@ import functools
 from mxsame import validation
 
 
-@validation.check_arguments
-def effective_kernel_size(kernel_size: int, dilation: int = 1) -> int:
-    """Return ke = (k-1)d + 1, the extent of the dilated kernel.
+def effective_kernel_size(kernel_size: int, dilation: int) -> int:
+    """Returns ke = (k-1)d + 1. Raises `ValueError` if it is too long for any size.
 
     >>> effective_kernel_size(3, 2)
-    5
-    """
-    kernel_size = validation.integer("kernel_size", kernel_size, 1)
-    return effective_kernel_size_unchecked(kernel_size, validation.integer("dilation", dilation, 1))
-
-
-def effective_kernel_size_unchecked(kernel_size: int, dilation: int) -> int:
-    """Returns ke without checking the arguments. All `*_unchecked` functions here expect checked arguments.
-
-    >>> effective_kernel_size_unchecked(3, 2)
     5
     """
     effective, maximum = (kernel_size - 1) * dilation + 1, validation.MAX_STEP
@@ -34,39 +24,15 @@ def effective_kernel_size_unchecked(kernel_size: int, dilation: int) -> int:
     return effective
 
 
-@validation.check_arguments
-def same_pads(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
-    """Return how many zeros Keras's SAME adds before and after `size` elements, as (low, high).
-
-    out = ceil(n/s), P = max((out-1)s + ke - n, 0), low = P//2, high = P - low: the extra padding element goes to the
-    END. With a stride above 1, low and high depend on n modulo s; symmetric padding ignores that.
-
-    Raises `TypeError` for arguments that are not integers and `ValueError` for integers below 1.
-
-    >>> same_pads(28, 3)
-    (1, 1)
-    >>> same_pads(224, 3, stride=2), same_pads(225, 3, stride=2)
-    ((0, 1), (1, 1))
-    """
-    return same_pads_unchecked(*checked_axis(size, kernel_size, stride, dilation))
-
-
 @functools.lru_cache(maxsize=4096)
-def same_pads_unchecked(size: int, effective: int, stride: int) -> tuple[int, int]:
-    """Returns :func:`same_pads` for checked arguments, with the effective kernel size instead of kernel size and
-    dilation.
+def same_pads(size: int, effective: int, stride: int) -> tuple[int, int]:
+    """Returns the (low, high) of SAME.
 
-    >>> same_pads_unchecked(224, 3, 2)
+    >>> same_pads(224, 3, 2)
     (0, 1)
     """
     total = max(high_pad(size, -(-size // stride), effective, stride), 0)
     return total // 2, total - total // 2
-
-
-def checked_axis(size: int, kernel_size: int, stride: int, dilation: int) -> tuple[int, int, int]:
-    """Returns the checked (n, ke, s) of an axis."""
-    stride = validation.integer("stride", stride, 1, validation.MAX_STEP)
-    return validation.integer("size", size, 1), effective_kernel_size(kernel_size, dilation), stride
 
 
 def high_pad(size: int, outputs: int, effective: int, stride: int, low: int = 0) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Optional, Sequence, Tuple, Union, cast
 
 from mxsame import padding as arithmetic, validation
 from mxsame.padding import same
-from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
+from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet, keras_mxnet_pads
 from mxsame.types import AxisPadding, ConvPadding
 
 MAX_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
@@ -41,7 +41,7 @@ class _Axis:
     @functools.cached_property
     def effective_kernel_size(self) -> int:
         """The effective kernel size ke = (k-1)d + 1."""
-        return same.effective_kernel_size_unchecked(self.kernel_size, self.dilation)
+        return same.effective_kernel_size(self.kernel_size, self.dilation)
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Window(_Axis):
     def pads(self, size: int) -> Tuple[int, int]:
         """Returns (low, high) for this size."""
         if self.extra_at_start:
-            return arithmetic.keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
+            return keras_mxnet_pads(size, self.kernel_size, self.stride, self.dilation)
         if self.pads_depend_on_size:
-            return same.same_pads_unchecked(size, self.effective_kernel_size, self.stride)
+            return same.same_pads(size, self.effective_kernel_size, self.stride)
         low, high = self.explicit_pads
         if self.ceil_mode:
             high += -(size + low + high - self.effective_kernel_size) % self.stride
@@ -232,7 +232,7 @@ def make_windows_unchecked(
     check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
     windows = []
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
-        same.effective_kernel_size_unchecked(k, d)  # refuses what is too long for any size
+        same.effective_kernel_size(k, d)  # refuses what is too long for any size
         window = Window(n, k, s, d, pads, ceil)
         if window.size is not None:
             window.check_outputs(window.size, pool, pads)
