@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Dict, Optional, Sequence
 
 from mxsame import validation
-from mxsame.plan import choice
+from mxsame.plan import checked_allowed, checked_windows, choice
 from mxsame.plan.choice import PlannedOperator
 from mxsame.plan.costs import CostLayer, Workload
 from mxsame.plan.cpu_costs import COSTS, Costs
-from mxsame.plan.exact import checked_allowed, narrowed, recorded
+from mxsame.plan.exact import narrowed, recorded
 from mxsame.plan.gpu_costs import GPU_COSTS, GpuCosts
 from mxsame.plan.recipe import Plan
-from mxsame.plan.windows import AnyWindow, Windows, checked_windows
+from mxsame.plan.windows import AnyWindow, Windows
 
 __all__ = [
     "COSTS",

@@ -23,10 +23,10 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.ops._inputs import Inputs, Spec, inputs_of
-from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, current_strategy, strategies_for
+from mxsame.plan import STRATEGIES, AxisPlan, Plan, Window, current_strategy
 from mxsame.plan.choice import PlannedOperator, fastest_plan
 from mxsame.plan.costs import Workload
-from mxsame.plan.exact import first_plan_unchecked, narrowed, recorded
+from mxsame.plan.exact import first_plan, narrowed, recorded, strategies_for
 from mxsame.plan.recipe import Recipe
 from mxsame.plan.strategies import CHANNELS, WEIGHT
 from mxsame.plan.windows import AnyWindow, Windows
@@ -94,7 +94,7 @@ def choose_plan(
     exported to another format, speed does not matter: the plan is the first exact one of `for_format`."""
     target = inputs.target
     if target.purpose == "format":
-        plan = first_plan_unchecked(windows, work.operator, narrowed(tuple(for_format)))
+        plan = first_plan(windows, work.operator, narrowed(tuple(for_format)))
         return recorded(plan, work.operator)
     if inputs.in_graph and is_in_subgraph():
         rows = STRATEGIES.items()

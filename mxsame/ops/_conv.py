@@ -11,7 +11,7 @@ from mxsame.ops._inputs import Inputs, Spec, WeightAxis, channel_count
 from mxsame.plan import Plan, arrays
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Recipe
-from mxsame.plan.windows import Windows, make_windows_unchecked
+from mxsame.plan.windows import Windows, make_windows
 from mxsame.scope import with_windows
 from mxsame.types import ConvPadding, Ints, Layout
 from mxsame.validation import PartialShape
@@ -227,7 +227,7 @@ class ConvSpec(Spec):
 
     def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
-        return make_windows_unchecked(size, self.kernel_size, self.strides, self.dilation, self.padding)
+        return make_windows(size, self.kernel_size, self.strides, self.dilation, self.padding)
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Convolution for a checked spec and its inputs."""

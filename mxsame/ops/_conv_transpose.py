@@ -11,9 +11,9 @@ from mxsame.onednn_blocks import MIN_BLOCK
 from mxsame.ops._call import FORMAT_STRATEGIES, apply, choose_plan
 from mxsame.ops._conv import Convolution
 from mxsame.ops._inputs import Inputs, Spec, WeightAxis, channel_count
-from mxsame.plan import strategies_for
 from mxsame.plan.costs import Workload
-from mxsame.plan.windows import Windows, make_transposed_windows_unchecked
+from mxsame.plan.exact import strategies_for
+from mxsame.plan.windows import Windows, make_transposed_windows
 from mxsame.scope import Target
 from mxsame.tensors import operands
 from mxsame.types import Ints, Layout, Padding
@@ -109,7 +109,7 @@ class TransposedSpec(Spec):
     def windows(self, size: PartialShape) -> Windows:
         """Returns the windows of a checked spec with a kernel size, for data of this size."""
         rule = self.kernel_size, self.strides, self.dilation, self.padding, self.output_padding
-        return make_transposed_windows_unchecked(size, *rule)
+        return make_transposed_windows(size, *rule)
 
     def lower(self, inputs: Inputs) -> Convolution:
         """Returns the recipe of MXNet's Deconvolution, or of its Convolution of dilated data, for a checked spec."""

@@ -13,7 +13,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxsame.plan import cpu_costs, gpu_costs
 from mxsame.plan.costs import CostLayer, Workload
-from mxsame.plan.exact import exact_plans_unchecked, no_exact_plan, with_padded_data
+from mxsame.plan.exact import exact_plans, no_exact_plan, with_padded_data
 from mxsame.plan.recipe import Plan
 from mxsame.plan.strategies import POOLS, STRATEGIES
 from mxsame.plan.windows import Windows, check_static
@@ -51,7 +51,7 @@ class PlannedOperator(NamedTuple):
         """
         if self.work.operator != "conv" or any(window.stride > 1 for window in self.windows):
             return True
-        return list(exact_plans_unchecked(self.windows, "conv", self.allowed)) != ["native"]
+        return list(exact_plans(self.windows, "conv", self.allowed)) != ["native"]
 
     def output_shape(self, shape: Sequence[int]) -> Tuple[int, ...]:
         """Returns the shape of the output for data of this shape.
@@ -91,7 +91,7 @@ def fastest_plan(windows: Windows, work: Workload, allowed: Tuple[str, ...], for
 
 def candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
     """Returns the exact plans that are compared by cost, by strategy; all exact plans if that leaves none."""
-    plans = exact_plans_unchecked(windows, work.operator, allowed)
+    plans = exact_plans(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
     def is_candidate(name: str, plan: Plan) -> bool:

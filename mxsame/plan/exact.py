@@ -7,15 +7,15 @@ import contextvars
 import functools
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ContextManager, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 from mxsame import validation
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import Workload
 from mxsame.plan.recipe import Plan
 from mxsame.plan.simulation import accepts_short_data, prove
-from mxsame.plan.strategies import AVG_WITH_PADDING, OPERATORS, POOLS, STRATEGIES
-from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, checked_windows, describe_windows
+from mxsame.plan.strategies import AVG_WITH_PADDING, POOLS, STRATEGIES
+from mxsame.plan.windows import AnyWindow, Window, Windows, check_residues, describe_windows
 
 
 class Planned(NamedTuple):
@@ -33,54 +33,14 @@ class _Forced(NamedTuple):
 _FORCED: contextvars.ContextVar[_Forced] = contextvars.ContextVar("mxsame_strategy", default=_Forced())  # noqa: B039
 
 
-@validation.check_arguments
+@functools.lru_cache(maxsize=None)
 def strategies_for(operator: str) -> Tuple[str, ...]:
-    """Return the names of the strategies for an operator, in the order of the table.
-
-    >>> strategies_for("max")
-    ('native', 'full', 'slice', 'concat', 'pad', 'pick', 'gather')
-    """
-    is_known = isinstance(operator, str) and operator in OPERATORS
-    validation.check(is_known, f"operator must be one of {', '.join(OPERATORS)}", operator=operator)
+    """Returns the names of the strategies for an operator, in the order of the table."""
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.supports(operator))
 
 
-@validation.check_arguments
-def exact_plans(
-    windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None
-) -> Mapping[str, Plan]:
-    """Return all exact plans as a mapping from strategy to plan, in the order of `allowed`.
-
-    In all of them, an axis for which "native" is exact runs natively. An axis for which the strategy is not exact runs
-    by the first one that is. If all axes run natively, there is only "native". If some plans reject data that is too
-    short for the windows, only those plans are returned.
-
-    Parameters
-    ----------
-    windows : sequence of Window or TransposedWindow
-    operator : str
-        One of `OPERATORS`.
-    allowed : sequence of str, optional
-        Names of strategies; all that support the operator by default.
-
-    Raises
-    ------
-    ValueError
-        For a stride above 4096 along an axis of dynamic size.
-
-    Examples
-    --------
-    >>> list(exact_plans((Window(8, 3, 2),), "conv", ("native", "slice", "concat")))
-    ['slice', 'concat']
-    >>> list(exact_plans((Window(7, 3, 2),), "conv"))
-    ['native']
-    """
-    allowed = checked_allowed(allowed, operator)
-    return exact_plans_unchecked(checked_windows(windows, operator), operator, allowed)
-
-
-def exact_plans_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
-    """For checked arguments."""
+def exact_plans(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Mapping[str, Plan]:
+    """Returns all exact plans by strategy; see :func:`mxsame.plan.exact_plans`."""
     check_residues(windows)
     if operator in POOLS and operator != AVG_WITH_PADDING:  # pooling operators that ignore padding
         windows = tuple(window.trimmed() for window in windows if isinstance(window, Window))
@@ -113,16 +73,6 @@ def _plans_of_axis(window: AnyWindow, operator: str, allowed: Tuple[str, ...]) -
     """Returns the exact plan of each strategy that has one for the window."""
     plans = ((name, STRATEGIES[name].plan(window, operator)) for name in allowed)
     return {name: plan for name, plan in plans if plan is not None}
-
-
-def checked_allowed(allowed: Any, operator: str) -> Tuple[str, ...]:
-    """Returns names of strategies as a tuple; for None, all that support the operator."""
-    served = strategies_for(operator)
-    if allowed is None:
-        return served
-    fits = isinstance(allowed, (list, tuple)) and all(isinstance(name, str) and name in STRATEGIES for name in allowed)
-    validation.check(fits, f"allowed must be a sequence of names among {', '.join(STRATEGIES)}", allowed=allowed)
-    return tuple(allowed)
 
 
 def _plan_or_fallback(row: Mapping[str, AxisPlan], name: str) -> Optional[AxisPlan]:
@@ -159,24 +109,9 @@ def _has_window_inside(axis: AxisPlan, window: AnyWindow, size: int) -> bool:
     return len(starts) == 1 or any(0 <= start <= last for start in starts)
 
 
-@validation.check_arguments
-def first_plan(windows: Sequence[AnyWindow], operator: str, allowed: Optional[Sequence[str]] = None) -> Plan:
-    """Return the first exact plan, or that of the strategy set by :func:`use_strategy`. Raises `ValueError` if there is
-    none.
-
-    >>> odd, even = first_plan([Window(7, 3, 2), Window(8, 3, 2)], "conv").axes
-    >>> odd == AxisPlan(3, pad=1), even == AxisPlan(3, pad=2, crop=(1, 0))
-    (True, True)
-    >>> first_plan([Window(7, 2, 2)], "max")
-    Plan(axes=(AxisPlan(kernel_size=2, ...),), convention='full', ...)
-    """
-    allowed = narrowed(checked_allowed(allowed, operator))
-    return recorded(first_plan_unchecked(checked_windows(windows, operator), operator, allowed), operator)
-
-
-def first_plan_unchecked(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
-    """For checked arguments."""
-    plans = exact_plans_unchecked(windows, operator, allowed)
+def first_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> Plan:
+    """Returns the first exact plan. Raises `ValueError` if there is none."""
+    plans = exact_plans(windows, operator, allowed)
     if not plans:
         raise no_exact_plan(windows, operator, allowed)
     return next(iter(plans.values()))
@@ -189,7 +124,7 @@ def no_exact_plan(windows: Windows, operator: str, allowed: Tuple[str, ...]) -> 
     if not is_forced and any(window.size is None for window in windows):
         rule = "there is no exact plan for an input of dynamic shape with this padding and stride"
         return validation.DynamicShapeError(f"{rule}; received {given}")
-    exact = ", ".join(exact_plans_unchecked(windows, operator, strategies_for(operator))) or "none"
+    exact = ", ".join(exact_plans(windows, operator, strategies_for(operator))) or "none"
     name, value = ("strategy", strategy) if is_forced else ("allowed", allowed)
     rule = f"{name} must {'be' if is_forced else 'contain'} a strategy that is exact for this layer ({exact})"
     return validation.InvalidValue(f"{rule}; received {name}={value!r}, {given}")
@@ -220,32 +155,9 @@ def recorded(plan: Plan, operator: str) -> Plan:
     return plan
 
 
-@validation.check_arguments
-def use_strategy(strategy: Optional[str]) -> ContextManager[List[Planned]]:
-    """Build graphs with this strategy within the `with` block, for tests and experiments; None leaves the choice to the
-    planner.
-
-    Operators that the strategy does not support, and those that need only MXNet's own padding, are not affected:
-    the `with` target is a list of the operators planned in the block and their strategies. What was built
-    within an earlier block of the same strategy is not planned again.
-
-    Raises `ValueError` for a name that is not in :data:`STRATEGIES`; in the block, building a layer for which the
-    strategy is not exact does.
-
-    >>> with use_strategy("slice") as planned:
-    ...     first_plan([Window(224, 7, 2)], "conv").axes == (AxisPlan(kernel_size=7, pad=4, crop=(1, 0)),)
-    ...     _ = first_plan([Window(225, 7, 2)], "conv")
-    True
-    >>> planned
-    [Planned(operator='conv', strategy='slice'), Planned(operator='conv', strategy='native')]
-    """
-    is_valid = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
-    validation.check(is_valid, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
-    return _forced(strategy)
-
-
 @contextlib.contextmanager
-def _forced(strategy: Optional[str]) -> Iterator[List[Planned]]:
+def use_strategy(strategy: Optional[str]) -> Iterator[List[Planned]]:
+    """Builds graphs with this strategy within the `with` block; see :func:`mxsame.plan.use_strategy`."""
     planned: List[Planned] = []
     token = _FORCED.set(_Forced(strategy, None if strategy is None else planned))
     try:

@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence, Tuple, Union, cast
 from mxsame import padding as arithmetic, validation
 from mxsame.padding import same
 from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet, keras_mxnet_pads
-from mxsame.types import AxisPadding, ConvPadding
+from mxsame.types import AxisPadding
 
 MAX_RESIDUES = 4096  # a dynamic window is checked for one size of each residue modulo the stride
 
@@ -196,39 +196,15 @@ AnyWindow = Union[Window, TransposedWindow]
 Windows = Tuple[AnyWindow, ...]
 
 
-@validation.check_arguments
-def make_windows(
-    size: Sizes,
-    kernel_size: Dims,
-    strides: Dims,
-    dilation: Dims,
-    padding: ConvPadding,
-    *,
-    pool: bool = False,
-    ceil_mode: bool = False,
-) -> Tuple[Window, ...]:
-    """Returns a checked `Window` for each axis of a convolution or a pooling operator; `padding` is one of
-    :func:`mxsame.ops.conv`, or of :func:`mxsame.ops.max_pool`.
-
-    Raises `ValueError` if the padded input is shorter than the kernel, or if a window would read no element of data.
-
-    >>> make_windows([7, None], (2, 3), (2, 1), (1, 1), "same")
-    (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
-    """
-    rank = _count_axes(size=size, kernel_size=kernel_size, strides=strides, dilation=dilation)
-    if validation.flag("pool", pool):
-        padding = validation.pooling_padding(padding, kernel_size)
-    else:
-        padding = validation.padding(padding, rank, causal=True)
-    # Not cached: the arguments may be lists, or numbers that equal others.
-    return make_windows_unchecked.__wrapped__(size, kernel_size, strides, dilation, padding, pool, ceil_mode)
-
-
 @functools.lru_cache(maxsize=4096)
-def make_windows_unchecked(
+def make_windows(
     size: Sizes, kernel_size: Dims, strides: Dims, dilation: Dims, padding: Any, pool: bool = False, ceil: bool = False
 ) -> Tuple[Window, ...]:
-    """For arguments in canonical form, as every `*_unchecked` function of `mxsame.plan`."""
+    """Returns a checked `Window` for each axis, from arguments in canonical form.
+
+    >>> make_windows((7, None), (2, 3), (2, 1), (1, 1), "same")
+    (Window(size=7, kernel_size=2, ...), Window(size=None, kernel_size=3, ...))
+    """
     check_keras_mxnet(padding, "pool" if pool else "conv", kernel_size, strides, dilation)
     windows = []
     for n, k, s, d, pads in zip(size, kernel_size, strides, dilation, _of_each_axis(padding, len(size))):
@@ -238,15 +214,6 @@ def make_windows_unchecked(
             window.check_outputs(window.size, pool, pads)
         windows.append(window)
     return tuple(windows)
-
-
-def _count_axes(**given: Any) -> int:
-    """Returns the number of axes, for each of which all arguments must have an entry."""
-    fits = all(map(validation.is_sequence, given.values())) and len(set(map(len, given.values()))) == 1
-    validation.check(fits, "all must have one entry per axis", **given)
-    rank = len(given["size"])
-    validation.check(rank in validation.LAYOUTS, "there must be 1, 2 or 3 axes", **given)
-    return rank
 
 
 def _of_each_axis(padding: validation.CanonicalPadding, rank: int) -> Sequence[Any]:
@@ -270,7 +237,7 @@ def make_pool_windows(
         pads, padding = ((0, 0),) * len(size) if isinstance(padding, str) else padding, "valid"
         size = tuple(None if n is None else n + sum(ends) for n, ends in zip(size, pads))
     ones = (1,) * len(size)
-    return make_windows_unchecked(size, pool_size, strides, ones, padding, True, ceil_mode), pads
+    return make_windows(size, pool_size, strides, ones, padding, True, ceil_mode), pads
 
 
 def describe_windows(windows: Sequence[AnyWindow], pool: bool = False) -> str:
@@ -307,19 +274,6 @@ def check_dynamic(windows: Tuple[Window, ...], pool: bool) -> None:
             _check_no_window_is_empty(window)
 
 
-def checked_windows(windows: Any, operator: str) -> Windows:
-    """Returns windows as a tuple. Raises a `TypeError` unless they are a sequence of the operator's windows, and a
-    `ValueError` unless there are 1 to 3 of them, and every output reads an element of the data."""
-    kind = TransposedWindow if operator == "transposed" else Window
-    fits = isinstance(windows, (list, tuple)) and windows and all(isinstance(each, kind) for each in windows)
-    rule = f"windows must be a sequence of Window or TransposedWindow, of {kind.__name__} for operator={operator!r}"
-    validation.check_type(fits, rule, windows=windows)
-    rule = "windows must have one entry for each of 1, 2 or 3 axes"
-    validation.check(len(windows) in validation.LAYOUTS, rule, windows=len(windows))
-    check_static(tuple(windows), operator not in ("conv", "transposed"))
-    return tuple(windows)
-
-
 def check_residues(windows: Tuple[AnyWindow, ...]) -> None:
     """Raises `ValueError` if the stride of a dynamic axis is too long to check a size of each remainder."""
     dynamic = (each for each in windows if each.size is None and isinstance(each, Window))
@@ -339,34 +293,11 @@ def _check_no_window_is_empty(window: Window) -> None:
         raise validation.InvalidValue(f"{rule}; received {given}")
 
 
-@validation.check_arguments
-def make_transposed_windows(
-    size: Sizes,
-    kernel_size: Dims,
-    strides: Dims,
-    dilation: Dims,
-    padding: ConvPadding,
-    output_padding: Optional[Dims] = None,
-) -> Tuple[TransposedWindow, ...]:
-    """Returns a checked `TransposedWindow` for each axis; `padding` is one of :func:`mxsame.ops.conv_transpose`.
-
-    Raises `ValueError` as `mxsame.padding.transposed_crops` does, and if nothing is left of the output.
-
-    >>> make_transposed_windows((4,), (3,), (2,), (1,), "same", None)
-    (TransposedWindow(size=4, kernel_size=3, stride=2, dilation=1, crop=(0, 1)),)
-    """
-    given = {"size": size, "kernel_size": kernel_size, "strides": strides, "dilation": dilation}
-    rank = _count_axes(**given, **({} if output_padding is None else {"output_padding": output_padding}))
-    padding = validation.padding(padding, rank)
-    # Not cached, as above.
-    return make_transposed_windows_unchecked.__wrapped__(*given.values(), padding, output_padding)
-
-
 @functools.lru_cache(maxsize=4096)
-def make_transposed_windows_unchecked(
+def make_transposed_windows(
     size: Sizes, kernel_size: Dims, strides: Dims, dilation: Dims, padding: Any, output_padding: Optional[Dims] = None
 ) -> Tuple[TransposedWindow, ...]:
-    """For arguments in canonical form."""
+    """Returns a checked `TransposedWindow` for each axis, from arguments in canonical form."""
     rank, windows = len(size), []
     check_keras_mxnet(padding, "transposed", kernel_size, strides, dilation)
     axes = zip(size, kernel_size, strides, dilation, _of_each_axis(padding, rank), output_padding or (None,) * rank)
