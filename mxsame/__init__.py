@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name not in _PUBLIC:
-        from mxsame.validation import unknown_name
+        from mxsame.suggestions import unknown_name
 
         elsewhere = {"mxsame.nn": import_module("mxsame.nn")} if name[0].isupper() else {}  # it may be a layer
         raise unknown_name(__name__, name, __all__, elsewhere)

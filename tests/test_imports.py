@@ -12,7 +12,7 @@ PACKAGE = ROOT / "mxsame"
 # A part may import parts of the rows before its own: padding <- plan <- ops; plan <- graphs; ops, graphs <- nn <- port;
 # ops <- keras; graphs, rewriting <- exporting <- onnx; keras_format <- port; types, tables, onednn_blocks, processor
 # and threads are leaves; only installation imports MXNet.
-PURE = {"validation", "types", "tables", "padding", "onednn_blocks", "processor"}
+PURE = {"validation", "suggestions", "types", "tables", "padding", "onednn_blocks", "processor"}
 CORE = PURE | {"plan", "_mxnet", "_gluon", "scope", "tensors"}
 LIBRARY = CORE | {"planner", "ops", "nn", "keras", "graphs", "exporting", "onnx", "port", "export_keras", "auditing"}
 LIBRARY |= {"keras_format", "drawing", "data"}
@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "_mxnet": {"installation"},
     "types": set(),
     "tables": set(),
-    "validation": {"types"},
+    "suggestions": set(),
+    "validation": {"suggestions", "types"},
     "onednn_blocks": set(),
     "processor": set(),
     "progress": {"validation"},
@@ -42,7 +43,7 @@ MAY_IMPORT = {
     "exporting": CORE | {"graphs", "rewriting", "progress"},
     "onnx": CORE | {"graphs", "rewriting", "exporting", "installation", "progress"},
     "auditing": CORE | {"ops", "graphs", "rewriting"},
-    "keras_format": {"validation", "padding", "installation"},
+    "keras_format": {"suggestions", "validation", "padding", "installation"},
     "port": CORE | {"graphs", "ops", "nn", "keras", "keras_format", "rewriting", "progress"},
     "export_keras": CORE | {"graphs", "rewriting", "exporting", "keras_format", "port", "progress"},
     "__init__": LIBRARY | {"installation"},
@@ -51,7 +52,8 @@ MAY_IMPORT = {
     "cli": LIBRARY | {"__init__", "demo", "doctor", "installation", "progress", "threads"},
     "__main__": {"cli"},
 }
-NOT_OUTSIDE = {own: {"mxnet", "numpy"} for own in ("padding", "plan", "planner", "drawing", "validation")}
+WITHOUT_ARRAYS = ("padding", "plan", "planner", "drawing", "suggestions", "validation")
+NOT_OUTSIDE = {own: {"mxnet", "numpy"} for own in WITHOUT_ARRAYS}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -17,7 +17,7 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Hashable, Mapping, Optional, Sequence, Union
 
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, suggestions, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors, files, tracing
 from mxsame.tensors import operands
@@ -323,7 +323,7 @@ class HybridBlock(mx.gluon.HybridBlock):
 
     def __getattr__(self, name: str) -> Any:
         """Raises an `AttributeError` that suggests the equivalent of a Keras name."""
-        raise validation.no_attribute(self, name)
+        raise suggestions.no_attribute(self, name)
 
     def summary(self, *inputs: Any) -> None:
         """Print a table of the layers, as Gluon does; the net may be hybridized."""

@@ -15,7 +15,7 @@ This package imports neither TensorFlow nor Keras.
 from typing import Any
 
 import mxsame._mxnet  # noqa: F401 - imported first: it reports what is missing, NumPy included
-from mxsame import validation
+from mxsame import suggestions
 from mxsame.keras import backend, layouts, ops, plugin
 from mxsame.keras.plugin import install, installed, uninstall
 
@@ -24,4 +24,4 @@ __all__ = ["backend", "install", "installed", "layouts", "ops", "plugin", "unins
 
 def __getattr__(name: str) -> Any:
     """Raises an error that suggests the function with a similar name, and its module."""
-    raise validation.unknown_name(__name__, name, __all__, {f"{__name__}.backend": backend, f"{__name__}.ops": ops})
+    raise suggestions.unknown_name(__name__, name, __all__, {f"{__name__}.backend": backend, f"{__name__}.ops": ops})

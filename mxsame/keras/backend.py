@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, List, Optional, Union
 
-from mxsame import validation
+from mxsame import suggestions, validation
 from mxsame._mxnet import mx
 from mxsame.keras._translate import (
     SAME_VALID_OR_CAUSAL,
@@ -42,7 +42,7 @@ def __dir__() -> List[str]:
 
 def __getattr__(name: str) -> Any:
     """Raises an error that names the module in which the function is found."""
-    raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
+    raise suggestions.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
 @validation.check_arguments

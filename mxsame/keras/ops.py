@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Optional
 
-from mxsame import validation
+from mxsame import suggestions, validation
 from mxsame._mxnet import mx
 from mxsame.keras._translate import KerasCall
 from mxsame.types import DataFormat, Ints, KerasPadding
@@ -34,7 +34,7 @@ def __dir__() -> List[str]:
 
 def __getattr__(name: str) -> Any:
     """Raises an error that suggests a similar name, or the module in which the function is found."""
-    raise validation.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
+    raise suggestions.unknown_name(__name__, name, __all__, {"mxnet.nd": mx.nd})
 
 
 @validation.check_arguments

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
 from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId, map_leaves
-from mxsame.validation import InvalidValue, check, check_type, most_alike, received
+from mxsame.suggestions import most_alike
+from mxsame.validation import InvalidValue, check, check_type, received
 
 Call = Tuple[str, int]  # a layer and the number of one of its calls
 Path = Tuple[str, ...]  # the name of a layer, after those of the models that contain it

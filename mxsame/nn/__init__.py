@@ -5,7 +5,7 @@ Arguments, parameter names and shapes are those of `mxnet.gluon.nn`. The `hybrid
 
 from typing import Any, List
 
-from mxsame import validation
+from mxsame import suggestions
 from mxsame._mxnet import mx  # first: it explains what is missing, NumPy included
 from mxsame.graphs.hybridize import HybridBlock as HybridBlock, HybridSequential as HybridSequential
 from mxsame.nn.conv import Conv1D as Conv1D, Conv2D as Conv2D, Conv3D as Conv3D
@@ -43,6 +43,6 @@ def __dir__() -> List[str]:
 
 def __getattr__(name: str) -> Any:
     """Raises an error with the module that has a layer, or with its name here."""
-    raise validation.unknown_name(
+    raise suggestions.unknown_name(
         __name__, name, __all__, {"mxnet.gluon.nn": mx.gluon.nn, "mxnet.gluon.rnn": mx.gluon.rnn}
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 import mxsame._mxnet  # noqa: F401 - first: it explains what is missing, NumPy included
-from mxsame import validation
+from mxsame import suggestions
 from mxsame.ops._conv import conv, depthwise_conv, separable_conv
 from mxsame.ops._conv_transpose import conv_transpose
 from mxsame.ops._pool import avg_pool, lp_pool, max_pool
@@ -13,4 +13,4 @@ __all__ = ["avg_pool", "conv", "conv_transpose", "depthwise_conv", "lp_pool", "m
 
 def __getattr__(name: str) -> Any:
     """Raises an error with the operator that is likely meant."""
-    raise validation.unknown_name(__name__, name, __all__)
+    raise suggestions.unknown_name(__name__, name, __all__)

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from mxsame import _gluon, validation
+from mxsame import _gluon, suggestions, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import errors
 from mxsame.keras_format import dtypes
@@ -26,7 +26,7 @@ from mxsame.validation import InvalidValue, flag
 
 DEFAULT_LENGTH = 32  # in place of dynamic lengths, where a block is called once
 INSTEAD = {
-    **validation.INSTEAD,
+    **suggestions.INSTEAD,
     **dict.fromkeys(
         ("get_weights", "set_weights"), "collect_params(); mxsame.to_keras_weights(net, path) writes Keras's"
     ),
@@ -175,7 +175,7 @@ class Layers(List[NetworkLayer]):
         return self._net.layer_outputs(*arrays)
 
 
-no_attribute = partial(validation.no_attribute, instead=INSTEAD)
+no_attribute = partial(suggestions.no_attribute, instead=INSTEAD)
 
 
 def is_trained(layers: Sequence[LayerState]) -> bool:

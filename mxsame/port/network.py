@@ -7,7 +7,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Nam
 
 import numpy as np
 
-from mxsame import _gluon, tensors, validation
+from mxsame import _gluon, suggestions, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.keras_format.description import Layer, Model
@@ -260,7 +260,7 @@ class Network(HybridBlock):
         is_own = name in self.__dict__ or hasattr(type(self), name)  # a layer may have such a name, too
         if isinstance(value, mx.gluon.Block) or (not is_own and (name,) in self.__dict__.get("_states", ())):
             self.replace(name, value)
-        elif not is_own and validation.most_alike(name, ["trainable"], cutoff=0.85):
+        elif not is_own and suggestions.most_alike(name, ["trainable"], cutoff=0.85):
             raise no_attribute(self, name, "did you mean 'trainable'?")
         else:
             super().__setattr__(name, value)
