@@ -103,9 +103,9 @@ class Layer(CheckedBlock, HybridBlock):
             return super().forward(x)
         try:
             return self.hybrid_forward(mx.nd, x, **own)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as error:
             self.check(x)  # may raise a more specific error than the operator's
-            raise
+            raise self._named(error) from None
 
     def hybrid_forward(self, F: Any, x: Array, **parameters: Array) -> Array:
         """Runs the operator. On Symbols, names the output as Gluon does, and updates the dtypes and shapes of the
@@ -136,7 +136,11 @@ class Layer(CheckedBlock, HybridBlock):
         try:
             return super().forward(x)
         except ValueError as error:
-            raise validation.InvalidValue(f"layer {self.name}: {error}") from None
+            raise self._named(error) from None
+
+    def _named(self, error: Exception) -> Exception:
+        """Returns a `ValueError` with the name of the layer, any other error unchanged."""
+        return validation.InvalidValue(f"layer {self.name}: {error}") if isinstance(error, ValueError) else error
 
     @property
     def _kwargs(self) -> GluonArguments:
@@ -166,8 +170,12 @@ class Layer(CheckedBlock, HybridBlock):
         if mx.util.is_np_array() and not isinstance(x, mx.np.ndarray):
             rule = "data must be an mx.np.ndarray in np mode (npx.set_np)"
             raise validation.InvalidType(f"{rule}; {operands.received('data', x)}")
-        _, outputs = padded_and_output_size(self._spec.windows(shape[1:-1] if self._channels_last else shape[2:]))
-        validation.check_element_count("the output", (shape[0], self._out_channels(self._channels_of(shape)), *outputs))
+        channels = self._out_channels(self._channels_of(shape))
+        try:
+            _, outputs = padded_and_output_size(self._spec.windows(shape[1:-1] if self._channels_last else shape[2:]))
+            validation.check_element_count("the output", (shape[0], channels, *outputs))
+        except ValueError as error:
+            raise self._named(error) from None
         for parameter in _gluon.own_parameters(self).values():
             _gluon.check_initialized(parameter)
             operands.check_convolvable("data", x)
