@@ -512,7 +512,7 @@ def test_a_network_of_keras_leaves_as_it_came(recorded, keras, network, tmp_path
 
 
 @pytest.mark.keras
-@pytest.mark.filterwarnings("ignore:layer .* does no", "ignore:You are using a softmax over axis")
+@pytest.mark.filterwarnings("ignore:layer .* does no", "ignore:layers of a", "ignore:You are using a softmax over axis")
 @pytest.mark.parametrize("network", keras_recording.names())
 @pytest.mark.parametrize("way", ["its format", "extended", "the other format", "operators"])
 def test_a_network_of_keras_gives_there_what_it_gave(recorded, network, way, tmp_path, monkeypatch, made):
@@ -591,13 +591,11 @@ def test_a_mask_ends_where_it_ends_in_the_net(ends, tmp_path):
         net["relu"] = Clipped() if ends == "at a block" else MaskedClip()
     (x,) = arrays_of((3, 5, 3))
     x[1:, 2:] = 0
-    with (
-        contextlib.nullcontext()
-        if ends == "nowhere"
-        else pytest.raises(ValueError, match="mask must end where it ends")
-    ):
+    nothing, message = contextlib.nullcontext(), "mask must end where it ends"
+    with nothing if ends == "nowhere" else pytest.raises(ValueError, match=message):
         mxsame.to_keras(net, tmp_path / "net.h5", x.shape)
-    mxsame.to_keras(net, tmp_path / "net.keras", x.shape)  # which has operators for a mask
+    with nothing if ends == "nowhere" else pytest.warns(UserWarning, match=f"written by their operators: .*{message}"):
+        mxsame.to_keras(net, tmp_path / "net.keras", x.shape)  # which has operators for a mask
     assert ("Masking" in classes(tmp_path / "net.keras")) == (ends == "nowhere")
     assert difference(*(outputs(each, x)[0] for each in (mxsame.from_keras(tmp_path / "net.keras"), net))) < 1e-6
 
@@ -626,11 +624,22 @@ def test_one_of_several_networks_is_written_by_operators(tmp_path):
     net = Own(
         lambda F, x, y, first, second, third: third(second(first(x, y))), first, of_steps(dropout), of_steps(dropout)
     )
-    for replaced, want in ((False, ["Sequential"]), (True, ["Activation", "Activation"])):
-        if replaced:
+    warned = pytest.warns(
+        UserWarning, match=r"written by their operators: layer 'inner' \(Sequential\): .* called once"
+    )
+    for form, want in (("layers", ["Sequential"]), ("operators", ["Activation", "Activation"])):
+        if form == "operators":
             first["inner/relu"] = nn.Activation("softrelu")
-        mxsame.to_keras(net, tmp_path / "net.h5", [(2, 5, 3)] * 2)
+        with warned if form == "operators" else contextlib.nullcontext():
+            assert mxsame.to_keras(net, tmp_path / "net.h5", [(2, 5, 3)] * 2).form == form
         assert classes(tmp_path / "net.h5") == ["InputLayer"] * 2 + [*want, "Add"] + ["SpatialDropout1D"] * 2
+
+
+def test_a_layer_that_the_format_lacks_is_written_by_operators(tmp_path):
+    net = of_steps(("ThresholdedReLU", {"theta": 0.3}), ("ReLU", {}))
+    assert mxsame.to_keras(net, tmp_path / "net.h5", (2, 5, 3)).form == "model"
+    with pytest.warns(UserWarning, match=r"\(ThresholdedReLU\): a file of Keras 3 has no such layer$"):
+        assert mxsame.to_keras(net, tmp_path / "net.keras", (2, 5, 3)).form == "layers"
 
 
 def quadratic(write, attributes, x):
@@ -666,6 +675,11 @@ def test_custom(tmp_path):
         mxsame.to_keras(net, file, IMAGE, custom=custom, layout="NCHW")
         (conv,) = (layer for layer in read(str(file)).layers if layer.class_name == "Conv2D")
         assert conv.trainable == (grad_req == "write")
+    calls = []
+    counted = {"_contrib_quadratic": lambda *given: calls.append(1) or quadratic(*given)}
+    with pytest.raises(ValueError, match="path must be one that can be written"):
+        mxsame.to_keras(net, tmp_path / f"{'n' * 300}.h5", IMAGE, custom={**custom, **counted})
+    assert calls == [1]
     for given, error, message in (
         ({"_contrib_quadratic": lambda write, attributes, x: {}["config"]}, KeyError, "config"),
         (
@@ -693,6 +707,7 @@ REFUSED = {
     "strides and dilation": (chain(same.Conv2DTranspose(2, 3, 2, dilation=2)), "not both be above 1.* Deconvolution"),
     "scales of groups": (chain(nn.Conv2D(4, 1), nn.GroupNorm(2)), "Keras trains one for each channel"),
     "the batch": (Own(lambda F, x: F.sum(x, axis=0)), "the batch must not be reduced"),
+    "a batch of one": (Own(lambda F, x: F.reshape(x, (1, -1))), "the batch, merged .*; received axis=1; .* Reshape"),
 }  # fmt: skip
 
 
@@ -717,10 +732,11 @@ def test_an_array_of_integers_is_refused(tmp_path):
 
 
 def test_a_file_with_other_outputs_gets_no_name(tmp_path, monkeypatch):
-    net, real = ready(chain(nn.Conv2D(4, 3)), IMAGE), checking.read_back
-    monkeypatch.setattr(checking, "read_back", lambda *args: [[x + 1 for x in each] for each in real(*args)])
+    """And a model of Keras is not written in another form, which might be right."""
+    real, added = checking.read_back, [0, 1]
+    monkeypatch.setattr(checking, "read_back", lambda *args: [[x + added.pop() for x in each] for each in real(*args)])
     with pytest.raises(ValueError, match="must equal those of the net"):
-        mxsame.to_keras(net, tmp_path / "net.keras", IMAGE)
+        mxsame.to_keras(of_steps(("ReLU", {})), tmp_path / "net.keras", (2, 5, 3))
     assert not list(tmp_path.iterdir())
 
 
@@ -797,7 +813,7 @@ def test_a_file_that_is_refused_says_how_to_write_it(tmp_path):
 def test_a_static_shape_of_a_keras_model_need_not_be_given(tmp_path):
     net = mxsame.from_keras(mxsame.sample("digits"))
     assert mxsame.deploy(net).signature.shapes == mxsame.audit(net).shapes == {"data": (1, 8, 8, 1)}
-    assert mxsame.to_keras(net, tmp_path / "net.h5").parameters == 6090
+    assert mxsame.to_keras(net, tmp_path / "net.h5")[2:] == (6090, "mxsame.from_keras", "model")
     mxsame.export(net, tmp_path / "net", (None, 8, 8, 1))
     assert mxsame.audit(tmp_path / "net-symbol.json", (None, 8, 8, 1)).wrong == ()
     for call in (lambda shape: mxsame.deploy(net, shape), lambda shape: mxsame.to_keras(net, tmp_path / "a.h5", shape)):

@@ -116,7 +116,7 @@ class NetworkWriter:
             try:
                 written = self._write_call(layer, layer_path, call, recorded)
             except InvalidValue as error:
-                self._reasons.append(f"layer {'/'.join(layer_path)!r} ({layer.operator or layer.class_name}): {error}")
+                self._reasons.append(_named(layer, layer_path, error))
                 written = [TensorId(layer.name, number, index) for index in range(len(recorded))]
             for index, (value, tensor) in enumerate(zip(recorded, written)):
                 self._record(path, TensorId(layer.name, number, index), value, tensor)
@@ -129,7 +129,7 @@ class NetworkWriter:
             is_custom = self._network.layer_state(path).is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._inline(layer.model, path, call)
-            return self._by_operators(path, call, recorded, error)
+            return self._by_operators(layer, path, call, recorded, error)
         builder, version = self._w.builder, self._network.description.version
         call = call_of(layer, _without_keys(layer, call), version, builder.model.version)
         first = builder.call(copied, tuple(call.args), call.kwargs)
@@ -154,13 +154,17 @@ class NetworkWriter:
         self._write_calls(model, path)
         return [self._tensors[path, tensor] for tensor in model.outputs]
 
-    def _by_operators(self, path: Path, call: LayerCall, recorded: Sequence[Any], reason: ValueError) -> List[TensorId]:
-        """Writes a layer by its operators; returns the outputs."""
+    def _by_operators(
+        self, layer: Layer, path: Path, call: LayerCall, recorded: Sequence[Any], reason: ValueError
+    ) -> List[TensorId]:
+        """Writes a layer by its operators, for this reason; returns the outputs."""
         fits = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in recorded)
         if not fits:
             raise reason
         given, masked, builder = self._written_for(call), self._masked(), self._w.builder
         if recorded[0].key not in given:
+            if not self._network.layer_state(path).is_custom:
+                builder.by_operators.append(_named(layer, path, reason))
             part = self._network.part(given.keys(), [x.key for x in recorded])
             count = len(builder.model.layers)
             with builder.ignoring_masks(masked):
@@ -178,6 +182,10 @@ class NetworkWriter:
                 check(value.mask.key in masks and x.tensor in builder.ignored_masks | masked, MASKS)
                 builder.ignored_masks.discard(x.tensor)
         return [x.tensor for x in written]
+
+
+def _named(layer: Layer, path: Path, reason: ValueError) -> str:
+    return f"layer {'/'.join(path)!r} ({layer.operator or layer.class_name}): {reason}"
 
 
 def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
@@ -202,8 +210,9 @@ def model_for_format(network: Network, model: Model, target: int) -> Model:
             calls = (_without_keys(layer, call) for call in layer.calls if call.args)
             layers.append(replace(fits, calls=[call_of(layer, call, model.version, target) for call in calls]))
         except InvalidValue as error:
-            reasons.append(f"layer {layer.name!r} ({layer.operator or layer.class_name}): {error}")
-    check(not reasons, "; ".join(reasons))
+            reasons.append(_named(layer, (layer.name,), error))
+    if reasons:
+        raise Refused(reasons)
     return replace(model, layers=layers, version=target)
 
 

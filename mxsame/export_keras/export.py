@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, FrozenSet, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, FrozenSet, List, Optional, Set, Tuple, Union
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
@@ -34,7 +35,7 @@ from mxsame.port.network import Network
 from mxsame.port.parameters import arrays_of
 from mxsame.progress import Progress
 from mxsame.types import FilePath, InputShape, Layout
-from mxsame.validation import InvalidValue, check
+from mxsame.validation import InvalidValue, Refused, check
 
 if TYPE_CHECKING:
     from mxsame._mxnet import HybridBlock
@@ -68,9 +69,9 @@ def to_keras(
         layers: an operator that is not a layer of Keras is refused there.
     input_shape : sequence of ints, an array, or a list of such
         `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
-        By default, the input shape of the Keras model, if that is static. The model is for this size and any batch. If
-        recurrent layers take (T, N, C) and states (layers, N, H), the model takes and returns the batch first. An array
-        must have a floating-point dtype.
+        By default, the input shape of the Keras model, if that is static. The model is for this size and any batch,
+        which it takes and returns first, also if recurrent layers take (T, N, C) and states (layers, N, H), or the net
+        transposes its output. An array must have a floating-point dtype.
     layout : "NHWC" or "NCHW", or the equivalent for 1-D or 3-D data
         If the net takes channels first: the axis order of the model's inputs and outputs with 4 or 5 axes, and of
         those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
@@ -104,7 +105,8 @@ def to_keras(
     -----
     A network of :func:`mxsame.from_keras`, which may be a part of the net, is written as its original layers. Blocks
     that replace or follow them are written operator by operator; if this gives a single Keras layer, it has the name
-    of the replaced layer. Other layers have the names of their parameters. Layers whose parameters have
+    of the replaced layer. So are layers that the format lacks, and networks of which a part cannot be written as
+    layers; a warning names the reasons. Other layers have the names of their parameters. Layers whose parameters have
     `grad_req="null"` are not `trainable` in Keras; a batch norm among them uses its moving statistics in training.
     Keras 3 trains the parameters of attention with several heads and of ConvLSTM after loading, whatever the file has;
     a warning names them. Gluon's LSTM and SimpleRNN have two biases; Keras's single one is their sum, and a step of
@@ -141,39 +143,47 @@ def to_keras(
     fits = path.endswith((".keras", ".h5")) and not path.endswith(".weights.h5")
     check(fits, "path must end in .keras or .h5; mxsame.to_keras_weights writes .weights.h5", path=path)
     validation.rank_of_layout(layout)
-    functions = CustomEmitters(custom)
-    options = Options(2 if path.endswith(".h5") else 3, layout.startswith("NC"), functions)
-    networks: List[Any] = []
-    exported.net.apply(lambda block: networks.append(block) if isinstance(block, Network) else None)
-    is_model = exported.net in networks and exported.net.matches_description and not exported.net.custom and not custom
-    # Best first, each tried if the one before is refused: the model itself, or which networks to write by operators.
-    attempts: List[Optional[FrozenSet]] = [None] * is_model
-    attempts += dict.fromkeys((frozenset(), frozenset(networks)))
-    reasons: List[InvalidValue] = []
-    while attempts:
-        by_operators = attempts.pop(0)
+    options = Options(2 if path.endswith(".h5") else 3, layout.startswith("NC"), CustomEmitters(custom))
+    with errors.explain_errors(input_shape=input_shape):
+        keras_file = _written(exported, options)
+        with files.draft_for(path) as file:
+            save(file, keras_file.model, arrays_of)
+            compared_by = checking.compare(file, keras_file, exported)
+    if keras_file.by_operators:
+        message = f"layers of a Keras model are written by their operators: {Refused(keras_file.by_operators)}"
+        warnings.warn(message, UserWarning, stacklevel=4)
+    for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):
+        message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
+        warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
+    sizes = (array.size for layer in keras_file.model.walk() for array in arrays_of(layer).values())
+    return Written(path, len(keras_file.model.layers), sum(sizes), compared_by, keras_file.form)
+
+
+def _written(exported: ExportedNet, options: Options) -> KerasFile:
+    """Returns the net in the first form that is not refused: the Keras model that it is; the layers of the Keras models
+    in it; with the operators of those that are refused; with the operators of all."""
+    networks: Set[Network] = set()
+    exported.net.apply(lambda block: networks.add(block) if isinstance(block, Network) else None)
+    is_model = exported.net in networks and exported.net.matches_description and not exported.net.custom
+    if is_model and not options.functions.functions:
+        with contextlib.suppress(Refused):
+            return _from_model(exported, options)
+    by_operators: FrozenSet[Network] = frozenset()
+    refusals: List[Refused] = []
+    while True:
         try:
-            with errors.explain_errors(input_shape=input_shape):
-                if by_operators is None:
-                    keras_file = _from_model(exported, options)
-                else:
-                    keras_file = _from_graph(exported, options._replace(by_operators=by_operators))
-            functions.check_used()
-            with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
-                save(file, keras_file.model, arrays_of)
-                compared_by = checking.compare(file, keras_file, exported)
-        except InvalidValue as error:
-            reasons.append(error)
-            refused = frozenset(networks) & {*(by_operators or ()), *getattr(error, "blocks", ())}
-            if refused not in (by_operators, *attempts):
-                attempts.insert(0, refused)
-        else:
-            for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):
-                message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
-                warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
-            sizes = (array.size for layer in keras_file.model.walk() for array in arrays_of(layer).values())
-            return Written(path, len(keras_file.model.layers), sum(sizes), compared_by)
-    raise reasons[is_model]  # this error also explains why writing the operators failed
+            finished = _drafted(exported, options._replace(by_operators=by_operators))
+            break
+        except Refused as error:
+            refusals.append(error)
+        if by_operators == networks:
+            raise refusals[0]  # which also explains why writing the operators failed
+        refused = by_operators | networks.intersection(refusals[-1].blocks)
+        by_operators = frozenset(networks) if refused == by_operators else refused
+    keras_file = finished()
+    form = "operators" if by_operators else "layers" if networks else None
+    reasons = [reason for error in refusals for reason in error.reasons]
+    return keras_file._replace(form=form, by_operators=[*reasons, *keras_file.by_operators])
 
 
 def _from_model(exported: ExportedNet, options: Options) -> KerasFile:
@@ -182,12 +192,12 @@ def _from_model(exported: ExportedNet, options: Options) -> KerasFile:
     net, inputs = exported.net, exported.inputs
     shapes = {name: (Length(n, n + 1), *(Length(m, m) for m in rest)) for name, (n, *rest) in inputs.shapes.items()}
     orders, output_orders = ([x.keras_order for x in values] for values in (net.inputs, net.outputs))
-    return KerasFile(model_for_format(net, net.description, options.version), shapes, orders, output_orders)
+    return KerasFile(model_for_format(net, net.description, options.version), shapes, orders, output_orders, "model")
 
 
-def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
-    """Writes the net once to see which inputs a layer takes with channels last, and once more with these channels
-    last."""
+def _drafted(exported: ExportedNet, options: Options) -> Callable[[], KerasFile]:
+    """Writes the net in a draft, without the user's functions, to see which inputs a layer takes with channels last;
+    returns a function that finishes it, which writes the net once more if there are such inputs, or functions."""
     dtypes = {str(dtype) for dtype in (exported.dtype, *exported.dtypes.values())}
     check(dtypes == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(dtypes))
     traced = options.trace(exported)
@@ -201,7 +211,7 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
         for output, value in zip(composite.inputs, composite.block.inputs)
     }
 
-    def write() -> Tuple[List[KerasTensor], CompositeWriter]:
+    def write(is_draft: bool) -> Tuple[List[KerasTensor], CompositeWriter]:
         net = exported.net
         name, names = (net.description.name, net.input_names) if isinstance(net, Network) else ("network", orders)
         builder = ModelBuilder(trained, options.version, name)
@@ -210,22 +220,25 @@ def _from_graph(exported: ExportedNet, options: Options) -> KerasFile:
             shape = keras_shape(shapes.inputs[name], order)
             tensor = builder.input(builder.unique(layer_name(own)), shape, declared.get(name, "float32"))
             inputs[name] = KerasTensor(tensor, shape, order, source=name)
-        writer = CompositeWriter(traced, builder, inputs, options, advice_for(exported.net))
+        writer = CompositeWriter(traced, builder, inputs, options._replace(is_draft=is_draft), advice_for(net))
         return writer.write(), writer
 
-    values, writer = write()
-    last = {} if options.channels_first else writer.channels_last_inputs
-    if last:
-        orders.update(last)
-        values, writer = write()
-    outputs = [writer.permute(x, _order(x, bool(last))) for x in values]
-    builder = writer.builder
-    builder.finish([x.tensor for x in outputs])
-    used = {layer.name for layer in builder.model.layers}
-    unused = [name for name, tensor in zip(shapes.inputs, builder.model.inputs) if tensor.layer not in used]
-    check(not unused, "net must use the values of all of its inputs", unused=unused)
-    output_orders = [x.order for x in outputs]
-    return KerasFile(builder.model, shapes.inputs, [*orders.values()], output_orders)
+    draft = write(is_draft=True)
+    options.functions.check_used()
+    last = {} if options.channels_first else draft[1].channels_last_inputs
+    orders.update(last)
+
+    def finish() -> KerasFile:
+        values, writer = write(is_draft=False) if last or options.functions.functions else draft
+        outputs = [writer.permute(x, _order(x, bool(last))) for x in values]
+        builder, output_orders = writer.builder, [x.order for x in outputs]
+        builder.finish([x.tensor for x in outputs])
+        used = {layer.name for layer in builder.model.layers}
+        unused = [name for name, tensor in zip(shapes.inputs, builder.model.inputs) if tensor.layer not in used]
+        check(not unused, "net must use the values of all of its inputs", unused=unused)
+        return KerasFile(builder.model, shapes.inputs, [*orders.values()], output_orders, None, builder.by_operators)
+
+    return finish
 
 
 def _order(x: KerasTensor, is_last: bool) -> Order:

@@ -94,12 +94,14 @@ def all_trained(names: Set[str], trained: Set[str]) -> bool:
 
 class KerasFile(NamedTuple):
     """A model to be written: the shapes of the net's inputs, and the axes of the net's inputs and outputs in the file's
-    order."""
+    order; its form, as in `Written`; and the layers of Keras that are written by their operators, with the reasons."""
 
     model: Model
     shapes: Mapping[str, Shape]
     orders: Sequence[Order]
     output_orders: Sequence[Order]
+    form: Optional[str] = None
+    by_operators: Sequence[str] = ()
 
 
 class ModelBuilder:
@@ -121,6 +123,7 @@ class ModelBuilder:
         self.layers: Dict[Any, Layer] = {}  # layers that may be called again, by what they are
         self.owners: Dict[str, Any] = {}  # the layer or node that trains a parameter
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net
+        self.by_operators: List[str] = []  # layers of Keras that are written by their operators, and why
         self._names: Set[str] = set()
 
     def unique(self, name: str) -> str:

@@ -62,12 +62,14 @@ class Weight(NamedTuple):
 
 class Options(NamedTuple):
     """The version of Keras whose format the file has, 2 or 3; whether inputs and outputs keep channels first; the
-    user's functions; and the networks of `from_keras` that are written by their operators."""
+    user's functions, which are not called in a draft; and the networks of `from_keras` that are written by their
+    operators."""
 
     version: int
     channels_first: bool
     functions: CustomEmitters
     by_operators: FrozenSet[Any] = frozenset()
+    is_draft: bool = False
 
     def is_whole(self, block: Any) -> bool:
         """Returns whether a block is written as a whole."""
@@ -164,6 +166,16 @@ class KerasWriter(GraphWriter):
         check(len(weights) == len(names), rule, shapes=shapes)
         layer.weights = [np.ascontiguousarray(array, "float32") for array in weights]
         return self.builder.add(layer)
+
+    def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
+        """In a draft, does not call the function, and returns tensors that no layer computes."""
+        if not self.options.is_draft:
+            return super()._write_by_user(source, inputs, shapes)
+        self.custom.function_of(source.op if isinstance(source, Node) else source)  # which counts as used
+        for output in inputs:
+            self.input_for_user(output)
+        tensor = KerasTensor(TensorId(source.name), (), ())
+        return [self.output_of_user(tensor, shape) for shape in shapes.values()]
 
     def _write(self, node: Node) -> None:
         """Writes a node, unless it depends on parameters only: its array is computed when an emitter asks for it."""
@@ -348,6 +360,7 @@ class KerasWriter(GraphWriter):
         fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
         check(fits, "only the batch may be dynamic, and must be the first axis", data=x.shape, shape=shape)
         if num_elements(x.shape) != num_elements(shape):  # attention heads or time steps are merged into the batch
+            check(order[0] <= x.order[0], "the batch, merged with an axis, must stay where it is", axis=order[0])
             return self.add_operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
         name, config = ("Flatten", {}) if len(shape) == 2 else ("Reshape", {"target_shape": list(shape[1:])})
         suffix = "" if self.node.kind in ("Flatten", "Reshape") else suffix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Set, Type, Union
 
 from mxsame._mxnet import mx
-from mxsame.validation import check, check_type
+from mxsame.validation import Refused, check_type, received
 
 Key = Union[str, Type[Any]]
 Custom = Mapping[Key, Callable[..., Any]]  # MXNet's name of an operator, or a class of blocks -> function
@@ -40,7 +40,9 @@ class CustomEmitters:
     def check_used(self) -> None:
         """Raises a `ValueError` if a key of `custom` was not used."""
         unused = [getattr(key, "__name__", key) for key in self.functions if key not in self._used]
-        check(not unused, "each key of custom must be an operator or a block class of the net", custom=unused)
+        if unused:
+            rule = "each key of custom must be an operator or a block class of the net"
+            raise Refused([f"{rule}; {received(custom=unused)}"])
 
 
 def _is_usable(key: Any, given: Any) -> bool:

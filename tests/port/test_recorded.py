@@ -197,7 +197,7 @@ def test_weights_may_be_written_over_the_file_that_was_read(recorded, tmp_path):
     (tmp_path / "model.h5.part").write_text("of the user")
     written, weights = mxsame.to_keras_weights(net, path), [layer.weights for layer in net.description.layers]
     elements = sum(each.data().size for each in net.collect_params().values())
-    assert written == (str(path), sum(map(bool, weights)), elements, None)
+    assert written == (str(path), sum(map(bool, weights)), elements, None, None)
     with pytest.raises(ValueError, match="path must be in a folder that exists"):
         mxsame.to_keras_weights(net, tmp_path / "none" / "model.h5")
     with pytest.raises(TypeError, match=r"custom must map names to functions of \(block\)"):
