@@ -1,4 +1,4 @@
-"""What `mxsame demo` shows: three Keras networks on a photograph, layer by layer compared with TensorFlow's outputs.
+"""Computes what `mxsame demo` shows: the layers of three Keras networks on a photograph, compared with TensorFlow.
 
 `tests/golden/make_demo.py` records the outputs; `mxsame/data/README.md` names the source of the photograph.
 
@@ -25,10 +25,10 @@ TOLERANCE = 1e-4
 
 
 class Layer(NamedTuple):
-    """One layer; kernel and stride are the same in both axes."""
+    """One layer; kernel and stride are the same along both axes."""
 
     name: str
-    kind: str  # "conv" or "pool", or one of `OTHERS`
+    kind: str  # "conv" or "pool", or a key of `WITHOUT_WINDOWS`
     channels: int = 0
     kernel_size: int = 1
     stride: int = 1
@@ -39,10 +39,10 @@ class Layer(NamedTuple):
     def window(self) -> str:
         """`7x7/2` for a kernel of 7 and a stride of 2."""
         stride = f"/{self.stride}" if self.stride > 1 else ""
-        return "" if self.kind in OTHERS else f"{self.kernel_size}x{self.kernel_size}{stride}"
+        return "" if self.kind in WITHOUT_WINDOWS else f"{self.kernel_size}x{self.kernel_size}{stride}"
 
 
-OTHERS: Dict[str, Callable[[], Any]] = {
+WITHOUT_WINDOWS: Dict[str, Callable[[], Any]] = {
     "norm": lambda: mx.gluon.nn.BatchNorm(epsilon=1e-3),  # Keras's default; Gluon's is 1e-5
     "relu": lambda: mx.gluon.nn.Activation("relu"),
     "dropout": lambda: mx.gluon.nn.Dropout(0.25),
@@ -94,19 +94,19 @@ NETWORKS = {
 
 
 def symmetric_pad(size: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> int:
-    """The smallest pad of both ends with SAME's output size; ke//2 if none has it: even ke with stride 1.
+    """Returns the smallest symmetric pad with SAME's output size; ke//2 if there is none, as for even ke and stride 1.
 
     >>> symmetric_pad(224, 7, 2), symmetric_pad(56, 2)
     (3, 1)
     """
-    reach = padding.effective_kernel_size(kernel_size, dilation)
+    ke = padding.effective_kernel_size(kernel_size, dilation)
     outputs = padding.output_size(size, kernel_size, stride, dilation)
-    return next((pad for pad in range(reach) if (size + 2 * pad - reach) // stride + 1 == outputs), reach // 2)
+    return next((pad for pad in range(ke) if (size + 2 * pad - ke) // stride + 1 == outputs), ke // 2)
 
 
 def block(layer: Layer, weights: dict[str, np.ndarray], size: int | None = None) -> Any:
-    """The layer of `mxsame.nn`, which needs no input size; or with a size, the layer of `gluon.nn` with symmetric
-    padding, as it is usually ported. Weights are as tf.keras stores them."""
+    """Returns the layer of `mxsame.nn`, which needs no input size; or with a size, the layer of `gluon.nn` with
+    symmetric padding, as it is usually ported. `weights` are in Keras's order of axes."""
     module, pads = (nn, layer.padding) if size is None else (mx.gluon.nn, layer.padding)
     if size is not None and layer.padding == "same":
         pads = symmetric_pad(size, layer.kernel_size, layer.stride)
@@ -115,7 +115,7 @@ def block(layer: Layer, weights: dict[str, np.ndarray], size: int | None = None)
     elif layer.kind == "pool":
         built = module.MaxPool2D(layer.kernel_size, layer.stride, pads)
     else:
-        built = OTHERS[layer.kind]()
+        built = WITHOUT_WINDOWS[layer.kind]()
     built.initialize()
     names = {"kernel": "weight", "moving_mean": "running_mean", "moving_variance": "running_var"}
     for name, value in weights.items():
@@ -129,7 +129,8 @@ def block(layer: Layer, weights: dict[str, np.ndarray], size: int | None = None)
 
 
 class Row(NamedTuple):
-    """A layer and its outputs, (H, W, C): recorded by TensorFlow, of `mxsame.nn`, and with symmetric padding."""
+    """A layer and three outputs, (H, W, C): TensorFlow's recorded one, that of `mxsame.nn`, and that with symmetric
+    padding."""
 
     layer: Layer
     pads: tuple[int, int] | None  # (low, high) of both axes; None if the layer has none
@@ -138,16 +139,17 @@ class Row(NamedTuple):
     symmetric: np.ndarray
 
     def difference(self, output: np.ndarray) -> float:
-        """The largest difference of any element from TensorFlow's; infinite for another shape."""
+        """Returns the largest difference between an element and TensorFlow's; infinity if the shapes differ."""
         return float(np.abs(output - self.tensorflow).max()) if output.shape == self.tensorflow.shape else float("inf")
 
     def is_right(self, output: np.ndarray) -> bool:
-        """Within 1e-4, times the largest output if that is above 1: float32 rounds relative to its sums."""
+        """Returns whether the difference is at most 1e-4, times the largest output if that is above 1: rounding errors
+        of float32 are relative."""
         return self.difference(output) <= TOLERANCE * max(1.0, float(np.abs(self.tensorflow).max()))
 
 
 def image(network: str) -> np.ndarray:
-    """The photograph at a network's size, (H, W, C) in 0..1: the mean over equal squares of pixels."""
+    """Returns the photograph at a network's size, (H, W, C) in 0..1: the mean over equal squares of pixels."""
     pixels, size = mx.image.imread(str(FOLDER / "photograph.png")).asnumpy(), NETWORKS[network].size
     block = len(pixels) // size
     mean = pixels.reshape(size, block, size, block, 3).sum(axis=(1, 3), dtype=np.int64) / (255.0 * block * block)
@@ -157,15 +159,15 @@ def image(network: str) -> np.ndarray:
 
 
 def compare(network: str) -> Iterator[Row]:
-    """Runs both networks from the image to the end, with the recorded weights: a row for each layer."""
+    """Runs both versions of a network on the photograph, with the recorded weights, and yields a row for each layer."""
     with np.load(FOLDER / f"{network}.npz") as file:
         recorded = {key: file[key] for key in file.files}
-    exact = shifted = mx.nd.array(image(network).transpose(2, 0, 1)[None])
+    exact = symmetric = mx.nd.array(image(network).transpose(2, 0, 1)[None])
     for layer in NETWORKS[network].layers:
         size, prefix, pads = exact.shape[2], f"{layer.name}/", None
         weights = {key[len(prefix) :]: value for key, value in recorded.items() if key.startswith(prefix)}
         output = weights.pop("output")
-        if layer.kind not in OTHERS:
+        if layer.kind not in WITHOUT_WINDOWS:
             pads = padding.resolve_pads(size, layer.kernel_size, layer.stride, padding=layer.padding)
-        exact, shifted = block(layer, weights)(exact), block(layer, weights, size)(shifted)
-        yield Row(layer, pads, output, *(out.asnumpy()[0].transpose(1, 2, 0) for out in (exact, shifted)))
+        exact, symmetric = block(layer, weights)(exact), block(layer, weights, size)(symmetric)
+        yield Row(layer, pads, output, *(out.asnumpy()[0].transpose(1, 2, 0) for out in (exact, symmetric)))

@@ -1,7 +1,7 @@
 """The checks of `mxsame doctor`: problems of the installation, and the command that fixes each.
 
-A child process with a time limit imports MXNet and computes with it; this one imports neither NumPy nor MXNet. So the
-doctor has an answer even if nothing else works.
+A child process with a time limit imports MXNet and computes with it; this process imports neither NumPy nor MXNet. So
+the doctor has an answer even if nothing else works.
 
 `mxsame doctor --json` prints `as_data`::
 
@@ -30,9 +30,9 @@ from mxsame.threads import MXNET_VARIABLES, SETTING, WAIT_POLICY, CpuLimits
 __all__ = ["Check", "as_data", "examine"]
 
 REPORT_MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers may print other lines
-START = """
+CHILD_CODE = """
 import json, sys
-sys.path[:] = json.loads(sys.argv[1])  # the child looks for packages where this process does
+sys.path[:] = json.loads(sys.argv[1])  # that of the parent
 from mxsame.doctor import report
 report()
 """
@@ -59,32 +59,32 @@ def examine() -> Iterator[Check]:
     """Run the checks, and yield what each of them finds."""
     yield Check("Python", "note", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
     wheels, reported = mxnet_wheels(), ask()
-    again = reinstall(next(iter(wheels), "mxnet"))
+    fix = reinstall(next(iter(wheels), "mxnet"))
     numpy = reported.get("NumPy", "cannot be imported")
     yield Check("NumPy", "note", numpy + FOR_NUMPY_2 * numpy.startswith("2."))
     installed = ", ".join(map(" ".join, wheels.items())) or "no wheel"
     if "MXNet" not in reported:
         text = reported["error"] + f" ({installed})" * bool(wheels)
-        yield Check("MXNet", "problem", text, reported.get("fix") or again)
+        yield Check("MXNet", "problem", text, reported.get("fix") or fix)
     else:
         version, path = reported["MXNet"]
-        other = f"; its version is {version}, and mxsame is made for {MXNET_VERSION}" * (version != MXNET_VERSION)
-        yield Check("MXNet", "ok", f"{installed}, {path}{other}")
+        note = f"; its version is {version}, and mxsame is made for {MXNET_VERSION}" * (version != MXNET_VERSION)
+        yield Check("MXNet", "ok", f"{installed}, {path}{note}")
     yield driver(wheels, reported)
     if "MXNet" not in reported:
         return
     if "threads" in reported:
         yield threads(*reported["threads"])
     for device in ("cpu(0)", *(f"gpu({number})" for number in range(reported.get("gpus", 0)))):
-        if device not in reported:  # those after it were not tested
-            fix = again if device == "cpu(0)" else reinstall("mxnet")
-            yield Check(device, "problem", f"a convolution fails: {reported['error']}", fix)
+        if device not in reported:  # the child has ended here, and has tested no other device
+            device_fix = fix if device == "cpu(0)" else reinstall("mxnet")
+            yield Check(device, "problem", f"a convolution fails: {reported['error']}", device_fix)
             return
         yield Check(device, "ok", "a convolution and its gradient are right")
 
 
 def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
-    """NVIDIA's driver and its GPUs, and whether an MXNet for CUDA can use them."""
+    """Returns the check of NVIDIA's driver and GPUs, and of whether an MXNet for CUDA can use them."""
     try:
         printed, code = output_of(NVIDIA_SMI, 30)
         text = " ".join(printed.split("\n")).strip()
@@ -94,10 +94,11 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
     if not any("-cu" in wheel for wheel in wheels):
         return Check("driver", "note", f"{text}; MXNet computes on the CPU")
     capabilities = {f"gpu({number})": tuple(each) for number, each in enumerate(reported.get("capabilities", ()))}
-    without = {gpu: each for gpu, each in capabilities.items() if not OLDEST_CAPABILITY <= each < FIRST_TOO_NEW}
-    failed = [f"{gpu} has compute capability {'.'.join(map(str, without[gpu]))}" for gpu in without.keys() - reported]
-    if failed and MXNET_CUDA_WHEEL in wheels:  # examples/hopper may give the others their kernels
-        text += f"; {', '.join(sorted(failed))}, and {KERNELS}"
+    unsupported = {gpu: each for gpu, each in capabilities.items() if not OLDEST_CAPABILITY <= each < FIRST_TOO_NEW}
+    failed = unsupported.keys() - reported  # the others run: examples/hopper may have built kernels for them
+    texts = [f"{gpu} has compute capability {'.'.join(map(str, unsupported[gpu]))}" for gpu in failed]
+    if failed and MXNET_CUDA_WHEEL in wheels:
+        text += f"; {', '.join(sorted(texts))}, and {KERNELS}"
     elif reported.get("gpus", 0):
         return Check("driver", "note", text)
     else:
@@ -106,7 +107,7 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
 
 
 def threads(count: int, processors: int, cores: int, quota: Optional[float], sleep: bool) -> Check:
-    """Whether MXNet has the cores that the process may use, and how its threads wait."""
+    """Returns the check of whether MXNet uses the cores that the process may use, and of how its threads wait."""
     limits = CpuLimits(processors, cores, quota)
     text = f"MXNet has {count}; the process may use {cores} cores, {processors} hardware threads"
     text += f" and a quota of {quota:g}" if quota else ""
@@ -123,14 +124,16 @@ def threads(count: int, processors: int, cores: int, quota: Optional[float], sle
 
 
 def output_of(command: Sequence[str], limit: float) -> Tuple[str, Optional[int]]:
-    """What a command prints, and its exit code; None if it has not ended within this many seconds, and is killed.
+    """Returns what a command prints, and its exit code: None if it was killed because it took longer than `limit`
+    seconds.
 
-    A driver that hangs may keep a process in the kernel, where nothing ends it; this one does not wait for it."""
+    A driver that hangs may keep a process in the kernel, where it cannot be killed; this function does not wait for it.
+    """
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         output, code = process.communicate(timeout=limit)[0], process.returncode
     except subprocess.TimeoutExpired as error:
-        output, code = error.output or b"", process.poll()  # it has ended if another process holds its output open
+        output, code = error.output or b"", process.poll()  # a code if only another process keeps its output open
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             output = process.communicate(timeout=5)[0]
@@ -138,26 +141,27 @@ def output_of(command: Sequence[str], limit: float) -> Tuple[str, Optional[int]]
 
 
 def ask(limit: float = 120.0) -> Dict[str, Any]:
-    """What `probe` reports in a child process; with an "error" if it did not finish, and a "fix" if there is one."""
-    output, code = output_of([sys.executable, "-c", START, json.dumps(sys.path)], limit)
+    """Returns what `probe` reports in a child process, by name; "error" says how the process ended, and "fix" is the
+    command that fixes the error, if there is one."""
+    output, code = output_of([sys.executable, "-c", CHILD_CODE, json.dumps(sys.path)], limit)
     end = f"no answer within {limit:g} seconds" if code is None else f"the process exited: {code}"
     if code is not None and code < 0:
         end = f"the process was killed by {signal.Signals(-code).name}"
     reported: Dict[str, Any] = {"error": end}
     for line in output.splitlines():
-        _, mark, what = line.partition(REPORT_MARK)
+        _, mark, content = line.partition(REPORT_MARK)
         if mark:
-            reported.update(json.loads(what))
+            reported.update(json.loads(content))
         elif line.strip():
             reported["error"] = f"{end}: {line.strip()[:200]}"
     return reported
 
 
 def report() -> None:
-    """In the child: prints what `probe` yields, and at the end the error if there was one."""
+    """Prints, in the child process, what `probe` yields, and the error if there is one."""
 
-    def write(**what: Any) -> None:
-        os.write(1, f"\n{REPORT_MARK}{json.dumps(what)}\n".encode())
+    def write(**values: Any) -> None:
+        os.write(1, f"\n{REPORT_MARK}{json.dumps(values)}\n".encode())
 
     try:
         for name, value in probe():
@@ -170,8 +174,8 @@ def report() -> None:
 
 
 def probe() -> Iterator[Tuple[str, Any]]:
-    """NumPy, MXNet, its threads and GPUs, and a convolution on each device."""
-    with contextlib.suppress(ImportError, AttributeError):  # the import of MXNet explains it
+    """Yields (name, value) for NumPy, MXNet, its threads and GPUs, and each device on which a convolution is right."""
+    with contextlib.suppress(ImportError, AttributeError):  # the import of MXNet below explains these errors
         import numpy
 
         yield "NumPy", f"{numpy.__version__}, {os.path.dirname(str(numpy.__file__))}"
@@ -189,7 +193,7 @@ def probe() -> Iterator[Tuple[str, Any]]:
 
 
 def smoke(device: Any) -> bool:
-    """Computes a SAME convolution of whole numbers and its gradients; an `ArithmeticError` if they are wrong."""
+    """Returns True if a SAME convolution of integers and its gradients are right; else raises an `ArithmeticError`."""
     from mxsame import ops
     from mxsame._mxnet import mx
 
@@ -200,12 +204,12 @@ def smoke(device: Any) -> bool:
         with mx.autograd.record():
             out = ops.conv(data, weight, strides=2)
         out.backward()
-    for array, right in (
+    for array, expected in (
         (out, [258, 186, 187, 113]),
         (data.grad, [0, 1, 2, 1, 3, 4, 8, 4, 6, 8, 16, 8, 3, 4, 8, 4]),
         (weight.grad, [20, 24, 12, 36, 40, 20, 18, 20, 10]),
     ):
-        got = array.asnumpy().ravel().tolist()
-        if got != right:
-            raise ArithmeticError(f"it must return {right}; received {got}")
+        values = array.asnumpy().ravel().tolist()
+        if values != expected:
+            raise ArithmeticError(f"it must return {expected}; received {values}")
     return True

@@ -1,7 +1,7 @@
 """Draws padding: one axis as elements, and below them the window of every output.
 
-`PaddedAxis` and `shown` are the model: the elements, which window reads which of them, what is shown of a long axis.
-The rest draws it with matplotlib, an extra; `mxsame pads` prints the same model as text.
+`PaddedAxis` and `visible_positions` are the model: the elements of an axis, which of them each window reads, and the
+part of a long axis that is drawn. The rest draws it with matplotlib, an extra; `mxsame pads` prints it as text.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["plot_padding"]
 Geometry = Tuple[int, int, int, int]  # size, kernel size, stride and dilation
 
 SYMMETRIC = "symmetric"
-DATA, PADDING, SKIPPED = "data", "padding", "skipped"  # what is at a position of an axis, and what a window reads there
+DATA, PADDING, SKIPPED = "data", "padding", "skipped"  # what a window reads at a position of an axis
 INK, FILL, FAINT = "#1f2933", "#e4e7eb", "#9aa5b1"
-HOLLOW: dict[str, Any] = {"facecolor": "white", "linestyle": (0, (2, 1.5))}  # an element that is padding
-COLOURS = ("#12736a", "#c2410c")  # of the padding, and of the one it is compared with
-MOST_WINDOWS, ENDS = 10, 3  # of more windows than that, so many are shown at each end
-MOST_COLUMNS = 120
+HOLLOW: dict[str, Any] = {"facecolor": "white", "linestyle": (0, (2, 1.5))}  # the look of a padding element
+COLOURS = ("#12736a", "#c2410c")  # of `padding`, and of `compare_with`
+MAX_WINDOWS, ENDS = 10, 3  # of more windows than `MAX_WINDOWS`, the first and the last `ENDS` are drawn
+MAX_COLUMNS = 120
 LABEL, GAP = 3.2, 1.4  # widths, in elements: "output 12", and "..." for the elements that are left out
 HEADING, PITCH, HEIGHT = 2.3, 0.78, 0.6  # heights, in elements: title and elements, a window's line, the window
 LEGEND = 0.35  # inches
@@ -39,8 +39,8 @@ LEGEND = 0.35  # inches
 class PaddedAxis:
     """Elements 0 to `elements` - 1, `low` and `high` more around them, and windows; window j starts at j*stride - low.
 
-    Of a transposed convolution the elements are outputs, a window is what one input writes to, and `low` and `high`
-    are cropped.
+    In a transposed convolution, the elements are outputs, a window is the outputs to which one input is added, and
+    `low` and `high` are cropped.
     """
 
     name: str
@@ -57,10 +57,10 @@ class PaddedAxis:
     def of(
         cls, geometry: Geometry, padding: Any, transposed: bool = False, output_padding: int | None = None
     ) -> PaddedAxis:
-        """Returns the axis of a layer; `padding` may be "symmetric", too."""
+        """Returns an axis with this padding, which may be "symmetric", too."""
         size, window = geometry[0], geometry[1:]
-        fits = output_padding is None or transposed
-        validation.check(fits, "output_padding must be of a transposed convolution", output_padding=output_padding)
+        rule = "output_padding must be of a transposed convolution"
+        validation.check(output_padding is None or transposed, rule, output_padding=output_padding)
         name = padding.lower() if isinstance(padding, str) else "explicit"
         if name == SYMMETRIC:
             kernel_size, _, dilation = window
@@ -74,8 +74,8 @@ class PaddedAxis:
         return cls(name, elements, windows, *window, low, high, transposed)
 
     @property
-    def reach(self) -> int:
-        """The effective kernel size."""
+    def effective_kernel_size(self) -> int:
+        """The number of positions from a window's first kernel element to its last, both included."""
         return arithmetic.effective_kernel_size(self.kernel_size, self.dilation)
 
     @property
@@ -85,8 +85,8 @@ class PaddedAxis:
 
     @property
     def stop(self) -> int:
-        """The position after the last that is drawn."""
-        return max(self.elements + max(self.high, 0), self.start(self.windows - 1) + self.reach)
+        """The position after the last one that is drawn."""
+        return max(self.elements + max(self.high, 0), self.start(self.windows - 1) + self.effective_kernel_size)
 
     def start(self, window: int) -> int:
         """Returns the first position of a window."""
@@ -99,46 +99,46 @@ class PaddedAxis:
         return PADDING if -self.low <= position < self.elements + self.high else None
 
     def reads(self, window: int) -> dict[int, str]:
-        """Returns what is at each position of a window: DATA, PADDING, or SKIPPED by dilation.
+        """Returns position -> DATA, PADDING, or SKIPPED (by dilation) for each position of a window.
 
         >>> PaddedAxis.of((4, 2, 2, 2), "same").reads(1)
         {2: 'data', 3: 'skipped', 4: 'padding'}
         """
         start = self.start(window)
-        positions = range(start, start + self.reach)
-        return {at: SKIPPED if (at - start) % self.dilation else self.kind(at) or PADDING for at in positions}
+        positions = range(start, start + self.effective_kernel_size)
+        return {p: SKIPPED if (p - start) % self.dilation else self.kind(p) or PADDING for p in positions}
 
     @property
-    def ends(self) -> list[range]:
-        """All windows, or of more than 10 the first and the last three."""
-        if self.windows <= MOST_WINDOWS:
+    def drawn_windows(self) -> list[range]:
+        """All windows in one range, or of more than 10 the first three and the last three."""
+        if self.windows <= MAX_WINDOWS:
             return [range(self.windows)]
         return [range(ENDS), range(self.windows - ENDS, self.windows)]
 
 
-def shown(axes: Sequence[PaddedAxis]) -> list[range]:
-    """Returns the positions that the windows at the two ends of all axes take, or all positions.
+def visible_positions(axes: Sequence[PaddedAxis]) -> list[range]:
+    """Returns the positions that the drawn windows of all axes cover: one range, or one at each end.
 
-    >>> shown([PaddedAxis.of((100, 3, 2, 1), "same")])
+    >>> visible_positions([PaddedAxis.of((100, 3, 2, 1), "same")])
     [range(0, 7), range(94, 101)]
     """
     first, stop = min(axis.first for axis in axes), max(axis.stop for axis in axes)
-    left = max(axis.start(axis.ends[0][-1]) + axis.reach for axis in axes)
-    right = min(axis.start(axis.ends[-1][0]) for axis in axes)
-    return [range(first, left), range(right, stop)] if left + 1 < right else [range(first, stop)]
+    left_stop = max(axis.start(axis.drawn_windows[0][-1]) + axis.effective_kernel_size for axis in axes)
+    right = min(axis.start(axis.drawn_windows[-1][0]) for axis in axes)
+    return [range(first, left_stop), range(right, stop)] if left_stop + 1 < right else [range(first, stop)]
 
 
 def title(axis: PaddedAxis, compared_with: PaddedAxis) -> str:
-    """Returns the numbers of an axis, and how it differs from another, in words."""
-    words = [f"{axis.name}: {'crops' if axis.transposed else 'pads'} {axis.low, max(axis.high, 0)}"]
+    """Returns the pads and the output size of an axis, and how they differ from those of another."""
+    parts = [f"{axis.name}: {'crops' if axis.transposed else 'pads'} {axis.low, max(axis.high, 0)}"]
     ours, theirs = (each.elements if each.transposed else each.windows for each in (axis, compared_with))
-    words.append(f"{ours} output{'s' * (ours != 1)}{f' instead of {theirs}' * (ours != theirs)}")
+    parts.append(f"{ours} output{'s' * (ours != 1)}{f' instead of {theirs}' * (ours != theirs)}")
     if axis.high < 0:  # a transposed convolution with a kernel shorter than the stride
-        words.append(f"the last {-axis.high} without input")
+        parts.append(f"the last {-axis.high} without input")
     shift = axis.low - compared_with.low
     if shift:
-        words.append(f"each {abs(shift)} element{'s' * (abs(shift) != 1)} too {'early' if shift > 0 else 'late'}")
-    return ", ".join(words)
+        parts.append(f"each {abs(shift)} element{'s' * (abs(shift) != 1)} too {'early' if shift > 0 else 'late'}")
+    return ", ".join(parts)
 
 
 # -- the picture
@@ -169,16 +169,16 @@ def plot_padding(
         The geometry of the axis: n, k, s and d.
     padding : "same", "valid", "causal", "keras-mxnet", int or (low, high)
         As for `mxsame.padding.output_size`.
-    compare_with : the same, or "symmetric"
+    compare_with : like `padding`, or "symmetric"
         A second padding, drawn below the first; dashed frames show the windows of the first one. "symmetric" is
         ke//2 at both ends (k//2 without dilation), the usual replacement of SAME on MXNet.
     transposed : bool
         Draw a transposed convolution: the elements are outputs, each line shows which outputs one input writes to, and
         cropped outputs are drawn as padding.
     output_padding : int, optional
-        Keras's, of a transposed convolution.
+        Keras's argument of transposed convolutions.
     ax : matplotlib.axes.Axes, optional
-        The axes to draw on; by default those of a new figure of fitting size, made by pyplot.
+        The axes to draw on; by default those of a new figure of pyplot, which has a suitable size.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def plot_padding(
     ImportError
         If matplotlib is not installed.
     TypeError, ValueError
-        As `mxsame.padding.output_size`, and for windows too wide to draw.
+        As for `mxsame.padding.output_size`, and for windows that are too wide to draw.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def plot_padding(
             f"{sys.executable} -m pip install matplotlib"
         ) from None
     validation.check_type(isinstance(ax, (pyplot.Axes, type(None))), "ax must be a matplotlib.axes.Axes", ax=ax)
-    return picture.draw(picture.own_axes(pyplot.figure()) if ax is None else ax)
+    return picture.draw(picture.add_axes(pyplot.figure()) if ax is None else ax)
 
 
 class _Picture:
@@ -225,24 +225,24 @@ class _Picture:
 
     def __init__(self, panels: list[PaddedAxis]):
         self.panels, self.first = panels, panels[0]
-        self.columns = shown(panels)
+        self.columns = visible_positions(panels)
         count = sum(map(len, self.columns))
-        given = {name: getattr(self.first, name) for name in ("kernel_size", "stride", "dilation")}
-        rule = f"what is drawn must be at most {MOST_COLUMNS} elements wide"
-        validation.check(count <= MOST_COLUMNS, rule, **given, elements=count)
+        window = {name: getattr(self.first, name) for name in ("kernel_size", "stride", "dilation")}
+        rule = f"what is drawn must be at most {MAX_COLUMNS} elements wide"
+        validation.check(count <= MAX_COLUMNS, rule, **window, elements=count)
         self.left = self.columns[0].start - LABEL
         self.width = max(LABEL + count + GAP * (len(self.columns) - 1) + 0.2, 15.0)
-        self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.ends) for panel in panels]
+        self.heights = [HEADING + PITCH * sum(len(span) + 0.6 for span in panel.drawn_windows) for panel in panels]
 
     def x(self, position: int) -> float:
-        """Returns the left edge of an element: those after a gap follow it at once."""
+        """Returns the left edge of an element. A gap of constant width stands for the elements that are not drawn."""
         if len(self.columns) == 1 or position < self.columns[1].start:
             return position
         return position - self.columns[1].start + self.columns[0].stop + GAP
 
-    def own_axes(self, figure: Any) -> Axes:
-        """Gives a figure its size, and returns axes that fill it."""
-        unit = min(0.42, 13 / self.width)  # inches of an element
+    def add_axes(self, figure: Any) -> Axes:
+        """Sets the size of a figure, and returns new axes that fill it."""
+        unit = min(0.42, 13 / self.width)  # inches per element
         height = sum(self.heights) * unit + LEGEND
         figure.set_size_inches(self.width * unit, height)
         return figure.add_axes((0, LEGEND / height, 1, 1 - LEGEND / height))
@@ -252,7 +252,7 @@ class _Picture:
         ax.set(xlim=(self.left, self.left + self.width), ylim=(sum(self.heights), 0))
         ax.set_aspect("equal", anchor="NW")
         ax.axis("off")
-        ax.apply_aspect()  # from here on the width of an element is known, and sizes of letters follow it
+        ax.apply_aspect()  # fixes the width of an element in points, from which font sizes follow
         start, end = ax.transData.transform([(0, 0), (1, 0)])[:, 0]
         self.ax, self.points = ax, float(end - start) * 72 / ax.figure.dpi
         top = 0.0
@@ -265,7 +265,7 @@ class _Picture:
         return ax
 
     def _text(self, x: float, y: float, text: str, size: float, **options: Any) -> None:
-        """Writes letters of this size, in elements."""
+        """Writes text in a font of this size, in elements."""
         self.ax.text(x, y, text, size=min(10.5, size * self.points), va="center", **options)
 
     def _box(self, x: float, y: float, width: float, height: float, **options: Any) -> None:
@@ -274,13 +274,13 @@ class _Picture:
         self.ax.add_patch(Rectangle((x, y), width, height, **options))
 
     def _elements(self, panel: PaddedAxis, colour: str, top: float) -> None:
-        """Draws the elements in a row: those of the data with their number, the others dashed."""
-        word, line = "crop" if panel.transposed else "pad", min(1.0, self.points / 18)
+        """Draws the elements in a row: data with its index, and padding with dashed edges."""
+        label, line = "crop" if panel.transposed else "pad", min(1.0, self.points / 18)
         for position in (position for span in self.columns for position in span):
             kind, left = panel.kind(position), self.x(position)
             if kind is not None:
                 look = {"facecolor": FILL, "edgecolor": INK} if kind == DATA else {"edgecolor": colour, **HOLLOW}
-                text, digits = (str(position), len(str(panel.elements))) if kind == DATA else (word, len(word))
+                text, digits = (str(position), len(str(panel.elements))) if kind == DATA else (label, len(label))
                 self._box(left + 0.05, top + 1.15, 0.9, 0.9, linewidth=line, **look)
                 self._text(left + 0.5, top + 1.6, text, 1.12 / max(digits, 2), color=look["edgecolor"], ha="center")
         if len(self.columns) > 1:
@@ -289,7 +289,7 @@ class _Picture:
     def _windows(self, panel: PaddedAxis, colour: str, top: float) -> None:
         """Draws the windows below each other."""
         left, name = self.x(panel.first) - 0.3, "input" if panel.transposed else "output"
-        for number, span in enumerate(panel.ends):
+        for number, span in enumerate(panel.drawn_windows):
             if number:
                 self._text(left, top + 0.3 * PITCH, "...", 0.8, color=INK, ha="right")
                 top += 0.6 * PITCH
@@ -299,20 +299,21 @@ class _Picture:
                 top += PITCH
 
     def _window(self, panel: PaddedAxis, window: int, colour: str, top: float) -> None:
-        """Draws the kernel elements of a window, full on data and hollow elsewhere."""
+        """Draws the kernel elements of a window: filled if they read data, otherwise hollow."""
         start, look = panel.start(window), {"edgecolor": colour, "linewidth": 1.2, "zorder": 2}
         left, middle = self.x(start), top + HEIGHT / 2
-        self.ax.plot((left + 0.1, left + panel.reach - 0.1), (middle, middle), color=colour, linewidth=1.2, zorder=1)
+        ends = (left + 0.1, left + panel.effective_kernel_size - 0.1)
+        self.ax.plot(ends, (middle, middle), color=colour, linewidth=1.2, zorder=1)
         for position, kind in panel.reads(window).items():
             if kind != SKIPPED:
                 fill = colour if kind == DATA else "white"
                 self._box(left + position - start + 0.08, top, 0.84, HEIGHT, facecolor=fill, **look)
         if panel.low != self.first.low and window < self.first.windows:
             theirs = left + panel.low - self.first.low
-            self._box(theirs, top - 0.06, panel.reach, HEIGHT + 0.12, zorder=3, **_FRAME)
+            self._box(theirs, top - 0.06, panel.effective_kernel_size, HEIGHT + 0.12, zorder=3, **_FRAME)
 
     def _legend(self) -> None:
-        """Draws below the panels what colours and lines mean."""
+        """Draws the legend of colours and lines below the panels."""
         from matplotlib.legend_handler import HandlerTuple
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
@@ -327,10 +328,9 @@ class _Picture:
             entries["skipped by dilation"] = Line2D([], [], color=colours[0])
         if any(panel.low != self.first.low for panel in self.panels):
             entries[f'the windows of "{self.first.name}"'] = Patch(**_FRAME)
-        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(entries)}
-        in_all_colours = {tuple: HandlerTuple(ndivide=None)}
-        look = {"frameon": False, "fontsize": 9, "handler_map": in_all_colours}
-        self.ax.legend(list(entries.values()), list(entries), **look, **below)
+        place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncol": len(entries)}
+        look = {"frameon": False, "fontsize": 9, "handler_map": {tuple: HandlerTuple(ndivide=None)}}
+        self.ax.legend(list(entries.values()), list(entries), **look, **place)
 
 
 _FRAME: dict[str, Any] = {"facecolor": "none", "edgecolor": COLOURS[0], "linestyle": (0, (3, 2)), "linewidth": 1.6}

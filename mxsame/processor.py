@@ -1,7 +1,7 @@
-"""What oneDNN uses of the processor; no other file of the package asks what processor it is.
+"""The instruction sets that oneDNN uses on this processor; no other file of the package reads what processor it is.
 
-oneDNN 2.4, which is in MXNet 1.9.1, looks at the processor once. The variable `DNNL_MAX_CPU_ISA` makes it do without
-newer instruction sets (`src/cpu/x64/cpu_isa_traits.hpp`). What depends on them here:
+oneDNN 2.4, which is in MXNet 1.9.1, reads that once. The environment variable `DNNL_MAX_CPU_ISA` excludes newer
+instruction sets (`src/cpu/x64/cpu_isa_traits.hpp`). In this package, the following depends on them:
 
 * AVX512_CORE: blocks of 16 channels, else of 8; fast pooling of plain data; convolutions in bfloat16.
 * AVX512_CORE_BF16: instructions for bfloat16, in which convolutions are fast.
@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 SETTING = "DNNL_MAX_CPU_ISA"
-FLAGS = {  # Linux's names of what an instruction set of oneDNN needs in addition to those before it
+FLAGS = {  # instruction set of oneDNN -> the flags of Linux that it needs in addition to those of all sets before it
     "SSE41": {"sse4_1"},
     "AVX": {"avx"},
     "AVX2": {"avx2"},
@@ -25,7 +25,7 @@ FLAGS = {  # Linux's names of what an instruction set of oneDNN needs in additio
 }
 SETS = tuple(FLAGS)
 LIMITS = {**{name: name for name in SETS}, **dict.fromkeys(("AVX2_VNNI", "AVX512_MIC", "AVX512_MIC_4OPS"), "AVX2")}
-POOLING_CACHE = 1 << 20  # bytes that oneDNN assumes for a core if it is not Intel's, up to which it pools plain data
+POOLING_CACHE = 1 << 20  # bytes of cache per core that oneDNN assumes unless it is Intel's; plain data in it pools fast
 
 
 def has(instruction_set: str) -> bool:
@@ -35,27 +35,27 @@ def has(instruction_set: str) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def newest() -> str:
-    """Returns the newest of the `SETS` that oneDNN uses on this processor, which are all before it, too."""
+    """Returns the newest of the `SETS` that oneDNN uses on this processor; it uses all before that one, too."""
     return newest_of(cpuinfo(), os.environ.get(SETTING, ""))
 
 
 def newest_of(info: dict[str, str], limit: str) -> str:
-    """Returns the same for a processor as Linux describes it, and a value of the variable. oneDNN ignores other values.
+    """Returns `newest` for a processor that Linux describes so, and a value of the variable, ignored if it is unknown.
 
     >>> zen = {"flags": "sse4_1 avx avx2 avx512f avx512bw avx512vl avx512dq avx512_bf16"}
     >>> newest_of(zen, ""), newest_of(zen, "AVX2"), newest_of(zen, "avx2")
     ('AVX512_CORE', 'AVX2', 'AVX512_CORE')
     """
-    flags, found = set(info.get("flags", "").split()), SETS[0]
+    flags, supported = set(info.get("flags", "").split()), SETS[0]
     for name in SETS[: SETS.index(LIMITS.get(limit, SETS[-1])) + 1]:
         if not flags >= FLAGS[name]:
             break
-        found = name
-    return found
+        supported = name
+    return supported
 
 
 def cpuinfo() -> dict[str, str]:
-    """Returns what Linux reports of the first processor, by Linux's names; nothing on other systems."""
+    """Returns what Linux reports about the first processor, by Linux's names; {} on other systems."""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
         return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}

@@ -16,7 +16,7 @@ _RECEIVER: ContextVar[Optional[Progress]] = ContextVar("progress", default=None)
 
 
 def reported(function: Function) -> Function:
-    """A decorator: what runs in the function reports to its argument `progress`, or to that of its caller."""
+    """Decorates a function: during a call, `report` calls the argument `progress`, or without it, the caller's."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, progress: Optional[Progress] = None, **arguments: Any) -> Any:
@@ -48,7 +48,7 @@ def _print_line(stage: str, done: int, total: int) -> None:
 
 
 def report(stage: str, done: int = 0, total: int = 1) -> None:
-    """Called when a stage starts, and when a part of it is done."""
+    """Reports that a stage starts (`done` is 0), or how many of its parts are done."""
     receiver = _RECEIVER.get()
     if receiver is not None:
         receiver(stage, done, total)

@@ -1,16 +1,16 @@
 """Sets how many threads MXNet uses, and keeps them spinning between operators.
 
 MXNet divides an operator among OpenMP threads. On x86, MXNet 1.9.1 takes half of the processors
-(`src/engine/openmp.cc`), which is right only if every core has two hardware threads.
-:func:`variables_for_mxnet` lets it have the cores that the process may use.
+(`src/engine/openmp.cc`), which is right only if every core has two hardware threads. :func:`variables_for_mxnet` makes
+it use all cores that the process may use.
 
 The OpenMP runtime of GCC, libgomp, has a team of threads for each thread that uses it. Between two operators a team
 busy-waits, unless all teams together have more threads than there are processors: then they sleep almost at once, and
 small operators take twice as long. MXNet's engine has one team. The thread that calls MXNet gets one of its own when it
 copies a large array, or reads a blocked one. :func:`end_own_team` ends that team.
 
-On a machine whose processors other processes keep busy, threads that wait actively take the time of those they wait
-for, and small operators take ten times as long, or more. A process that starts there has threads that sleep.
+If other processes keep the processors busy, threads that busy-wait take time from the threads for which they wait, and
+small operators take ten times as long, or more. So in a process that starts on such a machine, threads sleep.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ WAIT_VARIABLES = (WAIT_POLICY, "GOMP_SPINCOUNT")
 MAX_LOAD = 2.0  # runnable threads per processor, one-minute average
 MAX_PRESSURE = 50.0  # percent of the last ten seconds in which a thread waited for a CPU (PSI)
 ENGINES_OPENMP = ("5mxnet6engine6OpenMP3GetEv", "K5mxnet6engine6OpenMP28GetRecommendedOMPThreadCountEb")
-PAUSE_TEAMS, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; soft: what cannot be made again is kept
-LLVM_SYMBOL = "__kmpc_fork_call"  # every OpenMP of LLVM and Intel has it
+PAUSE_TEAMS, SOFT = "omp_pause_resource_all", 1  # OpenMP 5.0; "soft" keeps what cannot be created again
+LLVM_SYMBOL = "__kmpc_fork_call"  # the OpenMP runtimes of LLVM and Intel export it
 
 
 # -- before MXNet is imported
@@ -45,17 +45,17 @@ class CpuLimits(NamedTuple):
     """
 
     processors: int  # hardware threads
-    cores: int  # that these belong to
-    quota: Optional[float]  # processors' worth of time; None for no limit
+    cores: int  # cores to which these belong
+    quota: Optional[float]  # the number of processors whose full time may be used; None for no limit
 
     @property
     def threads(self) -> int:
-        """One for each core; with a quota no more than it can keep running."""
+        """One thread for each core, but no more than the quota can keep running."""
         return self.cores if self.quota is None else max(1, min(self.cores, int(self.quota)))
 
 
 def cpu_limits(root: Path = Path("/")) -> CpuLimits:
-    """Returns what this process may use; `root` is the root of Linux's file system."""
+    """Returns the limits of this process; `root` is the root of Linux's file system."""
     processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     cores = {_text(root / topology.format(number)) or str(number) for number in processors}
@@ -63,30 +63,30 @@ def cpu_limits(root: Path = Path("/")) -> CpuLimits:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Returns the quotas of the control groups that the process is in, version 1 and 2."""
+    """Yields the quotas of the control groups, version 1 and 2, that the process is in."""
     groups = [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
     for line in _text(root / "proc/self/mountinfo").splitlines():
         mount, _, source = line.partition(" - ")
-        (kind, *options), (shown, mounted) = source.split(), mount.split()[3:5]
+        (kind, *options), (group_root, mount_point) = source.split(), mount.split()[3:5]
         if kind not in ("cgroup", "cgroup2") or (kind == "cgroup" and "cpu" not in options[-1].split(",")):
             continue
         controller = "cpu" if kind == "cgroup" else ""
         for group in (path for _, controllers, path in groups if controller in controllers.split(",")):
-            inside = os.path.relpath(group, shown)
-            folder = root / mounted.lstrip("/") / ("." if inside.startswith("..") else inside)
+            inside = os.path.relpath(group, group_root)
+            folder = root / mount_point.lstrip("/") / ("." if inside.startswith("..") else inside)
             for each in (folder, *folder.parents):
                 yield from _quota(each)
 
 
 def _quota(folder: Path) -> List[float]:
-    """Returns the quota of one control group, if it has one."""
+    """Returns the quota of one control group, in a list; [] if it has none."""
     files = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     texts = [" ".join(_text(folder / name) for name in names).split() for names in files]
     return [int(text[0]) / int(text[1]) for text in texts if len(text) == 2 and text[0] not in ("max", "-1")]
 
 
 def _text(path: Path) -> str:
-    """Returns the content of a file; nothing if it cannot be read."""
+    """Returns the content of a file; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
@@ -94,14 +94,14 @@ def _text(path: Path) -> str:
 
 
 def invalid_variable() -> Optional[str]:
-    """Returns the name of a variable whose value is not a number of threads, if there is one. MXNet would end the
-    process."""
+    """Returns the name of an environment variable whose value is not a number of threads, with which MXNet would end
+    the process; None if all are valid."""
     texts = {name: os.environ.get(name) for name in (SETTING, *MXNET_VARIABLES)}
     return next((name for name, text in texts.items() if text and not text.isdecimal()), None)
 
 
 def requested() -> Optional[int]:
-    """Returns the user's `MXSAME_THREADS`."""
+    """Returns the number in `MXSAME_THREADS`; None if it is not set."""
     text = os.environ.get(SETTING)
     return int(text) if text else None
 
@@ -118,7 +118,9 @@ def is_overloaded(root: Path = Path("/")) -> bool:
     load, pressure = _text(root / "proc/loadavg").split(), _text(root / "proc/pressure/cpu").split()
     if not load or float(load[0]) < MAX_LOAD * (os.cpu_count() or 1):
         return False
-    return not pressure or float(pressure[1].partition("=")[2]) > MAX_PRESSURE  # not if they wait for a disk
+    return (
+        not pressure or float(pressure[1].partition("=")[2]) > MAX_PRESSURE
+    )  # the load counts threads that wait for a disk, too
 
 
 def should_sleep() -> bool:
@@ -144,23 +146,23 @@ def variables_for_mxnet() -> Iterator[None]:
             del os.environ[name]
 
 
-set_variables: Dict[str, str] = {}  # to MXNet, by this process
+set_variables: Dict[str, str] = {}  # the variables that this process has set for MXNet's import
 
 
 # -- after MXNet is imported
 
 
 def _library() -> Any:
-    """Returns MXNet's library; None if it is not loaded."""
+    """Returns MXNet's shared library; None if it is not loaded."""
     return getattr(sys.modules.get("mxnet.base"), "_LIB", None)
 
 
 def in_use() -> int:
-    """Returns the number of threads that MXNet divides an operator among, as MXNet's engine reports it."""
+    """Returns the number of threads among which MXNet divides an operator, as MXNet's engine reports it."""
     library = _library()
     try:
         openmp, recommended = (library[f"_ZN{name}"] for name in ENGINES_OPENMP)
-    except AttributeError:  # another build, which does not export them
+    except AttributeError:  # a build that does not export these functions
         return int(library.omp_get_max_threads())
     openmp.restype = ctypes.c_void_p
     return int(recommended(ctypes.c_void_p(openmp()), True))
@@ -177,9 +179,10 @@ def end_own_team() -> None:
 
 
 def _pause() -> Any:
-    """Returns libgomp's own function; None if MXNet's OpenMP is another, in which it would end all threads' teams.
+    """Returns libgomp's function `omp_pause_resource_all`; None if MXNet uses another OpenMP runtime, whose function
+    ends the teams of all threads.
 
-    Looking it up in MXNet's library finds the libgomp that MXNet is linked with, not another package's copy.
+    The lookup in MXNet's library finds the libgomp with which MXNet is linked, not another package's copy.
     """
     library = _library()
     is_llvm = any(hasattr(scope, LLVM_SYMBOL) for scope in (library, ctypes.CDLL(None)))
@@ -198,7 +201,7 @@ def _find_and_end_team(kind: int) -> Any:
     _end_team = _do_nothing
     if requested() == 0 or in_use() == 1:
         return
-    _library().MXSetNumOMPThreads(in_use())  # this thread's own team is to be as large as that of MXNet's engine
+    _library().MXSetNumOMPThreads(in_use())  # makes this thread's team as large as that of MXNet's engine
     pause = _pause()
     if pause is not None:
         os.register_at_fork(before=lambda: pause(SOFT), after_in_child=_use_one_thread)
@@ -211,7 +214,7 @@ def _do_nothing(kind: int) -> None:
 
 
 def _use_one_thread() -> None:
-    """Sets one OpenMP thread for the only thread of a child process, as MXNet does for that of its engine."""
+    """Sets one OpenMP thread for the only thread of a forked child, as MXNet does for the engine there."""
     global _end_team
     _end_team = _do_nothing
     _library().MXSetNumOMPThreads(1)

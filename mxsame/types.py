@@ -1,4 +1,4 @@
-"""The types of arguments: values for each axis, names, shapes and paths. Those of MXNet are in `_mxnet`.
+"""The types of arguments: values for each axis, names, shapes and paths. The types of MXNet's arrays are in `_mxnet`.
 
 Padding names may be given in any case; layouts must be in upper case.
 """
@@ -48,7 +48,7 @@ class DeclaresInputs(Protocol):
     output_names: List[str]
 
 
-Arrays = Union[SupportsShape, Sequence[SupportsShape]]  # of one input, or of each
-Shape = Union[Sequence[Optional[int]], SupportsShape]  # or an array that has it
+Arrays = Union[SupportsShape, Sequence[SupportsShape]]  # the array of the only input, or one for each input
+Shape = Union[Sequence[Optional[int]], SupportsShape]  # or an array with this shape
 _Nested = Sequence[Union[int, Shape, None]]
 InputShape = Union[SupportsShape, Sequence[Union[int, SupportsShape, _Nested, None]]]  # nested as the net takes inputs

@@ -89,7 +89,7 @@ print("noise without an end", end="", flush=True)
     ],
 )
 def test_failures_of_the_child_process(monkeypatch, code, error):
-    monkeypatch.setattr(doctor, "START", CHILD + code)
+    monkeypatch.setattr(doctor, "CHILD_CODE", CHILD + code)
     reported = doctor.ask(limit=2)
     assert reported["error"] == error
     with pytest.raises(ProcessLookupError):

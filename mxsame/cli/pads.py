@@ -9,7 +9,7 @@ from typing import Any
 
 from mxsame import padding as arithmetic, validation
 from mxsame.cli._shared import Integers, as_json, click, print_json
-from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, shown
+from mxsame.drawing import DATA, PADDING, SKIPPED, PaddedAxis, visible_positions
 from mxsame.padding.keras_mxnet import KERAS_MXNET, check_keras_mxnet
 
 WINDOW = ("kernel", "stride", "dilation")
@@ -125,7 +125,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
     if axis.transposed:
         name = "input"
         legend = "each line: the output elements one input element writes to; # kept, o cropped, . skipped by dilation"
-    label, columns = len(f"{name} {axis.windows - 1} "), shown([axis])
+    label, columns = len(f"{name} {axis.windows - 1} "), visible_positions([axis])
     if label + 2 * sum(map(len, columns)) + 5 * len(columns) > width:
         return ["(wider than the terminal)"]
 
@@ -135,7 +135,7 @@ def drawing(axis: PaddedAxis, width: int) -> list[str]:
 
     digits = len(str(axis.elements - 1))  # indices are read downwards: 12 is a 1 above a 2
     lines = [line("", heading(axis, columns, row, digits)) for row in range(digits)]
-    for number, span in enumerate(axis.ends):
+    for number, span in enumerate(axis.drawn_windows):
         lines += ["..."] if number else []
         for window in span:
             marks = {position: MARKS[kind] for position, kind in axis.reads(window).items()}
