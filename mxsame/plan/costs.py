@@ -1,5 +1,5 @@
-"""What the cost estimates of all devices share: the workload of an operator, and the numbers of a typical layer for
-what is not known. The estimates are in `mxsame.plan.cpu_costs` and `mxsame.plan.gpu_costs`.
+"""What the cost estimates of all devices share: the workload of an operator, and typical values for what is unknown.
+The estimates are in `mxsame.plan.cpu_costs` and `mxsame.plan.gpu_costs`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from mxsame import validation
 from mxsame.onednn_blocks import MIN_BLOCK
 from mxsame.plan.windows import AnyWindow
 
-ONE_HOT_CALLS = 8  # operators that make a one-hot kernel
-LOW_CALLS = 12  # that compute SAME's low for an axis of dynamic shape
-AXIS_CALLS = 3  # in addition, for each axis
-GATHER_CALLS = 30  # that look up the data of an axis
+# Numbers of operators
+ONE_HOT_CALLS = 8  # to make a one-hot kernel
+LOW_CALLS = 12  # to compute SAME's low pad for an axis of dynamic shape
+AXIS_CALLS = 3  # in addition to these, for each axis
+GATHER_CALLS = 30  # to gather the data along an axis
 
 PURPOSES, DEVICES = ("inference", "training", "deployment"), ("cpu", "gpu")
 
 TYPICAL_BATCH = 2
 TYPICAL_CHANNELS = 64
-TYPICAL_INPUT_SIZE = {1: 16000, 2: 224, 3: 48}  # size of a network's input, by rank
-FULL_WIDTH_CHANNELS = {1: 32, 2: 128, 3: 128}  # up to which a layer's data has a quarter of the input size
+TYPICAL_INPUT_SIZE = {1: 16000, 2: 224, 3: 48}  # rank -> size of a network's input
+FULL_WIDTH_CHANNELS = {1: 32, 2: 128, 3: 128}  # rank -> channels up to which data has a quarter of the input size
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,15 @@ class Workload:
     plain : bool
         The data is an input of the graph, so it is not in oneDNN's blocks.
     purpose : "inference", "training" or "deployment"
-        For deployment, whatever depends only on parameters is computed beforehand.
+        For deployment, everything that depends only on parameters is computed in advance.
     device : "cpu" or "gpu"
     in_blocks : bool
-        The data of a pooling operator along one or three axes is in oneDNN's blocks, like a convolution's output.
+        The data of a 1-D or 3-D pooling operator is in oneDNN's blocks, like a convolution's output.
     pairs_channels : bool
-        Whether a pooling operator can take its data in pairs of channels.
+        Whether a pooling operator can run on data with its channels in pairs.
     channels_last : bool, optional
-        Whether MXNet's operator is given data with channels last, as it can be on a GPU. None is unknown: then a plan
-        is chosen for both.
+        Whether MXNet's operator runs on data with channels last, as it can on a GPU. If this is unknown (None), one
+        plan is chosen for both layouts.
 
     Examples
     --------
@@ -75,14 +76,14 @@ class Workload:
         for name in ("plain", "in_blocks", "pairs_channels", "channels_last"):
             if getattr(self, name) is not None or name != "channels_last":
                 validation.flag(name, getattr(self, name))
-        for name, words in (("purpose", PURPOSES), ("device", DEVICES)):
+        for name, choices in (("purpose", PURPOSES), ("device", DEVICES)):
             value = getattr(self, name)
-            fits = isinstance(value, str) and value in words
-            validation.check(fits, f"{name} must be one of {', '.join(words)}", **{name: value})
+            is_choice = isinstance(value, str) and value in choices
+            validation.check(is_choice, f"{name} must be one of {', '.join(choices)}", **{name: value})
 
 
 class CostLayer:
-    """A layer for which the steps of a plan are estimated: its windows and workload, with typical numbers for what is
+    """The layer for which the cost of a plan is estimated: its windows and workload, with typical values for what is
     unknown."""
 
     def __init__(self, windows: Sequence[AnyWindow], work: Workload):
@@ -90,22 +91,23 @@ class CostLayer:
         self.in_channels: int = work.in_channels or work.channels or TYPICAL_CHANNELS
         self.channels: int = work.channels or self.in_channels
         self.batch: int = work.batch or TYPICAL_BATCH
-        self.training: bool = work.purpose == "training"
-        self.convolves = work.operator in ("conv", "transposed")
+        self.is_training: bool = work.purpose == "training"
+        self.is_convolution = work.operator in ("conv", "transposed")
         self.size = [window.size or _typical_size(self.rank, self.in_channels) for window in windows]
         self.output_size = [window.outputs(length) for window, length in zip(windows, self.size)]
         self.input_elements: int = self.batch * self.in_channels * math.prod(self.size)
         self.output_elements: int = self.batch * self.channels * math.prod(self.output_size)
         kernel_elements = math.prod(window.kernel_size for window in windows)
         self.weight_elements: int = self.channels * self.in_channels // work.groups * kernel_elements
-        keeps_blocks = not self.training  # batch norm in training brings data back to the plain layout
-        is_plain = work.plain or (self.rank == 3 and not self.convolves and not work.in_blocks)  # after a batch norm
-        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= MIN_BLOCK and not is_plain
-        self.output_in_blocks: bool = keeps_blocks and self.channels >= MIN_BLOCK and self.convolves
+        keeps_blocks = not self.is_training  # in training, batch norms copy data to the plain layout
+        is_plain_3d = self.rank == 3 and not self.is_convolution and not work.in_blocks  # after a batch norm
+        self.input_in_blocks: bool = keeps_blocks and self.in_channels >= MIN_BLOCK and not (work.plain or is_plain_3d)
+        self.output_in_blocks: bool = keeps_blocks and self.channels >= MIN_BLOCK and self.is_convolution
 
 
 def _typical_size(rank: int, channels: int) -> int:
-    """Returns the size of a network's input for few channels, else a quarter of it, halved wherever channels double."""
+    """Returns the size of a network's input if there are few channels. If there are more, returns a quarter of it,
+    halved each time that the channels double."""
     if channels < MIN_BLOCK:
         return TYPICAL_INPUT_SIZE[rank]
     quarter = TYPICAL_INPUT_SIZE[rank] // 4
