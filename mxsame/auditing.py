@@ -30,11 +30,9 @@ __all__ = ["Audit", "Axis", "Layer", "audit"]
 
 WRONG, OTHER = ("shifted", "counts padding"), "other"
 NOT_COMPARED = "not compared"
-LEGACY_OPERATORS = (
-    "Convolution_v1",
-    "Pooling_v1",
-)  # computed as the operators without the number, except averages by "full"
-FUSED_PREFIX = "_sg_mkldnn_"  # what the names of oneDNN's fused operators start with
+# MXNet's old operators, which compute the same as those without "_v1", except averages with the convention "full".
+LEGACY_OPERATORS = ("Convolution_v1", "Pooling_v1")
+FUSED_PREFIX = "_sg_mkldnn_"  # the names of oneDNN's fused operators start with it
 NOT_COMPARABLE = (  # operators with windows that are never compared
     *("_contrib_quantized_conv", "_contrib_quantized_pooling", "_contrib_DeformableConvolution"),
     *("_contrib_ModulatedDeformableConvolution", *LEGACY_OPERATORS),
@@ -42,7 +40,7 @@ NOT_COMPARABLE = (  # operators with windows that are never compared
 RESIZING = ("UpSampling", "_contrib_BilinearResize2D")
 MOVES = ("Reshape", "expand_dims", "slice", "slice_axis")
 CROPS = ("slice", "slice_axis", "slice_like", "take")
-KERAS_SIGNATURES = (b"\x89HDF", b"PK\x03\x04")  # how files of HDF5 and zip start
+KERAS_SIGNATURES = (b"\x89HDF", b"PK\x03\x04")  # the first bytes of HDF5 and zip files
 KEEP_VALUES = ("identity", "transpose", "Reshape", "SwapAxis", "reverse", "Cast")
 READ_NO_VALUES = ("ones_like", "zeros_like", "shape_array", "_zeros_without_dtype")
 
@@ -51,8 +49,8 @@ READ_NO_VALUES = ("ones_like", "zeros_like", "shape_array", "_zeros_without_dtyp
 class Axis:
     """One spatial axis of a layer. For a transposed convolution, `pads` and `same` are cropped elements.
 
-    `shift` is the start of every window compared with SAME's, in elements of the input (of a transposed convolution, of
-    the output); it is negative if windows start earlier.
+    `shift` is how many elements after SAME's windows the layer's windows start; it is negative if they start earlier.
+    It counts elements of the input, or for a transposed convolution, of the output.
     """
 
     size: int
@@ -69,11 +67,11 @@ class Axis:
 class Layer:
     """A convolution or a pooling operator.
 
-    `status` is "same" (SAME's values), "shifted" (SAME's shape, from other elements), "counts padding" (an average over
-    padding, too), "valid" (no padding), "explicit" (operators next to it pad or crop), "other" (neither the shape of
-    SAME nor of VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling) or "not
-    compared" (in the body of a loop or of a branch, quantized, or deformable; it has no axes). `accumulated` is the sum
-    of the shifts of all layers up to this one, in pixels of the network's input.
+    `status` is "same" (SAME's values), "shifted" (SAME's shape, from other elements), "counts padding" (an average that
+    includes padding), "valid" (no padding), "explicit" (operators next to it pad or crop), "other" (neither the shape
+    of SAME nor of VALID), "unknown" (a kernel that the graph computes, flipped data, or another kind of pooling) or
+    "not compared" (in a loop or a branch, quantized, or deformable; then `axes` is empty). `accumulated` is the sum of
+    the shifts of all layers up to this one, in pixels of the network's input.
     """
 
     name: str
@@ -96,7 +94,7 @@ class Audit:
     symbol: Symbol
     shapes: Dict[str, Tuple[int, ...]]
     layers: Tuple[Layer, ...]
-    outputs: Dict[str, Tuple[float, ...]]  # what is accumulated at each output of the network
+    outputs: Dict[str, Tuple[float, ...]]  # name of each output of the network -> its accumulated shift
 
     @property
     def wrong(self) -> Tuple[Layer, ...]:
@@ -120,8 +118,8 @@ class Audit:
         It shares the parameters of `net`, the block that was audited: training one trains the other. Operators that
         oneDNN fused are separate again, and casts of `mxnet.contrib.amp` are removed.
 
-        Raises `TypeError` and `ValueError` for a different net, for an uninitialized one, and if a wrong layer is
-        one of `mxsame.nn` that its graph for every size does not show.
+        Raises `TypeError` and `ValueError` for a different net, for an uninitialized one, and for a wrong layer of
+        `mxsame.nn`, whose padding cannot be read from the graph.
 
         >>> from mxnet import gluon, nd
         >>> net = gluon.nn.Conv2D(8, 3, strides=2, padding=1, in_channels=3)
@@ -137,7 +135,7 @@ class Audit:
         used = {name: parameters[name] for name in symbol.list_inputs() if name in parameters}
         tracing.initialize_deferred(self.symbol, used, self.shapes)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Cannot decide type")  # of the data, which may be any
+            warnings.filterwarnings("ignore", "Cannot decide type")  # the data may have any type
             return FixedBlock(tracing.in_mode(symbol), inputs, params=parameters)
 
     def fixed_symbol(self) -> Symbol:
@@ -152,10 +150,10 @@ class Audit:
         if not self.wrong:
             return self.symbol
         graph = _read(self.symbol, self.shapes)
-        found = [layer for layer in _compare_layers(graph, graph.output_shapes()) if layer.status in WRONG]
+        wrong = [layer for layer in _compare_layers(graph, graph.output_shapes()) if layer.status in WRONG]
         rule = 'net must have padding="same", and count_include_pad=False, in its layers of mxsame.nn to be fixed'
-        validation.check(len(found) == len(self.wrong), rule, layers=[layer.name for layer in self.wrong])
-        for layer in found:
+        validation.check(len(wrong) == len(self.wrong), rule, layers=[layer.name for layer in self.wrong])
+        for layer in wrong:
             inputs = dict(zip(("data", "weight", "bias"), layer.node.inputs))
             _splice(graph, layer.last, layer.exact(), inputs)
         for node in graph.nodes():
@@ -169,7 +167,7 @@ class Audit:
 
 
 class FixedBlock(mx.gluon.SymbolBlock):
-    """A network for the size that was audited."""
+    """A network for the audited size."""
 
     def forward(self, x: Any, *others: Any) -> Any:
         with errors.explain_errors(inputs=[x, *others]):
@@ -192,8 +190,8 @@ def audit(
     ----------
     net : gluon.HybridBlock, Symbol or path of a `-symbol.json` file
     input_shape : sequence of ints, a list of one for each input of a net, or a mapping from names of inputs to shapes
-        With the batch, as the network takes its data; a block of several inputs has them in this order. A block of a
-        Keras model of static shape has its own by default.
+        Shapes include the batch, in the order of axes of the data; a list has the order of the block's inputs. May be
+        left out for a block of a Keras model of static shape.
 
     Returns
     -------
@@ -225,43 +223,43 @@ def audit(
     validation.check(not unknown, rule, input_shape=input_shape, unknown=unknown)
     compared = {layer.last: layer for layer in _compare_layers(graph, node_shapes)}
     accumulated = _accumulate(graph, compared, node_shapes)
-    found = (compared[node] for node in accumulated if node in compared)
-    layers = [Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in found]
+    in_order = (compared[node] for node in accumulated if node in compared)
+    layers = [Layer(each.node.name, each.node.op, each.status, each.axes, accumulated[each.last]) for each in in_order]
     layers += [Layer(name, op, NOT_COMPARED, (), ()) for name, op in _not_comparable(graph)]
-    ends = {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)}
-    return Audit(symbol, shapes, tuple(layers), ends)
+    outputs = {name: accumulated.get(node, ()) for name, (node, _) in zip(symbol.list_outputs(), graph.outputs)}
+    return Audit(symbol, shapes, tuple(layers), outputs)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
 def _symbols_of(net: Any, input_shape: Any) -> Tuple[Any, Any, Dict[str, Tuple[int, ...]], Sequence[Any]]:
-    """Returns the Symbol of a net or of a file, or the one that is given; one whose layers are what they were built as,
-    which those of `mxsame.nn` only are in a graph for another format; the shapes of the inputs that it has; and the
-    windows of its operators."""
+    """Returns (symbol, built, shapes, windows): the Symbol of a block or a file, or the one that is `net`; the Symbol
+    to audit, in which each layer of `mxsame.nn` is a single operator, as for another format; the shapes of the inputs,
+    by name; and the windows of the operators in `built`."""
     if not isinstance(net, mx.gluon.HybridBlock):
-        symbol = _symbol(net)
-        return symbol, symbol, _shapes(symbol, input_shape), ()
+        symbol = _symbol_of(net)
+        return symbol, symbol, _input_shapes(symbol, input_shape), ()
     if isinstance(input_shape, Mapping):
         are_names = all(isinstance(name, str) for name in input_shape)
         validation.check_type(are_names, "input_shape must map names of inputs to shapes", input_shape=input_shape)
-        given, structure = input_shape, (True,) * len(input_shape)
+        by_name, structure = input_shape, (True,) * len(input_shape)
         tracing.check_inputs(net, tuple(input_shape))
     else:
         inputs = tracing.inputs_of(net, input_shape, required=True)
-        given, structure = inputs.shapes, inputs.structure
+        by_name, structure = inputs.shapes, inputs.structure
         tracing.check_inputs(net, structure)
     with errors.explain_errors(input_shape=input_shape), errors.explain_symbols(structure):
-        symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, given))))
-        used = {name: each for name, each in given.items() if name in symbol.list_arguments()}
-        shapes = _shapes(symbol, used or given)
+        symbol = tracing.group(net(*tracing.regroup(structure, map(tracing.variable, by_name))))
+        used = {name: shape for name, shape in by_name.items() if name in symbol.list_arguments()}
+        shapes = _input_shapes(symbol, used or by_name)
         trace = tracing.trace_net(net, structure, FORMAT)
-        built = tracing.group(trace.lower(map(tracing.variable, given), map(shapes.get, given)).outputs)
+        built = tracing.group(trace.lower(map(tracing.variable, by_name), map(shapes.get, by_name)).outputs)
     return symbol, built, shapes, trace.recorder.windows
 
 
-def _symbol(net: Any) -> Any:
-    """Returns the Symbol of a file, or the one that is given."""
+def _symbol_of(net: Any) -> Any:
+    """Returns the Symbol of a file, or `net` if that is a Symbol."""
     if isinstance(net, (str, os.PathLike)):
         path = os.fspath(net)
         try:
@@ -277,34 +275,34 @@ def _symbol(net: Any) -> Any:
     return net
 
 
-def _shapes(symbol: Any, input_shape: Any) -> Dict[str, Tuple[int, ...]]:
-    """Returns the shape of each input, by name."""
+def _input_shapes(symbol: Any, input_shape: Any) -> Dict[str, Tuple[int, ...]]:
+    """Returns the checked shape of each input, by name."""
     names = symbol.list_arguments()
     validation.check(names, "net must be a network with an input", outputs=symbol.list_outputs())
     default = "data" if "data" in names else names[0]
-    given: Mapping[str, Any] = input_shape if isinstance(input_shape, Mapping) else {default: input_shape}
-    for name, value in given.items():
+    by_name: Mapping[str, Any] = input_shape if isinstance(input_shape, Mapping) else {default: input_shape}
+    for name, value in by_name.items():
         rule = f"input_shape must be of an input of the network, such as {default!r}"
         validation.check(name in names, rule, name=name)
         is_shape = validation.is_sequence(value) and not any(map(validation.is_sequence, value))
         rule = "input_shape must be a sequence of integers, or for several inputs a mapping from name to shape"
         validation.check_type(is_shape, rule, input_shape=value)
-    lengths = {name: _with_batch(value) for name, value in given.items()}
+    lengths = {name: _with_batch(value) for name, value in by_name.items()}
     return {name: validation.per_axis("input_shape", each, len(each), 1) for name, each in lengths.items()}
 
 
 def _with_batch(shape: Sequence[Any]) -> List[Any]:
-    """Returns a shape with 1 for a batch of None."""
+    """Returns a shape whose batch is 1 if it was None."""
     return [1 if length is None and not axis else length for axis, length in enumerate(shape)]
 
 
 def _read(symbol: Any, shapes: Mapping[str, Tuple[int, ...]], windows: Sequence[Any] = ()) -> Graph:
-    """Returns the graph of a Symbol without the casts of `mxnet.contrib.amp`, with the operators that oneDNN has fused,
-    and today's instead of MXNet's old ones."""
+    """Returns the graph of a Symbol, without the casts of `mxnet.contrib.amp`, and with the original operators in place
+    of those that oneDNN fused, and current ones in place of MXNet's old ones."""
     graph = Graph.of(symbol, {}, shapes, casts=False, windows=windows)
     for node in graph.nodes():
-        averages_by_full = node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
-        if node.op in LEGACY_OPERATORS and not averages_by_full:
+        is_full_average = node.attr("pool_type") == "avg" and node.attr("pooling_convention") == "full"
+        if node.op in LEGACY_OPERATORS and not is_full_average:
             node.op = node.op[: -len("_v1")]
         elif node.op.startswith(FUSED_PREFIX) and not node.attr("quantized", False):
             inner = node.bodies[0].symbol()
@@ -327,50 +325,52 @@ def _not_comparable(graph: Graph) -> Iterable[Tuple[str, str]]:
 
 
 class _ComparedOperator:
-    """A convolution or a pooling operator, with the pads and slices around it, compared with SAME's of this size."""
+    """A convolution or pooling operator, merged with the pads and slices around it, and compared with SAME."""
 
     def __init__(
-        self, node: Node, operator: MergedOperator, shapes: Dict[Output, tuple], users: Users, steps: Set[Node]
+        self, node: Node, operator: MergedOperator, shapes: Dict[Output, tuple], users: Users, auxiliary: Set[Node]
     ):
         self.node, self.last, self.data = node, operator.last, operator.data
         is_cropped = any(user is not None and user.op in CROPS for user, _ in users[operator.last])
-        self.is_part = is_cropped or _is_extended(operator.data.node, steps)
-        self.is_padded = operator.data != node.inputs[0]
+        self.neighbors_pad_or_crop = is_cropped or _is_extended(operator.data.node, auxiliary)
+        self.has_merged_pad = operator.data != node.inputs[0]
         self.is_transposed, self.is_pool = node.op == "Deconvolution", node.op == "Pooling"
         self.shape, self.has_own_windows = shapes[operator.data], node.windows is not None
         sizes = spatial(node, shapes[Output(operator.last)])
-        if self.has_own_windows:  # the slices after it are in the windows
+        if self.has_own_windows:  # they include the slices after it
             sizes = tuple(window.outputs(window.size) for window in operator.windows)
         if self.is_transposed:
-            self.output_padding, self.fits = _output_padding(operator.windows, sizes)
+            self.output_padding, self.has_same_size = _output_padding(operator.windows, sizes)
             self.axes = tuple(map(_transposed_axis, operator.windows, sizes, self.output_padding))
         else:
             self.axes = tuple(map(_axis, operator.windows, sizes))
-            rules = ((axis.size, axis.kernel_size, axis.stride, axis.dilation) for axis in self.axes)
-            self.fits = sizes == tuple(padding.output_size(*rule) for rule in rules)
+            geometries = ((axis.size, axis.kernel_size, axis.stride, axis.dilation) for axis in self.axes)
+            self.has_same_size = sizes == tuple(padding.output_size(*geometry) for geometry in geometries)
 
     @property
     def status(self) -> str:
-        """The status, as `Layer` has it."""
-        kind = self.node.attr("pool_type", "max") if self.is_pool else None
-        known = kind in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
-        flips = -1 in entries(self.data.node.attr("step"))
-        if not self.has_own_windows and (flips or not known):
+        """The `status` of the `Layer`."""
+        pool_type = self.node.attr("pool_type", "max") if self.is_pool else None
+        is_known = pool_type in ("max", "avg") if self.is_pool else _is_parameter(self.node.inputs[1].node)
+        is_flipped = -1 in entries(self.data.node.attr("step"))
+        if not self.has_own_windows and (is_flipped or not is_known):
             return "unknown"
-        pads = [pad for axis in self.axes for pad in axis.pads] if self.has_own_windows else self.node.attr("pad") or ()
-        if self.fits and not any(axis.shift for axis in self.axes) and not (kind == "avg" and self.is_padded):
-            counts = kind == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
-            return "counts padding" if counts and any(pad > 0 for pad in pads) else "same"
-        if self.is_padded:
+        has_same_windows = self.has_same_size and not any(axis.shift for axis in self.axes)
+        if has_same_windows and not (pool_type == "avg" and self.has_merged_pad):
+            attribute = self.node.attr("pad") or ()
+            pads = [pad for axis in self.axes for pad in axis.pads] if self.has_own_windows else attribute
+            counts_padding = pool_type == "avg" and str(self.node.attr("count_include_pad", True)) in ("True", "1")
+            return "counts padding" if counts_padding and any(pad > 0 for pad in pads) else "same"
+        if self.has_merged_pad:
             return "explicit"
         if all(map(self._is_valid, self.axes)):
             return "valid"
-        if self.fits:
+        if self.has_same_size:
             return "shifted"
-        return "explicit" if self.is_part else OTHER
+        return "explicit" if self.neighbors_pad_or_crop else OTHER
 
     def _is_valid(self, axis: Axis) -> bool:
-        """Returns whether nothing is padded, or of a transposed convolution cropped, along an axis."""
+        """Returns whether nothing is padded along an axis, or in a transposed convolution, nothing is cropped."""
         low, high = axis.pads
         return low == 0 and high <= 0
 
@@ -382,89 +382,88 @@ class _ComparedOperator:
         if self.is_pool:
             pool = ops.max_pool if node.attr("pool_type", "max") == "max" else ops.avg_pool
             return pool(data, kernel_size, strides, layout=layout)
-        given = {"channels": node.attr("num_filter"), "groups": node.attr("num_group", 1), "layout": layout}
-        given.update(kernel_size=kernel_size, strides=strides, dilation=dilation)
+        arguments = {"channels": node.attr("num_filter"), "groups": node.attr("num_group", 1), "layout": layout}
+        arguments.update(kernel_size=kernel_size, strides=strides, dilation=dilation)
         weight, bias = mx.sym.var("weight"), mx.sym.var("bias") if len(node.inputs) > 2 else None
         if not self.is_transposed:
-            return ops.conv(data, weight, bias, **given)
+            return ops.conv(data, weight, bias, **arguments)
         output_padding = None if None in self.output_padding else self.output_padding
-        return ops.conv_transpose(data, weight, bias, output_padding=output_padding, **given)
+        return ops.conv_transpose(data, weight, bias, output_padding=output_padding, **arguments)
 
 
 def _axis(window: Any, outputs: int) -> Axis:
     """Returns an axis of a convolution or pooling operator with this number of outputs."""
-    rule = (window.size, window.kernel_size, window.stride, window.dilation)
-    same, (low, _) = (
-        padding.same_pads(*rule),
-        window.pads(window.size) if window.pads_depend_on_size else window.padding,
-    )
+    geometry = (window.size, window.kernel_size, window.stride, window.dilation)
+    same = padding.same_pads(*geometry)
+    low, _ = window.pads(window.size) if window.pads_depend_on_size else window.padding
     high = high_pad(window.size, outputs, window.effective_kernel_size, window.stride, low)
-    return Axis(window.size, outputs, *rule[1:], (low, high), same, same[0] - low)
+    return Axis(window.size, outputs, *geometry[1:], (low, high), same, same[0] - low)
 
 
 def _transposed_axis(window: Any, outputs: int, output_padding: Optional[int]) -> Axis:
     """Returns an axis of a transposed convolution with this number of outputs."""
-    rule = (window.kernel_size, window.stride, window.dilation)
-    same = padding.transposed_crops(*rule, "same", output_padding)
-    return Axis(window.size, outputs, *rule, window.crop, same, window.crop[0] - same[0])
+    geometry = (window.kernel_size, window.stride, window.dilation)
+    same = padding.transposed_crops(*geometry, "same", output_padding)
+    return Axis(window.size, outputs, *geometry, window.crop, same, window.crop[0] - same[0])
 
 
 def _output_padding(windows: Sequence[Any], sizes: tuple) -> Tuple[tuple, bool]:
-    """Returns the output_padding with which Keras's transposed SAME convolution has these sizes, and whether it can."""
-    rules = [(window.kernel_size, window.stride, window.dilation) for window in windows]
+    """Returns the output_padding with which Keras's transposed SAME convolution has outputs of these sizes, and whether
+    Keras has such a layer."""
+    axes = [(window.kernel_size, window.stride, window.dilation) for window in windows]
 
     def outputs(output_padding: Optional[int]) -> Iterable[int]:
-        return (padding.keras_transposed_size(w.size, *rule, "same", output_padding) for w, rule in zip(windows, rules))
+        return (padding.keras_transposed_size(w.size, *axis, "same", output_padding) for w, axis in zip(windows, axes))
 
-    default, given = (None,) * len(sizes), tuple(size - least for size, least in zip(sizes, outputs(0)))
+    default, explicit = (None,) * len(sizes), tuple(size - minimum for size, minimum in zip(sizes, outputs(0)))
     if sizes == tuple(outputs(None)):
         return default, True
     try:
-        for rule, extra in zip(rules, given):
-            padding.transposed_crops(*rule, "same", extra)
+        for axis, output_padding in zip(axes, explicit):
+            padding.transposed_crops(*axis, "same", output_padding)
     except ValueError:  # Keras has no such layer
         return default, False
-    return given, True
+    return explicit, True
 
 
 def _is_parameter(node: Node) -> bool:
-    """Returns whether a kernel is a parameter, perhaps transposed or flipped: its size is then the layer's own."""
+    """Returns whether a kernel is a parameter, possibly transposed or flipped, and not computed by the graph."""
     while node.kind in KEEP_VALUES:
         node = node.inputs[0].node
     return node.op == "null"
 
 
-def _is_extended(node: Node, steps: Set[Node]) -> bool:
-    """Returns whether an operator has added elements to data along a spatial axis."""
+def _is_extended(node: Node, auxiliary: Set[Node]) -> bool:
+    """Returns whether data is the output of an operator that adds elements along a spatial axis."""
     while node.op in MOVES:
         node = node.inputs[0].node
-    return node in steps or node.op == "Pad" or (node.op == "Concat" and node.attr("dim", 1) > 1)
+    return node in auxiliary or node.op == "Pad" or (node.op == "Concat" and node.attr("dim", 1) > 1)
 
 
-def _steps(graph: Graph) -> Set[Node]:
-    """Returns the operators with windows that only are steps of layers of mxsame: they pool the ones by which averages
-    are divided, and shift data with kernels that depend on its shape."""
-    found: Set[Node] = set()  # what depends on shapes only
+def _auxiliary_operators(graph: Graph) -> Set[Node]:
+    """Returns the operators with windows that are not layers, but parts of layers of mxsame: pooling of ones, by which
+    averages are divided, and convolutions that shift data, with kernels that are computed from its shape."""
+    from_shapes: Set[Node] = set()
     for node in graph.nodes():
-        if node.op in READ_NO_VALUES or (node.inputs and found.issuperset(source for source, _ in node.inputs)):
-            found.add(node)
-    return {node for node in graph.nodes() if has_windows(node) and found.intersection(n for n, _ in node.inputs)}
+        if node.op in READ_NO_VALUES or (node.inputs and from_shapes.issuperset(source for source, _ in node.inputs)):
+            from_shapes.add(node)
+    return {node for node in graph.nodes() if has_windows(node) and from_shapes.intersection(n for n, _ in node.inputs)}
 
 
 def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_ComparedOperator]:
-    """Yields every convolution and pooling operator that is not global: with the slices after it that leave SAME's
-    size, or else without."""
-    users, steps = graph.users(), _steps(graph)
+    """Yields every convolution, and every pooling operator that is not global. It is merged with the slices after it if
+    its outputs then have SAME's size."""
+    users, auxiliary = graph.users(), _auxiliary_operators(graph)
     for node in graph.nodes():
-        if has_windows(node) and node not in steps:
+        if has_windows(node) and node not in auxiliary:
             merged = merge_pads(node, shapes, users)
-            layers = [_ComparedOperator(node, operator, shapes, users, steps) for operator in merged]
-            yield next((layer for layer in layers if layer.fits), layers[0])
+            layers = [_ComparedOperator(node, operator, shapes, users, auxiliary) for operator in merged]
+            yield next((layer for layer in layers if layer.has_same_size), layers[0])
 
 
-def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output], keep_names: bool = False) -> None:
-    """Replaces the output of a node by that of `built`, a Symbol of variables with these names."""
-    inner = Graph.of(built, {}, {}, casts=False)
+def _splice(graph: Graph, node: Node, symbol: Any, arguments: Dict[str, Output], keep_names: bool = False) -> None:
+    """Replaces the output of a node by that of a Symbol, with the outputs in `arguments` for its variables, by name."""
+    inner = Graph.of(symbol, {}, {}, casts=False)
     for number, new in enumerate(inner.nodes()):
         new.name = new.name if new.op == "null" or keep_names else f"{node.name}_{number}_{new.name}"
         new.inputs = [
@@ -481,29 +480,29 @@ def _splice(graph: Graph, node: Node, built: Any, arguments: Dict[str, Output], 
 def _accumulate(
     graph: Graph, compared: Mapping[Node, _ComparedOperator], shapes: Dict[Output, tuple]
 ) -> Dict[Node, Tuple[float, ...]]:
-    """Returns the accumulated shift at each node's output, in input pixels along each spatial axis;
-    of several inputs, the largest. Kept with it are the pixels from one element to the next."""
-    offsets: Dict[Node, list] = {}
+    """Returns the accumulated shift at each node's output, in input pixels along each spatial axis; for a node with
+    several inputs, it is the largest of theirs."""
+    offsets: Dict[Node, list] = {}  # node -> (step, offset) for each axis, as in `_shift_by`
     for node in graph.nodes():
         layer, sources = compared.get(node), [offsets[source] for source, _ in node.inputs if source in offsets]
         if layer is not None:
-            before = offsets.get(layer.data.node, [(Fraction(1), Fraction(0))] * len(layer.axes))
-            offsets[node] = [_shift_by(layer, *each) for each in zip(layer.axes, before)]
+            of_data = offsets.get(layer.data.node, [(Fraction(1), Fraction(0))] * len(layer.axes))
+            offsets[node] = [_shift_by(layer, *each) for each in zip(layer.axes, of_data)]
         elif sources:
-            offsets[node] = [max(along, key=lambda pair: abs(pair[1])) for along in zip(*sources)]
+            offsets[node] = [max(pairs, key=lambda pair: abs(pair[1])) for pairs in zip(*sources)]
             if node.op in RESIZING:
                 sizes = zip(shapes[node.inputs[0]][2:], shapes[Output(node)][2:])
                 offsets[node] = [(step * Fraction(*pair), offset) for (step, offset), pair in zip(offsets[node], sizes)]
-    return {node: tuple(float(offset) for _, offset in along) for node, along in offsets.items()}
+    return {node: tuple(float(offset) for _, offset in pairs) for node, pairs in offsets.items()}
 
 
-def _shift_by(layer: _ComparedOperator, axis: Axis, before: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
-    """Returns the pixels from one element to the next, and the sum of all shifts, after a layer. The shift of a
-    transposed one counts elements of its output."""
-    step, offset = before
-    after = step / axis.stride if layer.is_transposed else step * axis.stride
+def _shift_by(layer: _ComparedOperator, axis: Axis, of_data: Tuple[Fraction, Fraction]) -> Tuple[Fraction, Fraction]:
+    """Returns (step, offset) after a layer: the pixels from one element to the next, and the sum of all shifts. The
+    shift of a transposed convolution counts elements of its output."""
+    step, offset = of_data
+    output_step = step / axis.stride if layer.is_transposed else step * axis.stride
     shift = axis.shift if layer.status == "shifted" else 0
-    return after, offset + shift * (after if layer.is_transposed else step)
+    return output_step, offset + shift * (output_step if layer.is_transposed else step)
 
 
 # ---- as a table ------------------------------------------------------------------------------------------------------
@@ -514,21 +513,21 @@ ADVICE = (
     "there. If Keras has padding='same' there, use the layer of the same name in mxsame.nn, or write the network with "
     "exact SAME: mxsame audit --fix, or fix(net) of the audit in Python."
 )
-OF_OTHERS = (
+ADVICE_ON_OTHER = (
     f"A layer with the status {OTHER} has neither the output shape of padding='same' nor that of padding='valid'. If "
     "Keras has one of these there, use the layer of the same name in mxsame.nn: the audit does not fix it."
 )
 
 
 def _table(audit: Audit) -> Iterable[str]:
-    """Yields a line for every layer that differs from SAME, the sum of all shifts, and what to do."""
-    inputs, others = audit.shapes, audit.not_compared
-    named = f"inputs {', '.join(f'{name} {shape}' for name, shape in inputs.items())}"
-    shown = named if len(inputs) > 1 else f"input {next(iter(inputs.values()))}"
-    counted = f"{len(audit.differing)} of {len(audit.layers)} convolution and pooling operators"
-    yield f"{counted} differ from Keras's SAME for {shown}" + (f", {len(others)} not compared" if others else "")
-    if others:
-        yield f"not compared: {', '.join(f'{layer.name} ({layer.operator})' for layer in others)}"
+    """Yields the lines of the report: a row for each layer that differs from SAME, the summed shifts, and advice."""
+    shapes, skipped = audit.shapes, audit.not_compared
+    by_name = f"inputs {', '.join(f'{name} {shape}' for name, shape in shapes.items())}"
+    inputs = by_name if len(shapes) > 1 else f"input {next(iter(shapes.values()))}"
+    counts = f"{len(audit.differing)} of {len(audit.layers)} convolution and pooling operators"
+    yield f"{counts} differ from Keras's SAME for {inputs}" + (f", {len(skipped)} not compared" if skipped else "")
+    if skipped:
+        yield f"not compared: {', '.join(f'{layer.name} ({layer.operator})' for layer in skipped)}"
     if not audit.differing:
         return
     rows: List[Tuple[str, ...]] = [COLUMNS]
@@ -536,8 +535,8 @@ def _table(audit: Audit) -> Iterable[str]:
         axes, shifts = layer.axes, ([axis.shift for axis in layer.axes], layer.accumulated)
         lengths = ("x".join(str(getattr(axis, name)) for axis in axes) for name in ("size", "kernel_size", "stride"))
         pairs = (" ".join("({},{})".format(*getattr(axis, name)) for axis in axes) for name in ("pads", "same"))
-        moved = (" ".join(f"{shift:+g}" for shift in along) for along in shifts)
-        rows.append((layer.name, layer.operator, *lengths, *pairs, *moved, layer.status))
+        signed = (" ".join(f"{shift:+g}" for shift in per_axis) for per_axis in shifts)
+        rows.append((layer.name, layer.operator, *lengths, *pairs, *signed, layer.status))
     yield from aligned(rows)
     for name, pixels in audit.outputs.items():
         if any(pixels):
@@ -545,4 +544,4 @@ def _table(audit: Audit) -> Iterable[str]:
     if audit.wrong:
         yield ADVICE
     if len(audit.differing) > len(audit.wrong):
-        yield OF_OTHERS
+        yield ADVICE_ON_OTHER

@@ -1,4 +1,4 @@
-"""A record of the attributes of a node that an emitter has read."""
+"""Records which attributes of a node an emitter has read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mxsame import validation
 from mxsame.rewriting.attributes import value_of
 from mxsame.rewriting.graph import Node, entries
 
-# regex of attributes that change no output
+# pattern of attributes that do not change an output
 IGNORED = "|".join(
     (
         "num_filter|num_hidden|input_dim|output_dim|no_bias|num_args|is_int",  # implied by shapes and dtypes
@@ -32,9 +32,9 @@ class Attributes(validation.RecordingDict):
             if name in self.read or re.fullmatch(f"{IGNORED}|{ignored}", name):
                 continue
             value, default = node.attr(name), value_of(node.op, name, None)
-            validation.check(_plain(value) == _plain(default), f"{name} must be {default}", **{name: value})
+            validation.check(_comparable(value) == _comparable(default), f"{name} must be {default}", **{name: value})
 
 
-def _plain(value: Any) -> List[Any]:
+def _comparable(value: Any) -> List[Any]:
     """Returns an attribute's value in a comparable form: numbers as float32, as MXNet stores them."""
     return [np.float32(each) if isinstance(each, (int, float)) else each for each in entries(value)]

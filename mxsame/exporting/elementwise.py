@@ -1,4 +1,4 @@
-"""Functions of each element, for the formats that have them as operators: one table for all."""
+"""Elementwise functions, and their operators in ONNX and Keras: one table for both formats."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BINARY = {**ARITHMETIC, **COMPARISONS}
 
 
 def act_type(node: Node, *allowed: str) -> str:
-    """Returns the `act_type` of a node, which must be one of these; by default one of those without a parameter."""
+    """Returns the `act_type` of a node, which must be allowed; by default, all without a parameter are allowed."""
     return one_of("act_type", node.attr("act_type"), allowed or ("relu", "sigmoid", "tanh", "softsign", "softrelu"))
 
 
@@ -52,8 +52,8 @@ def binary_kinds(*kinds: str) -> List[str]:
 
 
 def parse_binary(node: Node) -> Tuple[str, Optional[float], bool]:
-    """Returns the function that a node of such a kind computes; the number, if it has one; and whether the number is
-    the first operand."""
+    """Returns (function, number, is_reversed) for a node of one of the `binary_kinds`. The number is None if both
+    operands are arrays; `is_reversed` says whether it is the first operand."""
     kind, is_scalar, _ = node.kind.partition("_scalar")
-    reverses = bool(is_scalar) and kind.startswith("r")
-    return kind[reverses:], node.attr("scalar") if is_scalar else None, reverses
+    is_reversed = bool(is_scalar) and kind.startswith("r")
+    return kind[is_reversed:], node.attr("scalar") if is_scalar else None, is_reversed

@@ -1,7 +1,7 @@
 """Rules that rewrite an operator in terms of simpler ones, for formats with no emitter for it.
 
-A rule is a function of the writer, the node, and a Symbol for each of its inputs; it returns a Symbol for its output,
-or a list of such.
+A rule is a function of the writer, the node, and a Symbol for each input of the node. It returns a Symbol that computes
+the node's output, or a list of Symbols.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ F = mx.sym
 
 
 def lower(w: GraphWriter) -> None:
-    """Rewrites the operators of a writer's graph that its format has no emitters for."""
+    """Rewrites the operators of a writer's graph for which its format has no emitter."""
     w.users = users = w.graph.users()
     for node in users:
         if node.kind in RULES and node.kind not in w.emitters and not w.custom.has(node.op):
@@ -37,7 +37,8 @@ def lower(w: GraphWriter) -> None:
 
 
 def _splice(node: Node, formulas: Any) -> List[Output]:
-    """Returns the outputs of formulas of a node's inputs, as nodes with the name of this node."""
+    """Copies formulas into a node's graph, with the node's inputs for their variables, and returns their outputs. The
+    new nodes have the name of the node."""
     graph = Graph.of(formulas, {}, {})
     for new, users in graph.users().items():
         for user in users if new.op == "null" else ():
@@ -101,11 +102,11 @@ def _depth_to_space(w: GraphWriter, node: Node, x: Any) -> Any:
     _, channels, height, width = (n.traced for n in w.shape(node.inputs[0]))
     if to_space:
         parts, axes = (0, size, size, channels // size**2, height, width), (0, 3, 4, 1, 5, 2)
-        whole = (0, channels // size**2, height * size, width * size)
+        merged = (0, channels // size**2, height * size, width * size)
     else:
         parts, axes = (0, channels, height // size, size, width // size, size), (0, 3, 5, 1, 2, 4)
-        whole = (0, channels * size**2, height // size, width // size)
-    return F.reshape(F.transpose(F.reshape(x, shape=parts), axes=axes), shape=whole)
+        merged = (0, channels * size**2, height // size, width // size)
+    return F.reshape(F.transpose(F.reshape(x, shape=parts), axes=axes), shape=merged)
 
 
 @rewrites("SliceChannel", "_split_v2")
@@ -125,18 +126,18 @@ def _slice(w: GraphWriter, node: Node, x: Any) -> Any:
 
 @rewrites("slice_like")
 def _slice_like(w: GraphWriter, node: Node, x: Any, _: Any) -> Any:
-    own, other = (w.shape(source) for source in node.inputs)
-    axes = [axis for axis in axes_of(w, node, "axes") if own[axis] != other[axis]]
+    shape, like = (w.shape(source) for source in node.inputs)
+    axes = [axis for axis in axes_of(w, node, "axes") if shape[axis] != like[axis]]
     lengths = dict(zip(axes, w.static(node.inputs[1], "the lengths that are taken", axes)))
-    end = tuple(map(lengths.get, range(len(own))))
+    end = tuple(map(lengths.get, range(len(shape))))
     return F.slice(x, begin=(None,) * len(end), end=end)
 
 
 @rewrites("reverse")
 def _reverse(w: GraphWriter, node: Node, x: Any) -> Any:
     axes = axes_of(w, node)
-    ends = (None,) * (max(axes) + 1)
-    return F.slice(x, begin=ends, end=ends, step=tuple(-1 if axis in axes else 1 for axis in range(len(ends))))
+    bounds = (None,) * (max(axes) + 1)
+    return F.slice(x, begin=bounds, end=bounds, step=tuple(-1 if axis in axes else 1 for axis in range(len(bounds))))
 
 
 @rewrites("SequenceMask")
@@ -146,25 +147,24 @@ def _sequence_mask(w: GraphWriter, node: Node, x: Any, *lengths: Any) -> Any:
     if not node.attr("use_sequence_length"):
         return x
     (steps,) = w.static(node.inputs[0], "the axis of steps", [axis])
-    whole = F.floor(F.cast(lengths[0], dtype="float32"))
-    left = F.broadcast_axis(F.expand_dims(whole, axis=axis), axis=axis, size=steps)
-    order = (1, steps) if axis else (steps, 1)
-    left = F.broadcast_sub(left, F.reshape(F.arange(steps), shape=order))
+    counts = F.floor(F.cast(lengths[0], dtype="float32"))
+    counts = F.broadcast_axis(F.expand_dims(counts, axis=axis), axis=axis, size=steps)
+    remaining = F.broadcast_sub(counts, F.reshape(F.arange(steps), shape=(1, steps) if axis else (steps, 1)))
     for _ in shape[2:]:
-        left = F.expand_dims(left, axis=-1)
-    return F.where(F.broadcast_like(left, x) > 0, x, F.zeros_like(x) + node.attr("value"))
+        remaining = F.expand_dims(remaining, axis=-1)
+    return F.where(F.broadcast_like(remaining, x) > 0, x, F.zeros_like(x) + node.attr("value"))
 
 
 @rewrites("dot", "matmul")
 def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
-    """Multiplies by a matrix of parameters, or multiplies the matrices of a batch."""
-    (first, second), weight = (w.shape(source) for source in node.inputs), w.graph.value(node.inputs[1])
-    is_plain = not node.attr("transpose_a") and not node.attr("transpose_b")
-    if weight is not None and weight.ndim == 2 and is_plain and (len(first) == 2 or node.op != "dot"):
-        more = {"num_hidden": weight.shape[1], "no_bias": True, "flatten": False}
-        return F.FullyConnected(x, F.transpose(y), **more)
-    fits = node.kind == "matmul" and len(first) == len(second) > 2
-    check(fits, "one operand must be a parameter matrix, or both must be batches of matrices")
+    """Multiplies by a matrix of parameters, or multiplies the matrices of two batches."""
+    (x_shape, y_shape), weight = (w.shape(source) for source in node.inputs), w.graph.value(node.inputs[1])
+    is_transposed = node.attr("transpose_a") or node.attr("transpose_b")
+    if weight is not None and weight.ndim == 2 and not is_transposed and (len(x_shape) == 2 or node.op != "dot"):
+        attrs = {"num_hidden": weight.shape[1], "no_bias": True, "flatten": False}
+        return F.FullyConnected(x, F.transpose(y), **attrs)
+    are_batches = node.kind == "matmul" and len(x_shape) == len(y_shape) > 2
+    check(are_batches, "one operand must be a parameter matrix, or both must be batches of matrices")
     return F.batch_dot(x, y)
 
 
@@ -174,8 +174,8 @@ def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
 @rewrites("norm")
 def _norm(w: GraphWriter, node: Node, x: Any) -> Any:
     """Computes a norm. Unlike MXNet, which first divides by the largest element, the squares may overflow."""
-    more = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
-    return F.sum(F.abs(x), **more) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **more))
+    attrs = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
+    return F.sum(F.abs(x), **attrs) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **attrs))
 
 
 @rewrites("L2Normalization")
@@ -187,23 +187,23 @@ def _l2_normalization(w: GraphWriter, node: Node, x: Any) -> Any:
 
 @rewrites("_contrib_AdaptiveAvgPooling2D")
 def _average(w: GraphWriter, node: Node, x: Any) -> Any:
-    """Averages to one element, or over equal windows."""
+    """Averages over the whole image, or over windows of equal size."""
     size = (entries(node.attr("output_size")) or [1]) * 2
     lengths = w.shape(node.inputs[0])[2:]
     if size[:2] == [1, 1]:
         return F.Pooling(x, pool_type="avg", global_pool=True, kernel=(1, 1))
-    fits = all(length.is_static and length.traced % count == 0 for length, count in zip(lengths, size))
-    check(fits, "output_size must divide a static size", output_size=size[:2])
+    are_equal = all(length.is_static and length.traced % count == 0 for length, count in zip(lengths, size))
+    check(are_equal, "output_size must divide a static size", output_size=size[:2])
     kernel = tuple(length.traced // count for length, count in zip(lengths, size))
     return F.Pooling(x, pool_type="avg", kernel=kernel, stride=kernel)
 
 
-# -- formulas of the inputs and the attributes, whatever the shapes
+# -- formulas that depend only on the inputs and the attributes, not on shapes
 
 
 def _lrn(node: Node, x: Any) -> Any:
-    """Computes x / (k + a m)^b with the mean m of the squares of neighboring channels, which are 0 outside the
-    array."""
+    """Computes x / (k + a m)^b, where m is the mean of the squares of neighboring channels; channels outside the array
+    are 0."""
     size, alpha, beta, offset = (node.attr(name) for name in ("nsize", "alpha", "beta", "knorm"))
     means = F.Pooling(F.expand_dims(x * x, axis=1), kernel=(size, 1, 1), pad=(size // 2, 0, 0), pool_type="avg")
     return x * (F.squeeze(means, axis=1) * float(alpha) + float(offset)) ** -float(beta)
@@ -224,13 +224,14 @@ def _smooth_l1(node: Node, x: Any) -> Any:
 
 
 def _log1p(node: Node, x: Any) -> Any:
-    """Computes log(u) with u = 1 + x; near 0 times x / (u - 1), which cancels the rounding of u, or x if u is 1."""
+    """Computes log(u) with u = 1 + x. Near 0 it is multiplied by x / (u - 1), which cancels the rounding of u; if u is
+    1, the result is x."""
     u = x + 1
     return F.where(F.abs(x) < 0.5, F.where(u == 1, x, x * (F.log(u) / (u - 1))), F.log(u))
 
 
 def _expm1(node: Node, x: Any) -> Any:
-    """Computes 2 t / (1 - t) with t = tanh(x / 2) for small x, which loses no digits; exp(x) - 1 for others."""
+    """Computes exp(x) - 1, for small x as 2 t / (1 - t) with t = tanh(x / 2), which loses no digits."""
     t = F.tanh(x * 0.5)
     return F.where(F.abs(x) < 0.5, t * 2 / (1 - t), F.exp(x) - 1)
 
@@ -241,7 +242,7 @@ def _sign(node: Node, x: Any) -> Any:
 
 
 def _round(node: Node, x: Any) -> Any:
-    """Rounds to the nearest integer; a tie goes away from 0."""
+    """Rounds to the nearest integer; ties round away from 0."""
     whole = F.floor(F.abs(x))
     return _sign(node, x) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
 
@@ -268,7 +269,7 @@ def _truncated(node: Node, x: Any) -> Any:
     return F.where(x < 0, F.ceil(x), F.floor(x))
 
 
-LOSSES: Dict[str, Callable[..., Any]] = {  # what a loss is at inference
+LOSSES: Dict[str, Callable[..., Any]] = {  # loss -> its output at inference
     "SoftmaxOutput": _softmax_of_loss,
     "LinearRegressionOutput": lambda node, x, label: x,
     "MAERegressionOutput": lambda node, x, label: x,
@@ -297,5 +298,5 @@ FORMULAS: Dict[str, Callable[..., Any]] = {
 @rewrites(*FORMULAS, ignored="dtype")
 def _formula(w: GraphWriter, node: Node, *xs: Any) -> Any:
     if node.op == "SoftmaxOutput" and ndim_of(w, node) == 2:
-        node.attrs["preserve_shape"] = "True"  # for a matrix both are the same
+        node.attrs["preserve_shape"] = "True"  # for 2-D data, both kinds of softmax are the same
     return FORMULAS[node.kind](node, *xs)

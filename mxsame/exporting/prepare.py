@@ -1,4 +1,4 @@
-"""The graph of a net that is exported: traced, with pads and slices merged into windows."""
+"""Makes the graph of a net to export: traced, with pads and slices merged into windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mxsame.rewriting.sizes import specialize
 from mxsame.rewriting.windows import merge_all_pads
 from mxsame.scope import FORMAT
 
-# Operators that only rearrange elements
+# Operators that only rearrange elements.
 MOVES = ("Reshape", "reshape_like", "expand_dims", "squeeze", "Flatten", "transpose", "SwapAxis", "slice", "slice_axis")
 
 
@@ -34,16 +34,16 @@ class ExportedNet(NamedTuple):
 
     @classmethod
     def of(cls, net: Any, input_shape: Any, dynamic_length: Optional[int] = None) -> ExportedNet:
-        """Returns a net with its inputs. An input has the integer dtype of its example array or of its graph variable,
-        else the type of the parameters."""
+        """Returns a net with its inputs. If the example array or the variable of an input has an integer dtype, the
+        input has it, too; otherwise it has the type of the parameters."""
         tracing.check_ready(net)
         inputs = tracing.inputs_of(net, input_shape, required=True, dynamic_length=dynamic_length)
         dtype = tracing.float_dtype(net.collect_params()) or np.dtype("float32")
         dtypes = inputs.types_in(dtype)
         variables = tracing.flatten(_gluon.graph_inputs(net)) if isinstance(net, mx.gluon.SymbolBlock) else ()
         for name, variable in zip(dtypes, variables):
-            own = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
-            dtypes[name] = dtypes[name] if own.kind == "f" else own
+            declared = np.dtype(mx.nd.ndarray._DTYPE_MX_TO_NP[int(variable.attr("__dtype__") or 0)])
+            dtypes[name] = dtypes[name] if declared.kind == "f" else declared
         return cls(net, inputs, dtype, dtypes)
 
 
@@ -55,7 +55,7 @@ def graph_of(
     is_whole: Callable[[Any], bool] = lambda block: False,
 ) -> NetGraph:
     """Returns the graph of the net on the CPU, with pads and slices merged into windows. With `trained` it keeps its
-    dropout; with `fold` it is optimized for inference. `is_whole` chooses the blocks to write as a whole."""
+    dropout; with `fold` it is optimized for inference. `is_whole` returns whether a block is written as a whole."""
     with recorded_calls(exported.net, is_whole) as net:
         graph, structure, calls = freeze(net, exported.inputs, exported.dtypes, FORMAT)
     graph.context = mx.cpu()
@@ -69,22 +69,22 @@ def graph_of(
     canonical.write_clips(graph)
     _detach_zero_states(graph, exported.dtype)
     batches = batch_axes(graph)
-    _make_zeros_of_inputs(graph, batches)
+    _derive_zeros_from_inputs(graph, batches)
     merge_all_pads(graph, dynamic_axes.size)
     if fold:
         optimize_for_inference(graph, fuses=False)
     count = len(tracing.flatten(structure))
-    ends = map(_copied, graph.outputs[count:])
+    block_ends = map(_without_copies, graph.outputs[count:])
     composites = []
-    for block, inputs, outputs in calls:
-        before, after = (list(itertools.islice(ends, len(symbols))) for symbols in (inputs, outputs))
-        composites.append(Composite(block, before, after))
+    for block, *ends in calls:
+        inputs, outputs = (list(itertools.islice(block_ends, len(symbols))) for symbols in ends)
+        composites.append(Composite(block, inputs, outputs))
     del graph.outputs[count:]
     return replace_composites(graph, Shapes(graph, dynamic_axes._replace(batches=batches)), composites)
 
 
-def _copied(output: Output) -> Output:
-    """Returns the output that was copied, if this is a `_copy`; copies keep the outputs of a graph distinct."""
+def _without_copies(output: Output) -> Output:
+    """Returns the output that `_copy` operators copy, which make all outputs of a graph distinct."""
     while output.node.op == "_copy":
         output = output.node.inputs[0]
     return output
@@ -102,17 +102,17 @@ def _detach_zero_states(graph: Graph, dtype: Any) -> None:
 
 
 def is_used_by_rnn_only(users: Sequence[User]) -> bool:
-    """Returns whether only recurrent layers use an array: then zeros need not be written, since states are 0 by
-    default."""
+    """Returns whether only recurrent layers use an array. If it is zeros, it need not be written then: initial states
+    are 0 by default."""
     return all(user is not None and user.op == "RNN" for user, _ in users)
 
 
-def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
-    """Derives zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
+def _derive_zeros_from_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
+    """Computes zeros with a dynamic batch, such as the initial states of cells, from an input of the net."""
     users = graph.users()
     zeros = {node: axis for node, axis in zeros_of_batches(graph).items() if not is_used_by_rnn_only(users[node])}
     variables = [node for node in users if node.op == "null" and node.name in batches]
-    replaced = {}
+    replacements = {}
     for node, axis in zeros.items() if variables else ():
         variable = variables[0]
         shape, batch = node.attr("shape"), batches[variable.name]
@@ -120,8 +120,8 @@ def _make_zeros_of_inputs(graph: Graph, batches: Mapping[str, int]) -> None:
         with mx.util.np_array(False):
             x = mx.sym.var("x")
             end = [None if each == batch else 1 for each in range(len(graph.inputs[variable.name]))]
-            one = mx.sym.zeros_like(mx.sym.slice(x, begin=[0] * len(end), end=end))
-            ones = mx.sym.reshape(one, shape=[-1 if each == axis else 1 for each in range(len(shape))])
-            filled = mx.sym.broadcast_axis(ones, axis=others, size=[shape[each] for each in others])
-        replaced[Output(node)] = subgraph(filled, x=Output(variable))
-    graph.replace(replaced)
+            column = mx.sym.zeros_like(mx.sym.slice(x, begin=[0] * len(end), end=end))  # one zero for each instance
+            column = mx.sym.reshape(column, shape=[-1 if each == axis else 1 for each in range(len(shape))])
+            filled = mx.sym.broadcast_axis(column, axis=others, size=[shape[each] for each in others])
+        replacements[Output(node)] = subgraph(filled, x=Output(variable))
+    graph.replace(replacements)

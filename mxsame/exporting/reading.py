@@ -1,4 +1,4 @@
-"""What emitters read from a node: its axes, indices and bounds, its windows, and the packed parameters of an RNN."""
+"""Reads for emitters: a node's axes, indices and bounds, its windows, and the packed parameters of an RNN."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from mxsame.validation import check
 
 def axes_of(w: GraphWriter, node: Node, name: str = "axis") -> List[int]:
     """Returns the axes of an attribute, counted from 0: all axes for None, and all others with `exclude`."""
-    given, every = entries(node.attr(name)), range(ndim_of(w, node))
-    axes = [axis % len(every) for axis in given] or list(every)
-    return [axis for axis in every if axis not in axes] if given and node.attr("exclude") else axes
+    attribute, all_axes = entries(node.attr(name)), range(ndim_of(w, node))
+    axes = [axis % len(all_axes) for axis in attribute] or list(all_axes)
+    return [axis for axis in all_axes if axis not in axes] if attribute and node.attr("exclude") else axes
 
 
 def ndim_of(w: GraphWriter, node: Node) -> int:
-    """Returns the number of axes of the data."""
+    """Returns the number of axes of a node's data."""
     return len(w.shape(node.inputs[0]))
 
 
 def axis_of(w: GraphWriter, node: Node) -> int:
-    """Returns the axis of a node, counted from 0."""
+    """Returns the attribute `axis` of a node, counted from 0."""
     axis = node.attr("axis")
     check(axis is not None, f"axis must be given: {w.format} does not flatten the data", axis=None)
     return int(axis) % ndim_of(w, node)
 
 
 def bounds_of(node: Node) -> Tuple[float, float]:
-    """Returns the bounds of a clip as float32. If a_min is above a_max, MXNet and the formats return different
-    values."""
+    """Returns the bounds of a clip, rounded to float32. Raises if a_min is above a_max: then MXNet and the formats
+    compute different values."""
     bounds = (node.attr("a_min", -math.inf), node.attr("a_max", math.inf))
     low, high = (float(np.float32(bound)) for bound in bounds)
     check(low <= high, "a_min must be at most a_max", a_min=low, a_max=high)
@@ -45,8 +45,8 @@ def bounds_of(node: Node) -> Tuple[float, float]:
 
 
 class TopK(NamedTuple):
-    """How many elements of an axis a node returns in order, the largest or the smallest: their values ("value"), their
-    positions ("indices"), "both", or a "mask" of them."""
+    """The arguments of an operator that returns the `length` largest (or smallest) elements along an axis, in order.
+    `returns` is "value", "indices" (their positions), "both" or "mask" (1 at their positions)."""
 
     axis: int
     length: int
@@ -72,30 +72,30 @@ def wraps(node: Node) -> bool:
 
 
 def indices_in(node: Node, indices: np.ndarray, length: int) -> np.ndarray:
-    """Returns constant indices of an axis as integers; MXNet stores them as floats."""
+    """Returns constant indices, which MXNet stores as floats, as integers from 0 to `length` - 1."""
     rows: np.ndarray = indices.astype(np.int64)
     return rows % length if wraps(node) else np.clip(rows, 0, length - 1)
 
 
-# -- regexes of attributes that an emitter need not read
+# -- patterns of attributes that an emitter need not read
 
-IMPLIED_BY_SHAPES = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"  # by shapes
-# those that `windows_at` reads
+IMPLIED_BY_SHAPES = "shape|newshape|size|axis|reverse|target_shape|keep_highest|[lr]hs_(begin|end|axes)"
+# Those that `windows_at` reads.
 WINDOW_ATTRIBUTES = "kernel|stride|dilate|pad|adj|target_shape|pooling_convention|p_value|count_include_pad"
 
 
 def check_attribute(node: Node, name: str, required: Any) -> None:
     """Raises a `ValueError` unless an attribute has this value, or is not set."""
-    given = node.attr(name, required)
-    check(given == required, f"{name} must be {required}", **{name: given})
+    value = node.attr(name, required)
+    check(value == required, f"{name} must be {required}", **{name: value})
 
 
 # -- windows
 
 
 def windows_at(w: GraphWriter, node: Node) -> List[AnyWindow]:
-    """Returns the windows of an operator, with the pads and slices next to it; a dynamic size is None. A global pooling
-    operator has no windows."""
+    """Returns the windows of an operator, which include the pads and slices next to it. Their `size` is None if it is
+    dynamic. For a global pooling operator, returns []."""
     check(is_channels_first(node), "layout must have channels first", layout=node.attr("layout"))
     if not has_windows(node):
         return []
@@ -108,9 +108,9 @@ def windows_at(w: GraphWriter, node: Node) -> List[AnyWindow]:
     if node.op == "Deconvolution" and node.windows is None:
         if any(node.attr("target_shape")):
             w.check_static(lengths, "target_shape must not be given for dynamic sizes: use pad and adj")
-        wrong = any(window.dilation > 1 < window.stride for window in windows)
+        is_wrong = any(window.dilation > 1 < window.stride for window in windows)
         rule = "a Deconvolution must not have both stride and dilation above 1, for which MXNet computes wrong values"
-        check(not wrong, rule)
+        check(not is_wrong, rule)
     return [replace(window, size=window.size if n.is_static else None) for window, n in zip(windows, lengths)]
 
 
@@ -127,8 +127,9 @@ def nearest_scale(node: Node) -> int:
 
 
 def average_factors(windows: Sequence[Any], counts_padding: bool) -> Optional[np.ndarray]:
-    """Returns the factors that turn averages over whole kernels into MXNet's; None if all are 1. MXNet counts only
-    data, or the padding, too, but never the elements beyond the padding that complete the last window."""
+    """Returns the factors that turn averages over whole kernels into MXNet's; None if all are 1. MXNet counts the
+    elements of the data, with `counts_padding` also those of the padding, but never those that a window reads beyond
+    the padding."""
     scale = np.ones(())
     for window in windows:
         low, high = window.padding if counts_padding else (0, 0)
@@ -143,17 +144,17 @@ def average_factors(windows: Sequence[Any], counts_padding: bool) -> Optional[np
 
 def recurrent_layers(w: GraphWriter, node: Node, gates: Sequence[int]) -> Iterator[List[np.ndarray]]:
     """Yields, for each layer of an RNN, the input weights (D, G*H, C), the recurrent weights (D, G*H, H) and both
-    biases (D, 2*G*H), for D directions and G gates of H elements; `gates` is their order, as positions in MXNet's. The
-    vector has all weights, layer by layer and direction by direction, and all biases after them."""
+    biases (D, 2*G*H), for D directions and G gates of H elements. `gates` has, for each returned gate, its position in
+    MXNet's order. MXNet's vector has all weights, layer by layer and direction by direction, then all biases."""
     check_attribute(node, "projection_size", None)
     (channels,) = w.static(node.inputs[0], "the channels", [2])
-    rest, size, directions = w.computed(node.inputs[1]), node.attr("state_size"), 1 + node.attr("bidirectional")
+    vector, size, directions = w.computed(node.inputs[1]), node.attr("state_size"), 1 + node.attr("bidirectional")
     height = len(gates) * size
 
     def next_weights(*shape: int) -> Any:
-        nonlocal rest
+        nonlocal vector
         count = int(np.prod(shape))
-        array, rest = rest[:count].reshape(len(gates), size, *shape[1:]), rest[count:]
+        array, vector = vector[:count].reshape(len(gates), size, *shape[1:]), vector[count:]
         return array[list(gates)].reshape(shape)
 
     weights = []

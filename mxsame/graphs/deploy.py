@@ -1,4 +1,4 @@
-"""`deploy`: a trained net as a graph for inference."""
+"""`deploy`: makes a graph for inference from a trained net."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from mxsame.types import InputShape
 if TYPE_CHECKING:
     from mxsame._mxnet import Context, HybridBlock, Symbol
 
-FLOAT32: np.dtype[Any] = np.dtype("float32")  # what oneDNN fuses
-# How much a fused graph may differ from the plain one, relative to an output's largest element. Fusing only changes
-# the rounding: by 1.8e-6 at most in the six networks of the benchmarks (MobileNetV2; next EfficientNet, 5e-7), and by
-# 6e-7 in 200 random nets of 9 and 14 steps. Changing the data by one rounding has an effect of the same size.
+FLOAT32: np.dtype[Any] = np.dtype("float32")  # the type for which oneDNN fuses operators
+# How much a fused graph may differ from the plain one, relative to an output's largest element. Fusing changes only the
+# rounding: by at most 1.8e-6 in the six networks of the benchmarks (in MobileNetV2; then EfficientNet, 5e-7), and by
+# 6e-7 in 200 random nets of 9 and 14 steps. Rounding the data differently has an effect of the same size.
 TOLERANCE = 2e-5
 BFLOAT16_TOLERANCE = 0.25  # 0.5% to 8% in these networks with random weights; about 100% if a graph is wrong
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool")
@@ -50,19 +50,19 @@ def deploy(
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialized, and called once if its channels are deferred. It does not change; the returned network has its own
-        parameters, so later training does not change them. A deployed net for this shape and these devices is
-        returned as it is.
+        Initialized, and called once if its channels are deferred. It is not changed; the returned network has its own
+        parameters, so later training does not change them. A net that is already deployed for this shape and these
+        devices is returned unchanged.
     input_shape : sequence of ints, array, or list of these, optional
-        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
+        `(N, C, *size)`, or `(N, *size, C)` if the net takes that; for several inputs a list, nested like them.
         The batch N may differ from call to call; the other lengths are fixed. If an array of integers is given, the
         net takes integers of that type. By default, the input shape of the Keras model, if that is static.
     ctx : mx.Context or list of mx.Context, optional
         The devices to run on; by default those of the net's parameters.
     dtype : "bfloat16", optional
-        Compute layers, and the operators between them, in bfloat16, on a CPU with AVX512_BF16. A net of fewer than 10
-        million products stays in float32, because bfloat16 would not be faster. Inputs, outputs and parameters stay
-        float32.
+        Compute layers, and the operators between them, in bfloat16, on a CPU with AVX512_BF16. A net with fewer than 10
+        million multiply-adds stays in float32, because bfloat16 would not be faster. Inputs, outputs and parameters
+        stay float32.
 
     Returns
     -------
@@ -109,10 +109,10 @@ def deploy(
     with errors.explain_errors(input_shape=input_shape):
         types = inputs.types_in(net_dtype)
         graph, structure, _ = freeze(net, inputs, types, Target("deployment", "cpu" if on_cpu else "gpu"))
-        first = [] if net_dtype is None else [net_dtype]
-        candidates = list(dict.fromkeys(map(np.dtype, (*first, *DTYPES))))
-        own = {name: graph.accepted_dtypes(name, candidates) for name, each in types.items() if each is net_dtype}
-        dtypes = {name: own.get(name, (each,)) for name, each in types.items()}
+        preferred = [] if net_dtype is None else [net_dtype]
+        candidates = list(dict.fromkeys(map(np.dtype, (*preferred, *DTYPES))))
+        accepted = {name: graph.accepted_dtypes(name, candidates) for name, each in types.items() if each is net_dtype}
+        dtypes = {name: accepted.get(name, (each,)) for name, each in types.items()}
         fuses = net_dtype == FLOAT32 and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
         optimize_for_inference(graph, fuses)
         if on_cpu:
@@ -125,26 +125,27 @@ def deploy(
 
 @dataclass(frozen=True)
 class Signature:
-    """The call signature of a deployed net: shape and supported dtypes of each input, nesting of the outputs."""
+    """The call signature of a deployed net: the shape and the accepted dtypes of each input, by name, and the nesting
+    of the outputs."""
 
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, tuple[Any, ...]]
     structure: Any
 
     def check(self, args: Sequence[Any], contexts: Sequence[Any]) -> None:
-        """Raises an error for arrays that the net cannot be called with."""
+        """Raises an error unless the net can be called with these arrays."""
         kind = mx.np.ndarray if mx.util.is_np_array() else mx.nd.NDArray
         for (name, shape), array in zip(self.shapes.items(), args):
             if type(array) is not kind:  # sparse arrays are subclasses
                 raise validation.InvalidType(f"{name} must be an {kind.__name__}; {operands.received(name, array)}")
-            fits = len(array.shape) == len(shape) and array.shape[1:] == shape[1:] and array.shape[0] > 0
+            matches = len(array.shape) == len(shape) and array.shape[1:] == shape[1:] and array.shape[0] > 0
             hint = validation.remedy(name, array.shape, (None, *shape[1:]))
             rule = f"{name} must have the shape that the net was deployed for, {_describe(shape)}{hint}"
-            validation.check(fits, rule, **{f"{name}.shape": array.shape})
+            validation.check(matches, rule, **{f"{name}.shape": array.shape})
             operands.check_fits(name, array, "the parameters", self.dtypes[name], contexts)
 
     def random(self, context: Any) -> list:
-        """Returns random data of the first types, for a self-check. The state of NumPy's generator does not change."""
+        """Returns random data for a self-check, in the first dtype of each input, without NumPy's global generator."""
         random, array = np.random.RandomState(0), (mx.np if mx.util.is_np_array() else mx.nd).array
         numbers = {name: random.uniform(-1, 1, shape) for name, shape in self.shapes.items()}
         return [array(value, ctx=context, dtype=self.dtypes[name][0]) for name, value in numbers.items()]
@@ -159,7 +160,7 @@ class _FrozenParameter(mx.gluon.Parameter):
         array = (mx.np if mx.util.is_np_array() else mx.nd).array(value, dtype=value.dtype)
         super().set_data(mx.nd.amp_cast(array, dtype=dtype) if dtype else array)
 
-    def initialize(self, *args: Any, **more: Any) -> None:
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Does nothing, for a parent that initializes its children."""
 
     def set_data(self, data: Any) -> None:
@@ -173,10 +174,10 @@ class _FrozenParameter(mx.gluon.Parameter):
 class Deployed(mx.gluon.SymbolBlock):
     """A net for inference on data of one size, made by `deploy`.
 
-    Its own graph, which `export` and `save_parameters` write, has MXNet's built-in operators only. Float32 data on the
-    CPU runs through a second graph with the same parameters, in which oneDNN has fused operators, some of them in
-    bfloat16 if `fused_dtype` is that; if `fused_dtype` is None, there is no second graph. The parameters cannot be
-    changed. Calls from several threads take turns.
+    Its `graph`, which `export` and `save_parameters` write, has MXNet's built-in operators only. Float32 data on the
+    CPU runs through a second graph with the same parameters, in which oneDNN has fused operators. If `fused_dtype` is
+    "bfloat16", some of them run in bfloat16; if it is None, there is no second graph. The parameters cannot be changed.
+    Calls from several threads take turns.
     """
 
     def __init__(self, graph: Graph, signature: Signature, contexts: Sequence[Any], fused_dtype: Optional[str]):
@@ -199,12 +200,13 @@ class Deployed(mx.gluon.SymbolBlock):
                 self._fused = self._runner(fuse(graph, fused_dtype))
             except mx.base.MXNetError as error:
                 self._drop_fused(errors.reason(error))
-        self._last: dict[Any, tracing.Runner] = {}  # by the key of the last call, if another one may be like it
+        self._last_runner: dict[Any, tracing.Runner] = {}  # the key of the last call, unless it is None -> its runner
         for context in contexts:
             self.self_check(context)
 
     def _runner(self, symbol: Symbol, is_static: bool = True) -> tracing.Runner:
-        """Returns a graph over the parameters, and over copies of them in bfloat16; a static one keeps its memory."""
+        """Returns a graph that can be called, with the parameters and their copies in bfloat16. If it is static, it
+        keeps its memory between calls."""
         is_static = is_static and not tracing.has_loop(symbol)
         flags = dict.fromkeys(tracing.STATIC_FLAGS, True) if is_static else {}
         outputs = tracing.regroup(self.signature.structure, map(tracing.in_mode, symbol))
@@ -216,49 +218,48 @@ class Deployed(mx.gluon.SymbolBlock):
                 parameters[name] = _FrozenParameter(name, value, contexts, bfloat16.DTYPE)
         return tracing.Runner(outputs, self.used(self.signature.shapes), parameters, flags)
 
-    def used(self, of_inputs: Any) -> list:
-        """Returns the entries of the inputs that the graph uses."""
-        return list(itertools.compress(of_inputs, self._used))
+    def used(self, per_input: Any) -> list:
+        """Returns the entries for those inputs that the graph uses."""
+        return list(itertools.compress(per_input, self._used))
 
     def forward(self, *args: Any) -> Any:
-        """Returns the outputs, nested like the net's. On Symbols, the resulting graph refuses data of other
-        sizes as well."""
+        """Returns the outputs, nested like the net's. For Symbols, the resulting graph refuses data of other sizes."""
         key = tracing.call_key(args)
-        runner = self._last.get(key)
+        runner = self._last_runner.get(key)
         if runner is None:
             args = tuple(tracing.flatten(args))
             rule = f"a deployed net must be called with {', '.join(self.signature.shapes)}"
             validation.check_type(len(args) == len(self._used), rule, inputs=len(args))
             if all(isinstance(arg, mx.sym.Symbol) for arg in args):
                 return tracing.regroup(self.signature.structure, iter(self.compose(args)))
-            self.signature.check(args, tracing.contexts(self.params))  # all are there: no search through the children
-            fits = not self._makes_floats or all(np.dtype(arg.dtype).kind == "f" for arg in args)
-            runner = self._fused if self._fused and fits and _is_cpu(args[0].ctx) else self._plain
-            self._last = {key: runner} if key else {}
+            self.signature.check(args, tracing.contexts(self.params))  # all parameters; `collect_params` is slower
+            can_fuse = not self._makes_floats or all(np.dtype(arg.dtype).kind == "f" for arg in args)
+            runner = self._fused if self._fused and can_fuse and _is_cpu(args[0].ctx) else self._plain
+            self._last_runner = {key: runner} if key else {}
         if key and not any(key[:2]):  # nothing is recorded
             return runner(*self.used(args))
         with mx.autograd.pause(train_mode=False):
             return runner(*self.used(args))
 
     def check_deployed_for(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
-        """Raises if it was not deployed for these shapes, of any batch, these devices and this type."""
+        """Raises unless it was deployed for these shapes, with any batch size, these devices and this type."""
         rule, deployed = "must match what the net was deployed for", self.signature.shapes.values()
-        fits = [shape[1:] for shape in shapes] == [shape[1:] for shape in deployed]
+        matches = [shape[1:] for shape in shapes] == [shape[1:] for shape in deployed]
         contexts, described = tracing.contexts(self.params), ", ".join(map(_describe, deployed))
-        validation.check(fits, f"input_shape {rule}, {described}", input_shape=[*shapes])
+        validation.check(matches, f"input_shape {rule}, {described}", input_shape=[*shapes])
         validation.check(set(devices) == set(contexts), f"ctx {rule}, {contexts}", ctx=devices)
         validation.check(dtype in (None, self.fused_dtype), f"dtype {rule}, {self.fused_dtype}", dtype=dtype)
 
     def compose(self, variables: Sequence[Any]) -> list:
-        """Returns the outputs of the plain graph with these Symbols as its inputs, of data of the right size only."""
+        """Returns the outputs of the plain graph for these Symbols; the result refuses data of other sizes."""
         shapes = self.signature.shapes
         fixed = dict(zip(shapes, map(tracing.fix_shape, variables, shapes.values())))
-        whole = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
-        return list(map(tracing.in_mode, whole))
+        composed = self.graph(**{name: fixed[name].as_nd_ndarray() for name in self.used(shapes)})
+        return list(map(tracing.in_mode, composed))
 
     def self_check(self, context: Any) -> None:
-        """Runs the graphs once, so that an error of MXNet is raised now. Drops the fused graph unless it runs and
-        computes the same as the plain one up to rounding."""
+        """Runs the graphs once, so that an error of MXNet is raised now. Drops the fused graph unless it runs, and its
+        outputs equal those of the plain one except for rounding."""
         data = self.used(self.signature.random(context))
 
         def outputs(runner: tracing.Runner) -> list:
@@ -267,15 +268,15 @@ class Deployed(mx.gluon.SymbolBlock):
 
         if self._fused and _is_cpu(context):
             tolerance = BFLOAT16_TOLERANCE if self._is_in_bfloat16() else TOLERANCE
-            expected = outputs(self._runner(self.graph, is_static=False))  # which takes less memory, and less time
+            expected = outputs(self._runner(self.graph, is_static=False))  # needs less memory and time
             try:
-                found = max(map(difference, outputs(self._fused), expected))
+                largest_difference = max(map(difference, outputs(self._fused), expected))
             except mx.base.MXNetError as error:
                 self._drop_fused(errors.reason(error))
             else:
-                if found <= tolerance:
+                if largest_difference <= tolerance:
                     return
-                self._drop_fused(f"its outputs differ by {found:.2g}, more than {tolerance:.2g}")
+                self._drop_fused(f"its outputs differ by {largest_difference:.2g}, more than {tolerance:.2g}")
         outputs(self._plain)
 
     def _drop_fused(self, reason: str) -> None:
@@ -294,18 +295,18 @@ class Deployed(mx.gluon.SymbolBlock):
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
 
         The graph has MXNet's built-in operators only, and refuses data of other sizes with an error of the operator
-        `data_must_be_..`. It is right wherever MXNet runs it, also where oneDNN fuses its operators. The `BlockGrad`
-        operators that ensure this stop gradients.
+        `data_must_be_..`. It is right in all of MXNet's executors, also in those that fuse operators by oneDNN. The
+        `BlockGrad` operators that ensure this stop gradients.
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
-        whole = tracing.group(self.compose([tracing.variable(name) for name in self.signature.shapes]))
+        symbol = tracing.group(self.compose([tracing.variable(name) for name in self.signature.shapes]))
         if not any(map(_is_cpu, tracing.contexts(self.params))):  # a file may run on a CPU, too
-            prepared = legalize(whole.as_nd_ndarray(), self.signature.shapes, Target("file"))
+            prepared = legalize(symbol.as_nd_ndarray(), self.signature.shapes, Target("file"))
             graph = Graph.of(prepared, {}, self.signature.shapes)
             add_fusion_barriers(graph)
-            whole = tracing.in_mode(graph.symbol())
-        return files.write(whole, self.collect_params(), path, epoch, remove_amp_cast)
+            symbol = tracing.in_mode(graph.symbol())
+        return files.write(symbol, self.collect_params(), path, epoch, remove_amp_cast)
 
     def __reduce__(self) -> tuple:
         """Returns the arguments that rebuild the net, for copy and pickle."""
@@ -321,8 +322,8 @@ class Deployed(mx.gluon.SymbolBlock):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name} {_describe(shape)}" for name, shape in self.signature.shapes.items())
-        how = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_in_bfloat16() else ''}"
-        return f"Deployed({inputs}{how})"
+        mode = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_in_bfloat16() else ''}"
+        return f"Deployed({inputs}{mode})"
 
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
@@ -348,11 +349,11 @@ def _check_bfloat16(dtype: Any, net_dtype: Any, devices: Sequence[Any]) -> None:
     validation.check(dtype == bfloat16.NAME, rule, dtype=dtype)
     lacks = [] if processor.has("AVX512_CORE_BF16") else ["AVX512_BF16"]
     lacks += [] if tensors.has_onednn() else ["oneDNN"]
-    is_single = (net_dtype is None or net_dtype == FLOAT32) and all(map(_is_cpu, devices))  # float64 equals None
-    fits = is_single and not lacks
-    shown = {"lacks": lacks} if lacks else {}
+    is_float32 = net_dtype is None or net_dtype == FLOAT32  # not `in (None, FLOAT32)`: np.dtype("float64") equals None
+    is_supported = is_float32 and all(map(_is_cpu, devices)) and not lacks
+    missing = {"lacks": lacks} if lacks else {}
     rule = "dtype must be None, or 'bfloat16' for a float32 net on CPUs with AVX512_BF16 and an MXNet with oneDNN"
-    validation.check(fits, rule, dtype=dtype, net=str(net_dtype), devices=list(devices), **shown)
+    validation.check(is_supported, rule, dtype=dtype, net=str(net_dtype), devices=list(devices), **missing)
 
 
 def _is_cpu(context: Any) -> bool:

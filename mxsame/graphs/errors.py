@@ -1,4 +1,4 @@
-"""Errors of nets that MXNet, or a Symbol, refuses to run: the rule, what was received, and the reason."""
+"""Explains why a net cannot run or be traced: errors with the rule, what was received, and the reason."""
 
 from __future__ import annotations
 
@@ -29,14 +29,10 @@ SHAPE_MESSAGES = (  # patterns for the expected and the actual shape, and a mess
 )
 SHAPE_RULE = "net must run on data of this shape"
 RESHAPES = ("Reshape", "reshape")
-CHECKED_BY_MXNET = (
-    "Convolution",
-    "Deconvolution",
-    "FullyConnected",
-)  # with parameters whose shapes MXNet compares itself
+CHECKED_BY_MXNET = ("Convolution", "Deconvolution", "FullyConnected")  # MXNet compares the shapes of their parameters
 NORMS = ("batch_norm", "_contrib_BatchNormWithReLU")
 KEEP_CHANNELS = {*ELEMENTWISE, *NORMS, "Concat", "Dropout", "LeakyReLU", "Pad", "Pooling", "slice", "slice_axis"}
-TYPE_MESSAGES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors that are not of shapes
+TYPE_MESSAGES = r"data type|dtype|in_type|floating point types|expected \w+, got \w"  # in errors about types
 
 
 def reason(error: Exception) -> str:
@@ -53,21 +49,21 @@ def reason(error: Exception) -> str:
     if not isinstance(error, mx.base.MXNetError):
         return (text.strip().splitlines() or ["nothing"])[-1].strip()[:200]
     names = re.findall(r"Error in operator ([^\s:]+):", text)
-    for needed, got, sentence in SHAPE_MESSAGES:
-        shapes = [re.search(pattern, text) for pattern in (needed, got)]
-        if names and all(shapes):
-            needs, gets = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "None") for each in shapes if each)
-            return sentence.format(names[-1], needs, gets)
+    for *patterns, sentence in SHAPE_MESSAGES:
+        matches = [re.search(pattern, text) for pattern in patterns]
+        if names and all(matches):
+            shapes = (f"({', '.join(each[1][1:-1].split(','))})".replace("-1", "None") for each in matches if each)
+            return sentence.format(names[-1], *shapes)
     failed = re.search(r"Check failed: .*: (\S[^\n]*)", text)
-    why = f": {failed[1][:200]}" if names and failed else ""
-    return f"MXNet refuses the operator {names[-1]}{why}" if names else "MXNet refuses it"
+    detail = f": {failed[1][:200]}" if names and failed else ""
+    return f"MXNet refuses the operator {names[-1]}{detail}" if names else "MXNet refuses it"
 
 
 @contextlib.contextmanager
 def explain_errors(**given: Any) -> Iterator[None]:
-    """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types of the given data,
-    except the error of a GPU without kernels, which is not caused by the data. An error of a layer about its data names
-    `input_shape`, if that is given."""
+    """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types in `given`. The
+    error of a GPU without kernels is raised unchanged, since the data does not cause it. If `input_shape` is given, an
+    error of a layer about its data becomes one about that argument."""
     try:
         yield
     except validation.InvalidValue as error:
@@ -87,11 +83,11 @@ def explain_errors(**given: Any) -> Iterator[None]:
 
 
 class ShapeCheck:
-    """Checks shapes that MXNet does not check when it runs a graph: its batch norm reads
-    past the end of parameters that are too short, and its reshape past the end of an array of fewer elements.
+    """Checks shapes that MXNet does not check when it runs a graph: its batch norm reads past the end of parameters
+    that are too short, and its reshape past the end of an array with too few elements.
 
-    This repeats the shape inference that MXNet runs for each new shape. So a graph whose
-    channels all follow from its parameters is checked only once."""
+    The check repeats the shape inference that MXNet runs for each new shape. So a graph whose numbers of channels are
+    all determined by its parameters is checked only once."""
 
     def __init__(self, symbol: Any, parameters: Mapping[str, Any]):
         graph, self._parameters = Graph.of(symbol, {}, {}), parameters
@@ -99,60 +95,60 @@ class ShapeCheck:
         self._reshapes = [node for node in nodes if node.kind in RESHAPES and not _takes_all_elements(node)]
         pairs = [output for node in self._reshapes for output in (node.inputs[0], Output(node))]
         self._symbol = graph.symbol([*graph.outputs, *pairs]) if pairs else symbol
-        self._first = len(graph.outputs)
+        self._num_outputs = len(graph.outputs)
         self._names = (*self._symbol.list_arguments(), *self._symbol.list_auxiliary_states())
         self._checks_once = not pairs and _has_fixed_channels(nodes, parameters)
         self._is_checked = False
 
     def run(self, shapes: Mapping[str, tuple], /, **given: Any) -> None:
-        """Raises a `ValueError`, with what was given, for shapes of inputs, by name, that do not fit the net."""
+        """Raises a `ValueError`, which shows `given`, unless the net accepts inputs of these shapes, by name."""
         if self._is_checked:
             return
         with explain_errors(**given):
             known = {name: shape for name, shape in shapes.items() if name in self._names}
             arguments, outputs, states = self._symbol.infer_shape_partial(**known)
         rule = f"{SHAPE_RULE}; {validation.received(**given)}"
-        for name, needed in zip(self._names, (*arguments, *states)):
+        for name, required in zip(self._names, (*arguments, *states)):
             actual = self._parameters[name].shape if name in self._parameters else None
-            fits = actual == needed or not (is_complete(actual) and is_complete(needed))
-            validation.check(fits, f"{rule}; {name} has the shape {actual}, but this data requires {needed}")
-        pairs = iter(outputs[self._first :])
+            may_match = actual == required or not (is_complete(actual) and is_complete(required))
+            validation.check(may_match, f"{rule}; {name} has the shape {actual}, but this data requires {required}")
+        pairs = iter(outputs[self._num_outputs :])
         for node, before, after in zip(self._reshapes, pairs, pairs):
-            fits = not (is_complete(before) and is_complete(after)) or math.prod(before) == math.prod(after)
-            validation.check(fits, f"{rule}; {node.name} reshapes {before} to {after}")
+            may_match = not (is_complete(before) and is_complete(after)) or math.prod(before) == math.prod(after)
+            validation.check(may_match, f"{rule}; {node.name} reshapes {before} to {after}")
         self._is_checked = self._checks_once
 
 
 def _takes_all_elements(node: Node) -> bool:
-    """Returns whether a reshape fits data of any number of elements, such as (0, -1) or (1, -1, 1)."""
+    """Returns whether a reshape accepts data with any number of elements, as (0, -1) and (1, -1, 1) do."""
     return -1 in (shape := node.attr("shape", ())) and max(shape) <= 1
 
 
 def _has_fixed_channels(nodes: Sequence[Node], parameters: Collection[str]) -> bool:
-    """Returns whether parameters that fit data of one shape fit all other data: MXNet checks those of convolutions
-    and dense layers itself, and each batch norm has the channels of such a layer."""
-    computed: set[Node] = set()  # from parameters only
-    fixed: set[Node] = set()  # whose second axis has one length for all data
+    """Returns whether parameters that match data of one shape match data of all other shapes: MXNet checks those of
+    convolutions and dense layers itself, and each batch norm has the channels of such a layer."""
+    computed: set[Node] = set()  # nodes that depend on parameters only
+    fixed: set[Node] = set()  # nodes whose second axis has the same length for all data
     for node in nodes:
         sources = {source for source, _ in node.inputs}
         data = sources - computed
-        keeps = bool(data) and data <= fixed and node.kind in KEEP_CHANNELS
+        is_fixed = bool(data) and data <= fixed and node.kind in KEEP_CHANNELS
         if not data and (sources or node.name in parameters):
             computed.add(node)
         elif node.op in CHECKED_BY_MXNET:
-            keeps = node.attr("flatten", True)
-        elif data < sources and not (keeps and node.kind in NORMS and node.attr("axis", 1) == 1):
+            is_fixed = node.attr("flatten", True)
+        elif data < sources and not (is_fixed and node.kind in NORMS and node.attr("axis", 1) == 1):
             return False
-        if keeps and is_channels_first(node):
+        if is_fixed and is_channels_first(node):
             fixed.add(node)
     return True
 
 
 @contextlib.contextmanager
 def explain_symbols(structure: Any) -> Iterator[None]:
-    """Turns errors of a net that is called with Symbols in this structure, within the `with` block, into a `TypeError`
-    with the reason and the line of the user's code, if they are due to Symbols; and a wrong argument of an operator
-    into a `ValueError` with the layer's name. All other errors stay as they are."""
+    """Explains errors of a net that the `with` block calls with Symbols in this structure. An error that is due to
+    Symbols becomes a `TypeError` with the line of the user's code, and one about an argument of an operator becomes a
+    `ValueError` with the layer's name. All other errors are raised unchanged."""
     try:
         yield
     except Exception as error:
@@ -171,20 +167,18 @@ def explain_symbols(structure: Any) -> Iterator[None]:
             nested = regroup(structure, map("data{}".format, itertools.count()))
             raise validation.InvalidType(f"{rule}; {validation.received(inputs=nested)}") from error
         rule = "net must consist of HybridBlocks whose hybrid_forward runs on Symbols and reads no shapes or values"
-        text, libraries = (
-            " ".join(str(error).split())[:200] or type(error).__name__,
-            ("mxnet.", "mxsame.", "contextlib"),
-        )
-        of_user = [each for each, name in zip(frames, modules) if not name.startswith(libraries)]
-        for each, line in of_user[-1:]:
-            text += f", in {each.f_code.co_name} of {os.path.basename(each.f_code.co_filename)}, line {line}"
+        text, libraries = " ".join(str(error).split())[:200], ("mxnet.", "mxsame.", "contextlib")
+        text = text or type(error).__name__
+        user_frames = [each for each, name in zip(frames, modules) if not name.startswith(libraries)]
+        for frame, line in user_frames[-1:]:
+            text += f", in {frame.f_code.co_name} of {os.path.basename(frame.f_code.co_filename)}, line {line}"
         raise validation.InvalidType(f"{rule}; received {text}") from error
 
 
 def _is_due_to_symbols(error: Exception, module: str) -> bool:
-    """Returns whether an error that was raised in this module is due to Symbols, and neither a rule of this package nor
-    a mistake in the user's code."""
+    """Returns whether an error that was raised in this module is due to Symbols, and not to a rule of this package or a
+    mistake in the user's code."""
     if isinstance(error, (validation.RuleError, mx.base.MXNetError)):
         return isinstance(error, mx.base.NotImplementedForSymbol)
-    named = module.startswith("mxnet.symbol") or "symbol" in str(error).lower()
-    return named or isinstance(error, NotImplementedError)
+    mentions_symbol = module.startswith("mxnet.symbol") or "symbol" in str(error).lower()
+    return mentions_symbol or isinstance(error, NotImplementedError)

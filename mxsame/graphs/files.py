@@ -1,4 +1,4 @@
-"""Files of a net: `export`."""
+"""Writes and reads MXNet's files of a net: `export`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Written(NamedTuple):
     """An exported file, with its numbers of layers and parameters.
 
     `layers` counts the Keras layers of a model from `to_keras`, with its input layers; only those with weights for
-    `to_keras_weights`; and the nodes of an ONNX file. `compared_by` names what computed the file's outputs to compare
-    them with the net's; it is None if they were not compared. `form` is how `to_keras` has written the networks of
-    `from_keras` in the net: as the "model" that the net is, by their "layers", or some of them by their "operators"; it
-    is None if there are none.
+    `to_keras_weights`; and the nodes of an ONNX file. `compared_by` names the program that computed the file's outputs,
+    to compare them with the net's; it is None if they were not compared. `form` is how `to_keras` has written the
+    networks of `from_keras` in the net: as the "model" that the net is, by their "layers", or some of them by their
+    "operators"; it is None if there are none.
 
     >>> Written("net.onnx", layers=3, parameters=1296, compared_by="ONNX Runtime").parameters
     1296
@@ -40,18 +40,8 @@ class Written(NamedTuple):
     form: Optional[str] = None
 
 
-FOREIGN_EXTENSIONS = (
-    ".onnx",
-    ".keras",
-    ".h5",
-    ".hdf5",
-    ".tflite",
-    ".pb",
-    ".json",
-    ".params",
-    ".pt",
-    ".pth",
-)  # of other files
+# A path with one of these is probably not meant as the start of two paths.
+FOREIGN_EXTENSIONS = (".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".json", ".params", ".pt", ".pth")
 
 
 @validation.check_arguments
@@ -75,8 +65,8 @@ def export(
     input_shape : sequence of ints, array, or list of these, optional
         `(N, C, *size)`; for several inputs a list, nested as the net takes them. The graph has static shapes and is the
         fastest; only the batch size may change. For data of other sizes MXNet raises an error that names the operator
-        `data_must_be_..`. Without it, the graph takes every size. Its inputs are then those of the net's last call as a
-        graph, or else the required arguments of its `hybrid_forward`.
+        `data_must_be_..`. Without `input_shape`, the graph accepts every size. Its inputs are then those of the net's
+        last call as a graph, or if there was none, the required arguments of its `hybrid_forward`.
     epoch : int
         The number in the name of the parameter file.
     remove_amp_cast : bool
@@ -116,13 +106,13 @@ def export(
 
 
 def check_ending(name: str, path: FilePath) -> None:
-    """Raises a `ValueError` if a name ends as the files of another format do."""
+    """Raises a `ValueError` if a path has the extension of another format."""
     rule = f"{name} must be a name without an ending; mxsame.export_onnx writes .onnx, mxsame.to_keras .keras and .h5"
     validation.check(os.path.splitext(path)[1].lower() not in FOREIGN_EXTENSIONS, rule, **{name: path})
 
 
 def check_path(path: Any) -> str:
-    """Returns the path of a file, or the start of the paths of several, as a string."""
+    """Returns the path of a file, or the common start of several paths, as a string."""
     name = os.fspath(path) if isinstance(path, os.PathLike) else path
     validation.check_type(isinstance(name, str), "path must be a string or a path", path=path)
     folder, end = os.path.split(name)
@@ -136,7 +126,7 @@ def write(symbol: Any, parameters: Any, path: str, epoch: int, remove_amp_cast: 
     """Writes the two files of a graph, and returns their names."""
     kinds = {**dict.fromkeys(symbol.list_arguments(), "arg"), **dict.fromkeys(symbol.list_auxiliary_states(), "aux")}
     saved = {f"{kind}:{name}": parameters[name] for name, kind in kinds.items() if name in parameters}
-    mx.nd.waitall()  # as mxsame.graphs.freezing.values
+    mx.nd.waitall()  # `mxsame.graphs.freezing.values` explains why
     arrays = {name: parameter.data(parameter.list_ctx()[0]) for name, parameter in saved.items()}
     save = mx.npx.save if mx.util.is_np_array() else mx.nd.save
     paths = f"{path}-symbol.json", f"{path}-{epoch:04d}.params"
@@ -160,17 +150,17 @@ def read_symbol(path: str) -> Any:
         kind = validation.MissingFile if isinstance(error, FileNotFoundError) else validation.InvalidValue
         raise kind(f"net must be a file that can be read; received {path!r}: {reason}") from None
     try:
-        read = json.loads(text)
-        validation.check(isinstance(read, dict) and "nodes" in read, "it must be a JSON object with nodes")
-        nodes = read["nodes"]
+        graph = json.loads(text)
+        validation.check(isinstance(graph, dict) and "nodes" in graph, "it must be a JSON object with nodes")
+        nodes = graph["nodes"]
         for number, node in enumerate(nodes):
-            named = isinstance(node["op"], str) and isinstance(node["name"], str)
-            fits = named and all(0 <= source[0] < number for source in node["inputs"])
-            validation.check(fits, f"node {number} must have an operator, a name, and inputs before it")
-        ends = (*(head[0] for head in read["heads"]), *read["arg_nodes"])
+            is_named = isinstance(node["op"], str) and isinstance(node["name"], str)
+            is_valid = is_named and all(0 <= source[0] < number for source in node["inputs"])
+            validation.check(is_valid, f"node {number} must have an operator, a name, and inputs before it")
+        ends = (*(head[0] for head in graph["heads"]), *graph["arg_nodes"])
         validation.check(all(0 <= end < len(nodes) for end in ends), "heads and arg_nodes must be nodes of the graph")
-        used = [*read["heads"], *(source for each in nodes for source in each["inputs"])]
-        counts = _counts_of_outputs(read) if any(source[1] for source in used) else [1] * len(nodes)
+        used = [*graph["heads"], *(source for each in nodes for source in each["inputs"])]
+        counts = _output_counts(graph) if any(source[1] for source in used) else [1] * len(nodes)
         for node, index, *_ in used:
             validation.check(0 <= index < counts[node], f"an output that is used must be one of node {node}")
         return mx.sym.load_json(text)
@@ -180,19 +170,20 @@ def read_symbol(path: str) -> Any:
         raise validation.InvalidValue(f"{rule}; received {path!r}: {reason}") from None
 
 
-def _counts_of_outputs(read: dict) -> list:
-    """Returns the number of outputs of each node, which MXNet counts in the same graph with first outputs
-    only."""
-    nodes = [{**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in read["nodes"]]
+def _output_counts(graph: dict) -> list:
+    """Returns the number of outputs of each node. MXNet counts them when it loads the graph; here all references are to
+    first outputs, which always exist."""
+    nodes = [{**each, "inputs": [[source, 0, 0] for source, *_ in each["inputs"]]} for each in graph["nodes"]]
     heads = [[number, 0, 0] for number in range(len(nodes))]
-    rows = json.loads(mx.sym.load_json(json.dumps({**read, "nodes": nodes, "heads": heads})).tojson())["node_row_ptr"]
-    return [after - before for before, after in zip(rows, rows[1:])]
+    counted = mx.sym.load_json(json.dumps({**graph, "nodes": nodes, "heads": heads}))
+    starts = json.loads(counted.tojson())["node_row_ptr"]
+    return [end - start for start, end in zip(starts, starts[1:])]
 
 
 @contextlib.contextmanager
 def draft_for(path: str) -> Iterator[str]:
-    """Yields a path in a new folder next to `path` (or next to its target, if that is a symbolic link). All files in
-    this folder are moved to the folder of the target at the end, if nothing is raised.
+    """Yields a path in a new folder next to `path`, or next to its target if it is a symbolic link. If the `with` block
+    raises nothing, all files in the new folder are then moved to the folder of `path`, or of its target.
 
     Raises `ValueError` if nothing can be written there."""
     with drafts_for(path) as (draft,):
@@ -201,7 +192,7 @@ def draft_for(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
-    """Yields a name for each path, as :func:`draft_for` does: at the end all are written, or none."""
+    """Yields a draft for each path, as :func:`draft_for` does for one; at the end all files are moved, or none."""
     targets = [os.path.split(os.path.realpath(path)) for path in paths]
     try:
         with contextlib.ExitStack() as stack:
@@ -218,9 +209,9 @@ def drafts_for(*paths: str) -> Iterator[Sequence[str]]:
                 for temporary, (folder, _) in zip(folders, targets)
                 for file in sorted(os.listdir(temporary), reverse=True)
             ]
-            taken = next((target for _, target in moves if os.path.isdir(target)), None)
-            if taken is not None:
-                raise IsADirectoryError(f"{taken} is a folder")
+            existing_folder = next((target for _, target in moves if os.path.isdir(target)), None)
+            if existing_folder is not None:
+                raise IsADirectoryError(f"{existing_folder} is a folder")
             for draft, target in moves:
                 os.replace(draft, target)
     except (OSError, UnicodeEncodeError) as error:

@@ -40,7 +40,7 @@ def freeze(
 
 
 def values(parameters: Any, context: Any) -> dict[str, np.ndarray]:
-    """Returns the arrays of parameters, by name. A running convolution may be reordering its weight into oneDNN's
-    blocks, and what is read meanwhile is a mixture of both orders, so all that runs is waited for."""
+    """Returns the arrays of parameters, by name. It waits for all running operators: a convolution may be copying its
+    weight into oneDNN's blocks in place, and a read meanwhile returns a mixture of both layouts."""
     mx.nd.waitall()
     return {name: parameter.data(context).asnumpy() for name, parameter in parameters.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def flatten(args: Any) -> list:
-    """Returns the arrays as a flat list, in order."""
+    """Returns the arrays as a flat list, in order, without None."""
     if isinstance(args, (list, tuple)):
         return [leaf for entry in args for leaf in flatten(entry)]
     return [] if args is None else [args]

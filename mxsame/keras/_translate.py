@@ -110,8 +110,10 @@ class KerasCall:
         if channels_per_group and in_channels:
             groups = in_channels // channels_per_group
             are_groups_equal = in_channels % channels_per_group == 0 and channels % groups == 0
-            rule = f"must have the kernel's {channels_per_group} input channels, or groups times as many if groups"
-            rule = f"{self.names[0]} {rule} divides its {channels} output channels"
+            rule = (
+                f"{self.names[0]} must have the kernel's {channels_per_group} input channels, or groups times as many "
+                f"if groups divides its {channels} output channels"
+            )
             shapes = {f"{name}.shape": tuple(shape) for name, shape in zip(self.names, self.inputs.shapes) if shape}
             received: Any = {**shapes, "data_format": DATA_FORMATS[self.channels_last]}
             validation.check(are_groups_equal, rule, **received)
@@ -131,8 +133,7 @@ class KerasCall:
     def conv_transpose(
         self, strides: Any, padding: Any, dilation_rate: Any = 1, output_padding: Any = None, output_shape: Any = None
     ) -> Any:
-        """Returns a transposed convolution. Keras 3, and layers, pass an output padding, functions of Keras 2 an output
-        shape."""
+        """Returns a transposed convolution. Keras 3 and layers pass `output_padding`, Keras 2 passes `output_shape`."""
         weight, kernel_size, channels, _ = self._weight(1, "conv_transpose", None, self.channels)
         window = {"kernel_size": kernel_size, **self._window(strides, padding, dilation_rate)}
         if output_shape is not None:

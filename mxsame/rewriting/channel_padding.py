@@ -11,12 +11,12 @@ from mxsame import onednn_blocks, processor
 from mxsame.rewriting.graph import Graph, Node, Shape, Shapes, User, Users, operator
 from mxsame.rewriting.windows import is_channels_first
 
-KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")  # kinds of operators that keep channels
+KEEP_CHANNELS = ("Activation", "Flatten", "Pooling", "add", "clip", "multiply")  # kinds of operators
 
 
 class Region(NamedTuple):
     """All operators affected by the channels of a convolution: the outputs of `preserving` have the same channels,
-    `summing` are convolutions and dense layers that sum over them, and `others` must not see channels of zeros."""
+    `summing` are convolutions and dense layers that sum over them, and `others` need a slice without the added ones."""
 
     preserving: List[Node]
     summing: List[Node]
@@ -93,13 +93,13 @@ def _region_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optio
     """
     region, channels = Region([start], [], []), start.attr("num_filter")
 
-    def keeps(node: Node) -> bool:
+    def keeps_channels(node: Node) -> bool:
         if shapes.get(node, ())[1:2] != (channels,):
             return False
         is_flatten = node.op == "Reshape" and node.attr("shape") == (0, -1)
-        read = {shapes.get(source.node, ())[1:2] for source in node.inputs}
-        keeps_channels = (node.kind in KEEP_CHANNELS or is_flatten) and read == {(channels,)}
-        return keeps_channels or _groups(graph, node) in (1, channels)
+        in_channels = {shapes.get(source.node, ())[1:2] for source in node.inputs}
+        is_channelwise = (node.kind in KEEP_CHANNELS or is_flatten) and in_channels == {(channels,)}
+        return is_channelwise or _groups(graph, node) in (1, channels)
 
     for node in region.preserving:  # the list grows in the loop
         sources = node.inputs[: _groups(graph, node) != 1] if node.op == "Convolution" else node.inputs
@@ -107,13 +107,13 @@ def _region_of(graph: Graph, start: Node, shapes: Shapes, users: Users) -> Optio
         for user in users[node]:
             if user.node is not None and _sums_channels(graph, user.node, shapes.get(node, ())):
                 region.summing.append(user.node)
-            elif user.node is not None and (math.prod(shapes[node][2:]) > 1 or keeps(user.node)):
+            elif user.node is not None and (math.prod(shapes[node][2:]) > 1 or keeps_channels(user.node)):
                 neighbors.append(user.node)
             elif math.prod(shapes[node][2:]) == 1:
                 region.others.append(user)
             else:
                 return None
-        if not all(map(keeps, neighbors)):
+        if not all(map(keeps_channels, neighbors)):
             return None
         region.preserving.extend(each for each in dict.fromkeys(neighbors) if each not in region.preserving)
     return region

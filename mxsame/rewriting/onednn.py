@@ -1,4 +1,4 @@
-"""Fuses operators by oneDNN in MXNet 1.9.1, and works around bugs.
+"""Fuses operators with oneDNN in MXNet 1.9.1, and works around bugs of both.
 
 oneDNN keeps images in blocks of channels, which other operators have to copy to the plain layout and back. At inference
 it fuses a chain of operators, such as a convolution, an addition and a ReLU, into one operator.
@@ -122,7 +122,7 @@ def fuse_gates(graph: Graph) -> None:
             source = data.node.inputs[0] if data.node.op == "BlockGrad" else data  # `end` of another product
             is_per_channel = shapes.get(gate.node) == (*shape[:2], 1, 1) and shapes.get(source.node) == shape
             is_squeeze_excite = is_per_channel and _is_from_means_of(source, logits)
-            if is_squeeze_excite and all(_is_convolution_of_images(user.node) for user in users[node]):
+            if is_squeeze_excite and all(_is_conv_2d(user.node) for user in users[node]):
                 broadcasts_data = _is_pointwise(logits.node, shapes) and len(users[logits.node]) == 1
                 data, logits = source, _broadcast(logits, shape, broadcasts_data)
             elif node.op != "elemwise_mul" and data != logits:
@@ -130,9 +130,9 @@ def fuse_gates(graph: Graph) -> None:
             node.become(SIGMOID_PRODUCT, data, data, logits, act_type="softrelu")
             end = operator("BlockGrad", f"{node.name}_end", Output(node))
             for user in users[node]:
-                if _is_mean(user.node):
+                if _is_global_mean(user.node):
                     graph.connect(user, _partial_means(node, shape))
-                elif not _is_convolution_of_images(user.node):
+                elif not _is_conv_2d(user.node):
                     graph.connect(user, end)
             break
 
@@ -156,12 +156,12 @@ def _is_pointwise(node: Node, shapes: Shapes) -> bool:
     return has_one_pixel and node.attr("kernel") == (1, 1) and not any(node.attr("pad", ()))
 
 
-def _is_convolution_of_images(node: Optional[Node]) -> bool:
+def _is_conv_2d(node: Optional[Node]) -> bool:
     """Returns whether the node is a 2-D convolution."""
     return node is not None and node.op == "Convolution" and len(node.attr("kernel")) == 2
 
 
-def _is_mean(node: Optional[Node]) -> bool:
+def _is_global_mean(node: Optional[Node]) -> bool:
     """Returns whether the node is global average pooling of images."""
     if node is None or node.op != "Pooling" or not node.attr("global_pool", False):
         return False
@@ -173,7 +173,10 @@ def _is_from_means_of(data: Output, logits: Output) -> bool:
     node = logits.node
     while node.op in ("Activation", "clip", "Convolution", SIGMOID_PRODUCT, "Reshape"):
         node = node.inputs[0].node
-    return _is_mean(node) and data.node in (node.inputs[0].node, *(each.node for each in node.inputs[0].node.inputs))
+    return _is_global_mean(node) and data.node in (
+        node.inputs[0].node,
+        *(each.node for each in node.inputs[0].node.inputs),
+    )
 
 
 def _partial_means(node: Node, shape: Shape) -> Output:
@@ -238,10 +241,10 @@ def _may_be_reordered(node: Node, inferred: Mapping[Node, Optional[Shape]]) -> b
     nodes = [node]
     for each in nodes:  # the list grows in the loop
         shape = inferred.get(each)
-        may_be_onednn = not shape or len(shape) in (2, 4)
-        if (each.op == "Concat" and may_be_onednn) or (each.op == "Convolution" and len(each.attr("kernel")) < 3):
+        runs_in_onednn = not shape or len(shape) in (2, 4)
+        if (each.op == "Concat" and runs_in_onednn) or (each.op == "Convolution" and len(each.attr("kernel")) < 3):
             return True
-        if each.op not in PLAIN and not each.is_required_copy and may_be_onednn:
+        if each.op not in PLAIN and not each.is_required_copy and runs_in_onednn:
             nodes += [source.node for source in each.inputs if source.node not in nodes]
     return False
 
@@ -276,16 +279,16 @@ def synchronize_before_loops(graph: Graph) -> None:
     copies inputs that are in oneDNN's layout. At some calls, an array is then read in a wrong layout.
 
     The thread waits for the predicate of a condition. So each output of the loop is multiplied by a 1 that a condition
-    on all earlier operators computes. Operators run depth first, so the condition runs before the loop. A graph that
-    already has conditions, or other operators whose shapes MXNet does not infer, shares no memory between arrays, and
-    is not changed.
+    on all earlier operators computes. Operators run depth first, so the condition runs before the loop. If a graph has
+    conditions already, or other operators whose shapes MXNet does not infer, its arrays share no memory: it is not
+    changed.
     """
     earlier, replacements, users, outputs = set(), {}, graph.users(), graph.used_outputs()
     if WITH_DYNAMIC_SHAPE.intersection(node.op for node in users):
         return
     for node in users:
         unread = (each for each in users if each in earlier and not all(user.node in earlier for user in users[each]))
-        awaited = list(unread) if node.op == LOOP else []  # those that nothing earlier waits for
+        awaited = list(unread) if node.op == LOOP else []  # these end after all other earlier operators
         if awaited:
             counts = [operator("size_array", f"{node.name}_count", Output(each)) for each in awaited]
             one = _one_after(operator("add_n", f"{node.name}_counts", *counts, num_args=len(counts)))

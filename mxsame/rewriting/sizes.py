@@ -66,10 +66,10 @@ def _write_gather_as_pad(graph: Graph, node: Node, shapes: Shapes) -> None:
     range_and_pads = _range_and_pads(node, positions, shape) if positions is not None and len(shape) in (4, 5) else None
     if range_and_pads is None:
         return
-    axis, moves = node.attr("axis", 0) % len(shape), []
+    axis, transposes = node.attr("axis", 0) % len(shape), []
     while data.node.op == "transpose" and len(data.node.attr("axes", ())) == len(shape):
-        moves.append(data.node.attr("axes"))
-        axis, data = moves[-1][axis] % len(shape), data.node.inputs[0]
+        transposes.append(data.node.attr("axes"))
+        axis, data = transposes[-1][axis] % len(shape), data.node.inputs[0]
     if axis < 2:  # MXNet's pad operator accepts no pads of the batch and the channels
         return
     (begin, end), pads = range_and_pads
@@ -79,12 +79,11 @@ def _write_gather_as_pad(graph: Graph, node: Node, shapes: Shapes) -> None:
     widths[2 * axis : 2 * axis + 2] = pads
     if begin or end != shape[node.attr("axis", 0)]:
         data = operator("slice_axis", f"{node.name}_slice", data, axis=axis, begin=begin, end=end)
-    out = data
     if any(widths):
-        out = operator("Pad", f"{node.name}_pad", out, mode="edge", pad_width=tuple(widths))
-    for number, axes in enumerate(reversed(moves)):
-        out = operator("transpose", f"{node.name}_transpose{number}", out, axes=tuple(axes))
-    graph.replace({Output(node): out})
+        data = operator("Pad", f"{node.name}_pad", data, mode="edge", pad_width=tuple(widths))
+    for number, axes in enumerate(reversed(transposes)):
+        data = operator("transpose", f"{node.name}_transpose{number}", data, axes=tuple(axes))
+    graph.replace({Output(node): data})
 
 
 def _range_and_pads(node: Node, positions: np.ndarray, shape: Shape) -> Optional[Tuple[Tuple[int, int], List[int]]]:

@@ -1,7 +1,7 @@
-"""Passes for training on the CPU: operators that MXNet runs faster, with the same values and gradients.
+"""Rewrites graphs for training on the CPU, to operators that MXNet runs faster, with the same values and gradients.
 
-oneDNN keeps the images of convolutions in blocks of 8 or 16 channels, forward and backward. Where an operator does not
-support the blocks, MXNet copies to the plain layout and back.
+oneDNN keeps the images of convolutions in blocks of 8 or 16 channels, forward and backward. If an operator does not
+support the blocks, MXNet copies its data to the plain layout, and the next convolution copies it back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mxsame.rewriting.windows import is_channels_first
 NORM_RELU = "_contrib_BatchNormWithReLU"
 MAX_BOUND = 8.0  # a clip with a larger bound is not written as two ReLUs, which would round by more than 2.4e-7
 WITH_WRONG_GRADIENTS = ("BatchNorm", "Concat", "LeakyReLU")  # operators whose gradients may be wrong
-MANY_PRODUCTS = 100  # multiplications per element of data and output above which a 1x1 convolution is worth transposing
+MIN_PRODUCTS = 100  # multiplications per element of data and output above which a 1x1 convolution is worth transposing
 
 
 def speed_up(graph: Graph, is_training: bool) -> None:
@@ -33,7 +33,7 @@ def speed_up(graph: Graph, is_training: bool) -> None:
         float32_outputs = {output for output, dtype in graph.dtypes().items() if dtype is np.float32}
     except mx.base.MXNetError:  # types that do not match, which MXNet refuses when the graph runs
         return
-    write_clips_as_bounds(graph, float32_outputs)
+    split_clips(graph, float32_outputs)
     if is_training and tensors.has_onednn() and processor.has("AVX512_CORE"):
         drop_copies_of_norms(graph)
         inferred = graph.shapes_of(list(map(Output, graph.nodes())))
@@ -99,7 +99,7 @@ def _prelu(data: Output, alpha: Output) -> Output:
         return subgraph(F.relu(x) + F.reshape_like(below, x), data=data, alpha=alpha)
 
 
-def write_clips_as_bounds(graph: Graph, float32_outputs: Collection[Output]) -> None:
+def split_clips(graph: Graph, float32_outputs: Collection[Output]) -> None:
     """Write `clip` of float32 data as a maximum of a minimum, which takes a quarter of the time forward and backward.
     The gradients are the same: at the bounds, both pass them on. Not for inference: there, after a batch norm, `clip`
     takes 0.6 to 1.0 of the time of the two operators."""
@@ -150,8 +150,8 @@ def use_dense_layers(graph: Graph, shapes: Shapes) -> None:
     """Write 1x1 convolutions of many channels as dense layers, if the numbers of input and output channels are
     multiples of 8, but not both of 16. For these, oneDNN uses AVX-512 in matrix products, but not in convolutions."""
     for node in graph.nodes():
-        channels = [shapes.get(each, (0, 0))[1] for each in (node.inputs[0].node, node)] if _is_dense(node) else [0]
-        if size_for(channels) == onednn_blocks.MIN_BLOCK and np.prod(channels) > MANY_PRODUCTS * sum(channels):
+        channels = [shapes.get(each, (0, 0))[1] for each in (node.inputs[0].node, node)] if _is_1x1(node) else [0]
+        if size_for(channels) == onednn_blocks.MIN_BLOCK and np.prod(channels) > MIN_PRODUCTS * sum(channels):
             data, weight, *bias = node.inputs
             channels_last = operator("transpose", f"{node.name}_last", data, axes=(0, 2, 3, 1))
             matrix = operator("Reshape", f"{node.name}_matrix", weight, shape=(0, -1))
@@ -160,7 +160,7 @@ def use_dense_layers(graph: Graph, shapes: Shapes) -> None:
             node.become("transpose", dense, axes=(0, 3, 1, 2))
 
 
-def _is_dense(node: Node) -> bool:
+def _is_1x1(node: Node) -> bool:
     """Returns whether the node is a 2-D 1x1 convolution with no stride, padding or groups."""
     is_plain = _has_only(node, "stride", 1) and _has_only(node, "pad", 0) and node.attr("num_group", 1) == 1
     return node.op == "Convolution" and node.attr("kernel") == (1, 1) and is_plain and is_channels_first(node)

@@ -71,8 +71,8 @@ class MergedOperator(NamedTuple):
 
 def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[MergedOperator]:
     """Yields an operator merged with the pads before it, then each time with one more slice after it, as long as slices
-    follow that crop spatial axes only. No other operator may read the arrays between these. If `Node.windows`
-    is set, it contains both already."""
+    follow that crop spatial axes only. No other operator may read the arrays between these. An operator whose
+    `Node.windows` are set is yielded once, since these include the pads and slices."""
     data, size = node.inputs[0], spatial(node, shapes[node.inputs[0]])
     if node.windows is not None:
         yield MergedOperator(windows_of(node, size), data, (node,))
@@ -90,7 +90,7 @@ def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[Merge
             return
         crops = [(part.start, length - part.stop) for part, length in zip(parts, shape)]
         spatial_crops = spatial(node, crops)
-        if sum(map(any, spatial_crops)) != sum(map(any, crops)):
+        if sum(map(any, spatial_crops)) != sum(map(any, crops)):  # it crops the channels, too
             return
         windows = tuple(map(_without_outputs, merged.windows, spatial_crops))
         merged = MergedOperator(windows, merged.data, (*merged.nodes, user))
@@ -140,13 +140,13 @@ def _acts_like_padding(node: Node, windows: Sequence[Any], pad: Node) -> bool:
     same windows, and so do zeros if the data are never negative."""
     if node.op == "Deconvolution" or any(window.ceil_mode or window.pads_depend_on_size for window in windows):
         return False
-    zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))
+    adds_zeros = pad.attr("mode") == "constant" and not float(pad.attr("constant_value", 0.0))
     if node.op == "Convolution":
-        return zeros
+        return adds_zeros
     if node.attr("pool_type", "max") == "max":
         repeats_edge = pad.attr("mode") == "edge" and not any(any(window.padding) for window in windows)
-        return repeats_edge or (zeros and is_never_negative(pad.inputs[0].node))
-    return zeros and node.attr("pool_type") == "avg" and bool(node.attr("count_include_pad", True))
+        return repeats_edge or (adds_zeros and is_never_negative(pad.inputs[0].node))
+    return adds_zeros and node.attr("pool_type") == "avg" and bool(node.attr("count_include_pad", True))
 
 
 def is_never_negative(node: Node) -> bool:
@@ -165,8 +165,8 @@ def merge_all_pads(graph: Graph, any_size: bool) -> None:
     for node in graph.nodes():
         if node.windows is not None or not has_windows(node) or not is_channels_first(node):
             continue
-        crops_by_size = any(node.attr("target_shape") or ())
-        if node.inputs[0] not in shapes or (any_size and crops_by_size):
+        has_target_shape = any(node.attr("target_shape") or ())
+        if node.inputs[0] not in shapes or (any_size and has_target_shape):
             continue
         chosen = None
         for merged in merge_pads(node, shapes, users):
