@@ -32,13 +32,13 @@ from mxsame.port.table import OPERATORS
 
 nn, rnn, same = mx.gluon.nn, mx.gluon.rnn, mxsame.nn
 
-BY_KERAS = checking.by_keras
+RUN_WITH_KERAS = checking.run_with_keras
 
 
 @pytest.fixture(autouse=True)
 def read_back(monkeypatch):
     """Files are read back: a process with Keras for each would take minutes."""
-    monkeypatch.setattr(checking, "by_keras", lambda *args: None)
+    monkeypatch.setattr(checking, "run_with_keras", lambda *args: None)
 
 
 def ready(net, *shapes, seed=0):
@@ -733,8 +733,12 @@ def test_an_array_of_integers_is_refused(tmp_path):
 
 def test_a_file_with_other_outputs_gets_no_name(tmp_path, monkeypatch):
     """And a model of Keras is not written in another form, which might be right."""
-    real, added = checking.read_back, [0, 1]
-    monkeypatch.setattr(checking, "read_back", lambda *args: [[x + added.pop() for x in each] for each in real(*args)])
+    real, added = checking.run_with_mxsame, [0, 1]
+
+    def wrong_once(*args):
+        return [[x + added.pop() for x in each] for each in real(*args)]
+
+    monkeypatch.setattr(checking, "run_with_mxsame", wrong_once)
     with pytest.raises(ValueError, match="must equal those of the net"):
         mxsame.to_keras(of_steps(("ReLU", {})), tmp_path / "net.keras", (2, 5, 3))
     assert not list(tmp_path.iterdir())
@@ -751,9 +755,9 @@ def test_one_hot_is_compared_for_all_indices(tmp_path, monkeypatch):
 def test_no_process_imports_a_keras_that_reads_no_such_file(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.1")
     monkeypatch.setattr(checking, "SCRIPT", "raise ValueError('imported')")
-    assert BY_KERAS("net.keras", []) is None
+    assert RUN_WITH_KERAS("net.keras", []) is None
     with pytest.raises(ValueError, match="Keras says: ValueError: imported"):
-        BY_KERAS("net.h5", [])
+        RUN_WITH_KERAS("net.h5", [])
 
 
 def module_files(folder):

@@ -1,4 +1,4 @@
-"""A file is compared with its net before it gets its name: loaded by Keras if one is installed, else read back."""
+"""Compares a file with its net before it gets its final name. An installed Keras runs the file, or else mxsame."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import numpy as np
 from mxsame._mxnet import mx
 from mxsame.export_keras.model_builder import KerasFile
 from mxsame.exporting import comparing
-from mxsame.exporting.comparing import Arrays, Sampled
+from mxsame.exporting.comparing import Arrays, Samples
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.keras_format.description import leaves
 from mxsame.port import from_keras
 from mxsame.progress import report
 from mxsame.validation import InvalidValue, check
 
-CANNOT_LOAD = 3  # the exit code of `SCRIPT` where no Keras is installed that loads such files
+CANNOT_LOAD = 3  # the exit code of `SCRIPT` if Keras cannot be imported
 SCRIPT = """
 import os, pickle, sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -45,43 +45,44 @@ print("Keras", keras.__version__)
 
 
 def compare(file: str, keras_file: KerasFile, exported: ExportedNet) -> str:
-    """Compares a file with its net, and returns what computed its outputs. Raises a `ValueError` if they differ."""
+    """Compares a file with its net, and returns the runtime that computed the file's outputs. Raises a `ValueError` if
+    they differ from the net's."""
 
     def run(samples: List[Arrays]) -> Tuple[str, Iterable[Arrays]]:
         report("running the file with Keras")
-        given = [[array.transpose(order) for array, order in zip(arrays, keras_file.orders)] for arrays in samples]
-        runtime, outputs = by_keras(file, given) or ("mxsame.from_keras", read_back(file, given))
-        back = [np.argsort(order) for order in keras_file.output_orders]
-        return runtime, [[array.transpose(axes) for array, axes in zip(arrays, back)] for arrays in outputs]
+        inputs = [[array.transpose(order) for array, order in zip(arrays, keras_file.orders)] for arrays in samples]
+        runtime, outputs = run_with_keras(file, inputs) or ("mxsame.from_keras", run_with_mxsame(file, inputs))
+        inverses = [np.argsort(order) for order in keras_file.output_orders]
+        return runtime, [[array.transpose(axes) for array, axes in zip(arrays, inverses)] for arrays in outputs]
 
-    return comparing.compare(exported, Sampled(keras_file.shapes, [None] * len(keras_file.shapes)), run)
+    return comparing.compare(exported, Samples(keras_file.shapes, [None] * len(keras_file.shapes)), run)
 
 
-def by_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:
-    """Returns the version of an installed Keras and the outputs that it computes, in another process; None if there is
-    none that loads the file. An import of Keras takes seconds, so its version decides."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+def run_with_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:
+    """Runs a file with the installed Keras in another process; returns the version of Keras and the outputs. Returns
+    None if no installed Keras loads the file."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # the version saves an import that takes seconds
         if file.endswith(".keras") and int(importlib.metadata.version("keras").split(".")[0]) < 3:
             return None
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder, "arrays")
         arrays.write_bytes(pickle.dumps(samples, protocol=4))
         command = [sys.executable, "-c", SCRIPT, file, str(arrays)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode == CANNOT_LOAD:
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode == CANNOT_LOAD:
             return None
-        reason = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
-        check(not ended.returncode, f"net must be one that Keras runs as a file; Keras says: {reason[0]}")
+        reason = process.stderr.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        check(not process.returncode, f"net must be one that Keras runs as a file; Keras says: {reason[0]}")
         outputs = pickle.loads(arrays.read_bytes())
-        return ended.stdout.strip().splitlines()[-1], [leaves(each, np.ndarray) for each in outputs]
+        return process.stdout.strip().splitlines()[-1], [leaves(each, np.ndarray) for each in outputs]
 
 
-def read_back(file: str, samples: List[Arrays]) -> List[Arrays]:
-    """Returns the outputs of the network that `from_keras` reads."""
+def run_with_mxsame(file: str, samples: List[Arrays]) -> List[Arrays]:
+    """Reads a file with `from_keras`; returns the outputs of the network."""
     try:
-        read = from_keras(file)
+        network = from_keras(file)
     except ValueError as error:
         rule = "a Keras that loads the file must be installed, to compare it with the net: pip install keras"
         raise InvalidValue(f"{rule}; mxsame.from_keras cannot read it: {error}") from None
-    outputs = (read(*map(mx.nd.array, arrays)) for arrays in samples)
+    outputs = (network(*map(mx.nd.array, arrays)) for arrays in samples)
     return [[each.asnumpy() for each in (out if isinstance(out, (list, tuple)) else [out])] for out in outputs]

@@ -1,6 +1,5 @@
-"""Writes networks of `from_keras` as their original layers, copied with configurations and weights, and called on the
-tensors of the file. A layer that the format lacks, or that the user replaced by a block, is written by its
-operators."""
+"""Writes networks of `from_keras` as their original layers, with their configurations and weights. A layer that the
+file format lacks, or that the user replaced by a block, is written operator by operator."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ from mxsame.port.parameters import LoadedWeight
 from mxsame.validation import InvalidValue, Refused, check
 
 Path = Tuple[str, ...]
-MASKS = "a layer that is written by its operators must pass on the mask of its input unchanged"
+MASK_RULE = "a layer that is written by its operators must pass on the mask of its input unchanged"
 
 
 class CompositeWriter(KerasWriter):
     """Writes a graph, and the blocks in it that are written as a whole."""
 
     def write(self) -> List[KerasTensor]:
-        """Writes all layers; returns the values of the outputs."""
+        """Writes all nodes; returns the tensors of the graph's outputs."""
         lower(self)
         values = self.write_all()
         rule = "net must have outputs that depend on its inputs; received a constant output"
@@ -40,35 +39,35 @@ class CompositeWriter(KerasWriter):
         return values
 
     def write_block(self, block: Any, inputs: Sequence[KerasTensor]) -> List[KerasTensor]:
-        """Writes a block by its operators, called on values of the file; returns the values of its outputs."""
-        shapes: List[List[int]] = [[1] * x.rank for x in inputs]
+        """Writes the operators of a block that is called on tensors of the file; returns its outputs."""
+        shapes: List[List[int]] = [[1] * x.rank for x in inputs]  # in MXNet's order, with a batch of 1
         for shape, x in zip(shapes, inputs):
             for axis, length in zip(x.order, x.shape):
                 shape[axis] = length or 1
         is_static = all(None not in x.shape[1:] for x in inputs)
         check(is_static, "only the batch may be dynamic", shapes=[x.shape for x in inputs])
         exported = ExportedNet.of(block, shapes)
-        values, traced = dict(zip(exported.inputs.shapes, inputs)), self.options.trace(exported)
-        return CompositeWriter(traced, self.builder, values, self.options, advice_for(block)).write()
+        named, traced = dict(zip(exported.inputs.shapes, inputs)), self.options.trace(exported)
+        return CompositeWriter(traced, self.builder, named, self.options, advice_for(block)).write()
 
     def composite_outputs(self, composite: Composite, inputs: List[Any]) -> List[Any]:
-        """Returns the outputs of a network of Keras, or of a block that is written by the user's function."""
+        """Writes a network of `from_keras`, or a block with the user's function; returns the outputs."""
         if self.custom.has(composite.block):
             return super().composite_outputs(composite, inputs)
         return NetworkWriter(self, composite.block).write(inputs, composite.shapes)
 
 
 class NetworkWriter:
-    """Copies the layers of a network to the builder of a writer."""
+    """Copies the layers of a network into the model of a writer."""
 
     def __init__(self, w: CompositeWriter, network: Network):
         self._w, self._network = w, network
-        self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}  # of a model at this path -> of the file
-        self._written: List[Tuple[TensorId, tensors.Tensor]] = []  # tensors of the file, and the network's
+        self._tensors: Dict[Tuple[Path, TensorId], TensorId] = {}  # the path of a model, and its tensor -> the file's
+        self._written: List[Tuple[TensorId, tensors.Tensor]] = []  # the file's tensors, and the network's
         self._reasons: List[str] = []
 
     def write(self, inputs: Sequence[Any], shapes: Sequence[Shape]) -> List[KerasTensor]:
-        """Writes the network; returns the values of its outputs, which have these shapes."""
+        """Writes the network; returns its outputs, which have these shapes."""
         network, model = self._network, self._network.description
         check(all(isinstance(x, KerasTensor) for x in inputs), "inputs of a network must depend on the net's inputs")
         for tensor, value, x in zip(model.inputs, network.inputs, inputs):
@@ -78,32 +77,32 @@ class NetworkWriter:
             raise Refused(self._reasons)
         written = [self._tensors[(), tensor] for tensor in model.outputs]
         # MXNet's operators after the network have no masks
-        self._w.builder.ignored_masks.update(self._masked() & set(written))
-        ends = zip(written, network.outputs, shapes)
-        return [KerasTensor(tensor, keras_shape(shape, x.keras_order), x.keras_order) for tensor, x, shape in ends]
+        self._w.builder.ignored_masks.update(self._masked_tensors() & set(written))
+        outputs = zip(written, network.outputs, shapes)
+        return [KerasTensor(tensor, keras_shape(shape, x.keras_order), x.keras_order) for tensor, x, shape in outputs]
 
     def _record(self, path: Path, tensor: TensorId, value: Any, written: TensorId) -> None:
-        """Records the tensor of the file that was written for a tensor of a model."""
+        """Records that `written`, a tensor of the file, is a model's `tensor`, which the network built as `value`."""
         self._tensors[path, tensor] = written
         if isinstance(value, tensors.Tensor):
             self._written.append((written, value))
 
-    def _masked(self) -> Set[TensorId]:
+    def _masked_tensors(self) -> Set[TensorId]:
         """Returns the tensors of the file that have a mask."""
         return {tensor for tensor, value in self._written if value.mask is not None}
 
-    def _written_for(self, call: LayerCall) -> Dict[int, KerasTensor]:
-        """Returns the tensor of the file for each of the network's tensors, by its key: an input of the call, or what
-        was written first."""
-        written: Dict[int, KerasTensor] = {}
+    def _tensors_by_key(self, call: LayerCall) -> Dict[int, KerasTensor]:
+        """Maps the keys of the network's tensors to the file's tensors. If several have one key, an input of the call
+        precedes others, then the first that was written."""
+        by_key: Dict[int, KerasTensor] = {}
         for tensor, value in (*self._inputs(call), *self._written):
             if value.pads is None:
-                written.setdefault(value.key, KerasTensor(tensor, value.shape, value.keras_order))
-        return written
+                by_key.setdefault(value.key, KerasTensor(tensor, value.shape, value.keras_order))
+        return by_key
 
     def _inputs(self, call: LayerCall) -> List[Tuple[TensorId, tensors.Tensor]]:
-        given = call.tensors()
-        return [(tensor, value) for tensor, value in self._written if tensor in given]
+        inputs = call.tensors()
+        return [(tensor, value) for tensor, value in self._written if tensor in inputs]
 
     def _write_calls(self, model: Model, path: Path) -> None:
         """Writes the calls of a model's layers."""
@@ -122,64 +121,64 @@ class NetworkWriter:
                 self._record(path, TensorId(layer.name, number, index), value, tensor)
 
     def _write_call(self, layer: Layer, path: Path, call: LayerCall, recorded: Sequence[Any]) -> List[TensorId]:
-        """Writes a call as the layer itself, else as its inner layers, else by its operators; returns the outputs."""
+        """Writes a call of a layer; returns the outputs. If the layer cannot be copied, a nested model is written layer
+        by layer, and any other layer operator by operator."""
         try:
-            copied = self._copied(layer, path)
+            copy = self._copy_of(layer, path)
         except InvalidValue as error:
             is_custom = self._network.layer_state(path).is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._inline(layer.model, path, call)
-            return self._by_operators(layer, path, call, recorded, error)
+            return self._write_by_operators(layer, path, call, recorded, error)
         builder, version = self._w.builder, self._network.description.version
         call = call_of(layer, _without_keys(layer, call), version, builder.model.version)
-        first = builder.call(copied, tuple(call.args), call.kwargs)
+        first = builder.call(copy, tuple(call.args), call.kwargs)
         return [first._replace(output=index) for index in range(len(recorded))]
 
-    def _copied(self, layer: Layer, path: Path) -> Layer:
-        """Returns the copy of the layer in the builder, shared by all its calls."""
+    def _copy_of(self, layer: Layer, path: Path) -> Layer:
+        """Returns the copy of a layer in the file's model, which all its calls share."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.layers:
-            copied = for_format(self._network, layer, builder.model.version)
+            copy = layer_for_format(self._network, layer, builder.model.version)
             self._w.claim(_trained_names(layer), layer)
-            builder.layers[key] = builder.add(replace(copied, name=builder.unique(layer.name)))
+            builder.layers[key] = builder.add(replace(copy, name=builder.unique(layer.name)))
         return builder.layers[key]
 
     def _inline(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
-        """Inlines a nested model: writes its layers at the top level, and returns the outputs."""
+        """Writes the layers of a nested model into the file's model itself; returns the outputs."""
         call = _without_keys(Layer("Functional", model.name, {}, model=model), call)
         is_called_once = len(self._network.layer_state(path).calls) == 1
         check(is_called_once, "models in which layers are replaced must be called once")
-        for tensor, given in zip(model.inputs, call.tensors()):
-            self._tensors[path, tensor] = given
+        for tensor, written in zip(model.inputs, call.tensors()):
+            self._tensors[path, tensor] = written
         self._write_calls(model, path)
         return [self._tensors[path, tensor] for tensor in model.outputs]
 
-    def _by_operators(
+    def _write_by_operators(
         self, layer: Layer, path: Path, call: LayerCall, recorded: Sequence[Any], reason: ValueError
     ) -> List[TensorId]:
-        """Writes a layer by its operators, for this reason; returns the outputs."""
-        fits = all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in recorded)
-        if not fits:
+        """Writes the operators of a layer; returns the outputs. Raises `reason` if these are not float32 tensors."""
+        if not all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in recorded):
             raise reason
-        given, masked, builder = self._written_for(call), self._masked(), self._w.builder
-        if recorded[0].key not in given:
+        by_key, masked, builder = self._tensors_by_key(call), self._masked_tensors(), self._w.builder
+        if recorded[0].key not in by_key:
             if not self._network.layer_state(path).is_custom:
                 builder.by_operators.append(_named(layer, path, reason))
-            part = self._network.part(given.keys(), [x.key for x in recorded])
+            part = self._network.part(by_key.keys(), [x.key for x in recorded])
             count = len(builder.model.layers)
             with builder.ignoring_masks(masked):
-                written = self._w.write_block(part, [given[key] for key in part.inputs])
-            new = builder.model.layers[count:]
-            if len(new) == 1 and len(new[0].calls) == 1:
-                written = builder.renamed(written, new[0], path[-1])
+                written = self._w.write_block(part, [by_key[key] for key in part.inputs])
+            new_layers = builder.model.layers[count:]
+            if len(new_layers) == 1 and len(new_layers[0].calls) == 1:
+                written = builder.rename(new_layers[0], path[-1], written)
         else:  # the layer returns a tensor that is already written
-            written = [given[x.key] for x in recorded]
-            check(all((x.mask is None) == (y.tensor not in masked) for x, y in zip(recorded, written)), MASKS)
+            written = [by_key[x.key] for x in recorded]
+            check(all((x.mask is None) == (y.tensor not in masked) for x, y in zip(recorded, written)), MASK_RULE)
         written = [self._w.permute(x, value.keras_order) for x, value in zip(written, recorded)]
-        masks = {value.mask.key for _, value in self._inputs(call) if value.mask is not None}
+        input_masks = {value.mask.key for _, value in self._inputs(call) if value.mask is not None}
         for x, value in zip(written, recorded):
             if value.mask is not None:
-                check(value.mask.key in masks and x.tensor in builder.ignored_masks | masked, MASKS)
+                check(value.mask.key in input_masks and x.tensor in builder.ignored_masks | masked, MASK_RULE)
                 builder.ignored_masks.discard(x.tensor)
         return [x.tensor for x in written]
 
@@ -189,7 +188,7 @@ def _named(layer: Layer, path: Path, reason: ValueError) -> str:
 
 
 def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
-    """Returns a call of a nested model with its inputs in order, instead of a dict of them."""
+    """Returns a call of a nested model with a list of inputs in place of a dict. Other calls do not change."""
     if layer.model is None or layer.wrapped is not None or not isinstance(call.args[0], dict):
         return call
     inputs = [call.args[0][key] for key in layer.model.keys]
@@ -200,15 +199,15 @@ def _without_keys(layer: Layer, call: LayerCall) -> LayerCall:
 
 
 def model_for_format(network: Network, model: Model, target: int) -> Model:
-    """Returns a model converted for a file of Keras `target`.
+    """Converts a model for the file format of a version of Keras, 2 or 3.
 
     Raises a `ValueError` that lists all layers which the format lacks."""
     layers, reasons = [], []
     for layer in model.layers:
         try:
-            fits = for_format(network, layer, target)
+            converted = layer_for_format(network, layer, target)
             calls = (_without_keys(layer, call) for call in layer.calls if call.args)
-            layers.append(replace(fits, calls=[call_of(layer, call, model.version, target) for call in calls]))
+            layers.append(replace(converted, calls=[call_of(layer, call, model.version, target) for call in calls]))
         except InvalidValue as error:
             reasons.append(_named(layer, (layer.name,), error))
     if reasons:
@@ -216,19 +215,21 @@ def model_for_format(network: Network, model: Model, target: int) -> Model:
     return replace(model, layers=layers, version=target)
 
 
-def for_format(network: Network, layer: Layer, target: int) -> Layer:
-    """Returns a layer converted for a file of Keras `target`, without its calls; trainable if its parameters are.
+def layer_for_format(network: Network, layer: Layer, target: int) -> Layer:
+    """Converts a layer, without its calls, for the file format of a version of Keras. It is trainable if its parameters
+    are trained.
 
     Raises a `ValueError` if the format lacks the layer."""
     check(id(layer) not in network.custom, "the user replaced it by a block")
     if layer.model is not None and layer.wrapped is None:
         model = model_for_format(network, layer.model, target)
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
-        new = replace(layer, config=config, model=model, calls=[], entry={})
-        orders = [[(id(owner), spec.name) for owner, spec in weights.weights_in_order(new, n)] for n in (2, 3)]
+        converted = replace(layer, config=config, model=model, calls=[], entry={})
+        ordered = (weights.weights_in_order(converted, version) for version in (2, 3))
+        first, second = ([(id(owner), spec.name) for owner, spec in pairs] for pairs in ordered)
         rule = "the weights of a nested model must have one order in Keras 2 and Keras 3"
-        check(target == 3 or orders[0] == orders[1], rule)
-        return new
+        check(target == 3 or first == second, rule)
+        return converted
     is_known = converter_of(layer) is not None
     entry, trained = entry_of(layer, is_known, network.description.version, target), _is_trained(layer)
     if trained is not None:
@@ -238,7 +239,7 @@ def for_format(network: Network, layer: Layer, target: int) -> Layer:
 
 
 def _parameters(layer: Layer) -> List[Tuple[Any, bool]]:
-    """Returns the trainable parameters of a layer, and whether the model declares each as trainable."""
+    """Returns pairs of a parameter of a trainable weight, and whether the layer's configuration trains it."""
     return [
         (stored.parameter, layer.trainable and inner.trainable)
         for inner in layer.walk()
@@ -252,7 +253,7 @@ def _trained_names(layer: Layer) -> List[str]:
 
 
 def _is_trained(layer: Layer) -> Optional[bool]:
-    """Returns whether a layer is trained now; None if it agrees with its configuration."""
+    """Returns whether a layer is trained now, if that differs from its configuration; otherwise None."""
     parameters = _parameters(layer)
     if all(declared == (parameter.grad_req != "null") for parameter, declared in parameters):
         return None

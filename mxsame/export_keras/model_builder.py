@@ -1,4 +1,4 @@
-"""A Keras model that grows by layers and their calls; each tensor records which axes of MXNet's array its axes are."""
+"""Builds a Keras model layer by layer. Each of its tensors records which axes of MXNet's array its axes are."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from mxsame.port.table import HANDLES_MASK, PASSES_MASK, PASSES_MASK_IN_KERAS
 from mxsame.rewriting.graph import unique_name
 from mxsame.validation import InvalidValue, check
 
-# layers that pass masks on, and do not use them
+# layers that handle masks by passing them on
 MERGING = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")
 KerasShape = Tuple[Optional[int], ...]
 Order = Tuple[int, ...]
 
 
 class KerasTensor(NamedTuple):
-    """A tensor of the model: its shape, None for the batch, and the axes of MXNet's array that its axes are.
+    """A tensor of the model. Its shape has None for the batch; `order` lists the axes of MXNet's array in the order of
+    the tensor's axes.
 
-    `feature_order` has the positions in MXNet's array of the elements of the last axis, if a flattening left them in
-    another order for a dense layer; `source` is the input of the net whose axes it still has, if any."""
+    `feature_order` is set if the weights of a dense layer are reordered instead of the last axis: it is the position in
+    MXNet's array of each element. `source` names the input of the net whose axes the tensor still has, if any."""
 
     tensor: TensorId
     shape: KerasShape
@@ -39,11 +40,11 @@ class KerasTensor(NamedTuple):
         return len(self.order)
 
     def axis(self, axis: int) -> int:
-        """Returns the position of an axis of MXNet's array."""
+        """Returns the position in this tensor of an axis of MXNet's array."""
         return self.order.index(axis % self.rank)
 
     def permuted(self, entries: Sequence[Any]) -> List[Any]:
-        """Returns entries for MXNet's axes in the order of this tensor."""
+        """Returns entries, one for each of MXNet's axes, in the order of this tensor."""
         return [entries[axis] for axis in self.order]
 
     def order_with_last(self, axis: int) -> Order:
@@ -52,28 +53,29 @@ class KerasTensor(NamedTuple):
 
 
 def batch_first(rank: int, batch: int) -> Order:
-    """Returns the axes with the batch before the others."""
+    """Returns the order of axes with the batch first."""
     return (batch, *(axis for axis in range(rank) if axis != batch))
 
 
 def channels_last(rank: int) -> Order:
-    r"""Returns the axes (N, \*size, C) of an array (N, C, \*size)."""
+    r"""Returns the order of axes (N, \*size, C) for an array (N, C, \*size)."""
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
 def keras_shape(shape: Shape, order: Sequence[int]) -> KerasShape:
-    """Returns a shape with its axes in this order, and None for dynamic lengths."""
+    """Returns a shape with its axes in this order, and None for each dynamic length."""
     return tuple(shape[axis].traced if shape[axis].is_static else None for axis in order)
 
 
 def num_elements(lengths: KerasShape) -> int:
-    """Returns the number of elements of each instance of the batch."""
+    """Returns the number of elements of one entry of the batch, whose length is None."""
     return math.prod(length for length in lengths if length is not None)
 
 
 def groups_of(source: Shape, target: Shape) -> List[Tuple[List[int], List[int]]]:
-    """Returns the smallest groups of neighboring axes that have the same elements before and after a reshape: they end
-    where both have the same number of elements up to there. Axes of length 1 belong to the group before."""
+    """Returns the smallest groups of neighboring axes that a reshape maps to each other, as pairs of axes before and
+    after it. A group ends where the product of all lengths up to there is the same on both sides. An axis of length 1
+    belongs to the group before it."""
     before, after = ([*map(tuple, np.cumprod(shape, axis=0).tolist())] for shape in (source, target))
     check(before[-1] == after[-1], f"a reshape must keep the number of elements; received {source} to {target}")
     ends = [count for count in dict.fromkeys(before) if count in after]
@@ -93,8 +95,8 @@ def all_trained(names: Set[str], trained: Set[str]) -> bool:
 
 
 class KerasFile(NamedTuple):
-    """A model to be written: the shapes of the net's inputs, and the axes of the net's inputs and outputs in the file's
-    order; its form, as in `Written`; and the layers of Keras that are written by their operators, with the reasons."""
+    """A model to write, the shapes of the net's inputs, and the orders of the axes of its inputs and outputs in the
+    file; its form, as in `Written`; and the Keras layers that are written by their operators, with the reasons."""
 
     model: Model
     shapes: Mapping[str, Shape]
@@ -105,14 +107,14 @@ class KerasFile(NamedTuple):
 
 
 class ModelBuilder:
-    """The model, and what is known of its tensors and parameters.
+    """Builds the `model`, and records which layers train a parameter, and which masks the net does not have.
 
     Parameters
     ----------
     trained : set of str
         The parameters that are trained.
     version : int
-        The version of Keras whose file format the model has: an .h5 file of Keras 2 has no operators.
+        2 for an .h5 file, which has layers only; 3 for a .keras file.
     name : str
         The name of the model.
     """
@@ -120,14 +122,14 @@ class ModelBuilder:
     def __init__(self, trained: Set[str], version: int, name: str = "network") -> None:
         self.trained, self.is_h5 = trained, version == 2
         self.model = Model(name, [], [], [], version=version)
-        self.layers: Dict[Any, Layer] = {}  # layers that may be called again, by what they are
-        self.owners: Dict[str, Any] = {}  # the layer or node that trains a parameter
-        self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, and none in the net
-        self.by_operators: List[str] = []  # layers of Keras that are written by their operators, and why
+        self.layers: Dict[Any, Layer] = {}  # what identifies a layer -> the layer, which may be called again
+        self.owners: Dict[str, Any] = {}  # parameter -> the layer or node that trains it
+        self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, but not in the net
+        self.by_operators: List[str] = []  # Keras layers that are written by their operators, and why
         self._names: Set[str] = set()
 
     def unique(self, name: str) -> str:
-        """Returns a name that no other layer has."""
+        """Returns the name, with a number if another layer has it already."""
         name = unique_name(name, self._names)
         self._names.add(name)
         return name
@@ -143,20 +145,20 @@ class ModelBuilder:
         self.model.layers.append(layer)
         return layer
 
-    def renamed(self, values: Sequence[KerasTensor], layer: Layer, name: str) -> List[KerasTensor]:
-        """Renames a layer whose outputs are not used yet, to this name or one like it; returns its values."""
+    def rename(self, layer: Layer, name: str, outputs: Sequence[KerasTensor]) -> List[KerasTensor]:
+        """Renames a layer whose outputs are not used yet; returns the outputs."""
 
-        def new(tensor: TensorId) -> TensorId:
-            return tensor._replace(layer=layer.name) if tensor.layer == before else tensor
+        def updated(tensor: TensorId) -> TensorId:
+            return tensor._replace(layer=layer.name) if tensor.layer == old_name else tensor
 
-        before = layer.name
-        self._names.discard(before)
+        old_name = layer.name
+        self._names.discard(old_name)
         layer.name = layer.config["name"] = self.unique(name)
-        self.ignored_masks = set(map(new, self.ignored_masks))
-        return [x._replace(tensor=new(x.tensor)) for x in values]
+        self.ignored_masks = set(map(updated, self.ignored_masks))
+        return [x._replace(tensor=updated(x.tensor)) for x in outputs]
 
     def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any]) -> TensorId:
-        """Calls a layer once more; returns the output."""
+        """Adds a call of a layer; returns its output."""
         layer.calls.append(LayerCall(args, dict(kwargs)))
         tensor = TensorId(layer.name, len(layer.calls) - 1)
         if self.ignored_masks.intersection(layer.calls[-1].tensors()):
@@ -164,7 +166,8 @@ class ModelBuilder:
         return tensor
 
     def _follow_mask(self, layer: Layer, output: TensorId) -> None:
-        """Records that Keras passes on a mask that the net ignores. Raises a `ValueError` if the layer would use it."""
+        """Records the output if Keras passes an ignored mask on to it. Raises a `ValueError` if the layer would use the
+        mask."""
         converter = converter_of(layer)
         masks = HANDLES_MASK if converter is None else converter.masks
         versions = (2, 3) if self.is_h5 else (3,)  # versions of Keras that load the file
@@ -176,7 +179,7 @@ class ModelBuilder:
 
     @contextlib.contextmanager
     def ignoring_masks(self, tensors: Set[TensorId]) -> Iterator[None]:
-        """Ignores the masks of these tensors, too, within the `with` block."""
+        """Within the `with` block, the masks of these tensors are ignored, too."""
         added = tensors - self.ignored_masks
         self.ignored_masks |= added
         try:
@@ -185,7 +188,7 @@ class ModelBuilder:
             self.ignored_masks -= added
 
     def finish(self, outputs: List[TensorId]) -> None:
-        """Sorts the layers as Keras does. Layers that no output needs are left out."""
+        """Sets the outputs, sorts the layers as Keras does, and drops layers that no output needs."""
         self.model.outputs = outputs
         layers = {layer.name: layer for layer in self.model.layers}
         self.model.layers = keras_order(layers, outputs)

@@ -1,4 +1,4 @@
-"""Blocks, each of which a writer writes as a whole, instead of by its operators."""
+"""Finds the calls of blocks that a writer writes as a whole, instead of operator by operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IsWhole = Callable[[Any], bool]  # whether a block is written as a whole
 
 
 class Composite(NamedTuple):
-    """A call of a block, with the outputs of the graph that are its inputs and its outputs, and the shapes of these."""
+    """A call of a block, the graph's outputs that it takes and returns, and the shapes of those that it returns."""
 
     block: Any
     inputs: List[Output]
@@ -25,7 +25,8 @@ class Composite(NamedTuple):
 
 
 class NetGraph(NamedTuple):
-    """The graph of a net, its shapes, and the variables that stand for outputs of composites, with their indices."""
+    """The graph of a net, its shapes, and the variables that replace outputs of composites: each with its composite and
+    the index of the output."""
 
     graph: Graph
     shapes: Shapes
@@ -34,8 +35,8 @@ class NetGraph(NamedTuple):
 
 @contextlib.contextmanager
 def recorded_calls(net: Any, is_whole: IsWhole) -> Iterator[Any]:
-    """Records the calls of some blocks of a net while it is traced within the `with` block. Yields the net to trace,
-    which is a block around it if the net is such a block itself."""
+    """Records the calls of blocks that are written as a whole while a net is traced within the `with` block. Yields the
+    block to trace: the net, or a wrapper of it if the net itself is written as a whole."""
     blocks: Dict[Any, None] = {}
     net.apply(lambda block: blocks.update({block: None} if is_whole(block) else {}))
     if net in blocks:  # a trace does not call the net itself
@@ -60,17 +61,18 @@ class _Wrapper(mx.gluon.HybridBlock):
 def _record(block: Any, inputs: Sequence[Any], outputs: Any) -> None:
     symbols = flatten(outputs)
     if all(isinstance(each, mx.sym.Symbol) for each in symbols):  # another thread may call the net on arrays
-        singles = [each for symbol in symbols for each in (symbol if len(symbol.list_outputs()) > 1 else [symbol])]
-        record_call(block, flatten(inputs), singles)
+        split = [each for symbol in symbols for each in (symbol if len(symbol.list_outputs()) > 1 else [symbol])]
+        record_call(block, flatten(inputs), split)
 
 
 def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Composite]) -> NetGraph:
-    """Replaces the outputs of composites by variables, whose inputs are those of the composite."""
+    """Replaces each output of a composite by a variable. The node of the variable keeps the composite's inputs, so that
+    it is written after them."""
     dtypes = graph.dtypes()
-    new: Dict[Output, Output] = {}
+    replaced: Dict[Output, Output] = {}
     variables: Dict[Node, Tuple[Composite, int]] = {}
     for composite in composites:
-        inputs = [new.get(output, output) for output in composite.inputs]
+        inputs = [replaced.get(output, output) for output in composite.inputs]
         call = composite._replace(inputs=inputs, shapes=[shapes[output] for output in composite.outputs])
         for index, output in enumerate(composite.outputs):
             if output in composite.inputs:
@@ -81,8 +83,8 @@ def replace_composites(graph: Graph, shapes: Shapes, composites: Sequence[Compos
             variables[node] = call, index
             graph.inputs[name], shapes.probes[name] = zip(*shapes[output])
             shapes.share(Output(node), output)
-            new[output] = Output(node)
-    graph.replace(new)
-    if new:
+            replaced[output] = Output(node)
+    graph.replace(replaced)
+    if replaced:
         graph.prune()
     return NetGraph(graph, shapes, variables)

@@ -1,4 +1,4 @@
-"""A file's outputs compared with those of its net, at several shapes."""
+"""Compares the outputs of a file with those of its net, for several shapes of the inputs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from mxsame.tensors.difference import difference, largest
 # By how much another runtime may differ from MXNet, relative to an output's largest element. An output that is
 # shifted by an element differs by a hundred times more.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
-ROUNDING = 10  # how many times the difference of MXNet's float32 from its float64 is allowed
-LARGEST_ROUNDING = 1e-2  # relative to an output's largest element; with more a comparison shows nothing
+ROUNDING_FACTOR = 10  # this multiple of the difference between MXNet's float32 and float64 outputs is allowed
+MAX_ROUNDING = 1e-2  # relative to an output's largest element; a comparison with a larger tolerance shows nothing
 
-SIGMOID_ERROR = 2.0**-23  # twice the error of other runtimes' sigmoids in float32, which is much of a saturated output
+# Twice the float32 error of other runtimes' sigmoids. It is an absolute one, so near 0 their relative error is large.
+SIGMOID_ERROR = 2.0**-23
 
-# kinds that pass indices on
+# kinds of nodes that an input of indices may pass before an operator of `INDICES`
 PASS_INDICES = ("identity", "Cast", "clip", "floor", "round", "trunc", "broadcast_axis", "repeat", "tile", *MOVES)
-INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -> the input that has them, their range
+# operator -> the position of the indices among its inputs; and their range, for the node and the shape of its data
+INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {
     "Embedding": (0, lambda node, data: (0, node.attr("input_dim"))),
-    # one index out of range at each end, which gives a row of zeros
+    # includes an index out of range at each end, which returns a row of zeros
     "one_hot": (0, lambda node, data: (-1, node.attr("depth") + 1)),
     "take": (1, lambda node, data: (0, data[node.attr("axis")])),
     "pick": (1, lambda node, data: (0, data[node.attr("axis", -1)])),
@@ -39,15 +41,15 @@ INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {  # operator -
     "SequenceReverse": (1, lambda node, data: (1, data[0] + 1)),
 }
 
-REFUSED = (mx.base.MXNetError, validation.InvalidValue)  # errors of a net that does not accept a shape
+SHAPE_ERRORS = (mx.base.MXNetError, validation.InvalidValue)  # raised by a net that does not accept a shape
 
 Arrays = List[np.ndarray]
 Run = Callable[[List[Arrays]], Tuple[str, Iterable[Arrays]]]
 
 
-class Sampled(NamedTuple):
-    """What a net and its file are run on: the shapes of the inputs, which may be dynamic; an array for each input, or
-    None for random numbers; and by how much outputs may differ, by default what follows from the dtype."""
+class Samples(NamedTuple):
+    """What a net and its file are compared on: the shapes of the inputs, which may be dynamic; an array for each input,
+    or None for random numbers; and the relative difference that is allowed, or None for the default of the dtype."""
 
     shapes: Mapping[str, Shape]
     data: Sequence[Optional[np.ndarray]]
@@ -55,48 +57,48 @@ class Sampled(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """An output of the net, and by how much others may always differ from it."""
+    """An output of the net, and the absolute difference that is allowed at any tolerance."""
 
     array: np.ndarray
-    floor: float
+    allowance: float
 
 
-def compare(exported: ExportedNet, sampled: Sampled, run: Run, advice: str = "") -> str:
-    """Raises a `ValueError`, with this advice, if an output of the file differs from the net's.
+def compare(exported: ExportedNet, samples: Samples, run: Run, advice: str = "") -> str:
+    """Raises a `ValueError` that ends with `advice` if an output of the file differs from the net's.
 
-    `run` returns the name of a runtime, and the file's outputs that it computes for each list of inputs. Returns the
-    name."""
-    shapes, data, tolerance = sampled
-    follows_type = tolerance is None and str(exported.dtype) == "float32"
-    least = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance
-    samples, sample_shapes = [], _sample_shapes(shapes)
+    `run` takes lists of input arrays; it returns the name of the runtime that runs the file, and the outputs for each
+    list. Returns the name."""
+    shapes, data, tolerance = samples
+    allows_rounding = tolerance is None and str(exported.dtype) == "float32"
+    limit = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance
+    runs, sample_shapes = [], _sample_shapes(shapes)
     for number, sizes in enumerate(reporting("running the net with MXNet", sample_shapes)):
         sample = exported._replace(inputs=exported.inputs._replace(shapes=sizes))
-        with contextlib.suppress(*REFUSED if number > 0 else ()):  # the first shape is the net's own
+        with contextlib.suppress(*SHAPE_ERRORS if number > 0 else ()):  # the net must accept the first shape
             graph = _graph_of(sample)
             ranges, random = index_ranges(graph), np.random.default_rng(0)
             arrays = {
-                name: _data(random, shape, array, exported.dtypes[name], ranges.get(name))
+                name: _input(random, shape, array, exported.dtypes[name], ranges.get(name))
                 for (name, shape), array in zip(sizes.items(), data)
             }
-            samples.append((sample, arrays, _outputs(graph, sample, arrays, follows_type)))
-    runtime, all_outputs = run([list(arrays.values()) for _, arrays, _ in samples])
-    for (sample, arrays, expected), got in zip(reporting(f"comparing with {runtime}", samples), all_outputs):
-        reason = _first_difference(got, expected, itertools.repeat(least))
-        if reason is not None and follows_type:
+            runs.append((sample, arrays, _outputs(graph, sample, arrays, allows_rounding)))
+    runtime, all_outputs = run([list(arrays.values()) for _, arrays, _ in runs])
+    for (sample, arrays, expected), got in zip(reporting(f"comparing with {runtime}", runs), all_outputs):
+        reason = _first_difference(got, expected, itertools.repeat(limit))
+        if reason is not None and allows_rounding:
             sample = sample._replace(dtype=np.dtype("float64"))
-            with contextlib.suppress(*REFUSED):
-                exact = _outputs(_graph_of(sample), sample, arrays, follows_type)
+            with contextlib.suppress(*SHAPE_ERRORS):
+                exact = _outputs(_graph_of(sample), sample, arrays, allows_rounding)
                 reason = _first_difference(got, exact, map(_rounding, expected, exact))
         rule = f"the outputs of the file must equal those of the net, but {runtime} computes a different {reason}"
-        given = {} if tolerance is None else {"tolerance": tolerance}
-        received = validation.received(input_shapes=sample.inputs.shapes, **given)
+        arguments = {} if tolerance is None else {"tolerance": tolerance}
+        received = validation.received(input_shapes=sample.inputs.shapes, **arguments)
         validation.check(reason is None, f"{rule}; {received}{advice}")
     return runtime
 
 
 def _sample_shapes(shapes: Mapping[str, Shape]) -> list[dict[str, tuple]]:
-    """Returns the shapes that the net was traced for, these plus 1 in dynamic lengths, and the probe shapes."""
+    """Returns the shapes for which the net was traced, the same with dynamic lengths 1 longer, and the probe shapes."""
     variants = (lambda n: n.traced, lambda n: n.traced + (not n.is_static), lambda n: n.probe)
     distinct = dict.fromkeys(tuple(tuple(map(variant, shape)) for shape in shapes.values()) for variant in variants)
     return [dict(zip(shapes, each)) for each in distinct]
@@ -115,31 +117,31 @@ def index_ranges(graph: Graph) -> Dict[str, Tuple[int, int]]:
             source = source.node.inputs[0]
         if source.node.name in graph.inputs and data is not None:
             low, high = range_of(node, data)
-            before = ranges.get(source.node.name, (low, high))
-            ranges[source.node.name] = max(low, before[0]), min(high, before[1])
+            known = ranges.get(source.node.name, (low, high))
+            ranges[source.node.name] = max(low, known[0]), min(high, known[1])
     return ranges
 
 
 def _counts_from_end(graph: Graph, node: Node) -> bool:
-    """Returns whether an operator adds to indices what is computed from them: the length, if they are negative."""
+    """Returns whether a node adds to indices what is computed from them: Keras 3 adds the length to negative ones."""
     return node.op == "elemwise_add" and node.inputs[0].node in graph.nodes([node.inputs[1]])
 
 
-def _data(
-    random: Any, shape: Sequence[int], given: Optional[np.ndarray], dtype: Any, indices: Optional[Tuple[int, int]]
+def _input(
+    random: Any, shape: Sequence[int], array: Optional[np.ndarray], dtype: Any, index_range: Optional[Tuple[int, int]]
 ) -> np.ndarray:
-    """Returns the given array, repeated to fill the shape; else random indices of the range; else random numbers
-    between -1 and 1, integers from 1 to 9, since a division of integers by 0 ends the process."""
-    if given is not None:
-        return np.resize(given, shape).astype(dtype)
-    if indices is None and np.dtype(dtype).kind == "f":
+    """Returns an input: the array, repeated to fill the shape; or random indices in the range; or random numbers, from
+    -1 to 1 for floats, and from 1 to 9 for integers, since MXNet's division of integers by 0 ends the process."""
+    if array is not None:
+        return np.resize(array, shape).astype(dtype)
+    if index_range is None and np.dtype(dtype).kind == "f":
         return np.asarray(random.uniform(-1, 1, shape)).astype(dtype)
-    low, high = indices or (1, 10)
+    low, high = index_range or (1, 10)
     return np.asarray(random.integers(low, max(high, low + 1), shape)).astype(dtype)
 
 
 def _graph_of(exported: ExportedNet) -> Graph:
-    """Returns the net's graph, in float32 instead of float16, since MXNet has no float16 convolution on the CPU."""
+    """Returns the graph of the net, in float32 for float16: MXNet has no float16 convolution on the CPU."""
     dtype = np.promote_types(exported.dtype, np.float32)
     dtypes = {name: dtype if np.dtype(each).kind == "f" else each for name, each in exported.dtypes.items()}
     graph, *_ = freeze(exported.net, exported.inputs, dtypes, Target("inference", "cpu"))
@@ -150,17 +152,19 @@ def _graph_of(exported: ExportedNet) -> Graph:
     return graph
 
 
-def _outputs(graph: Graph, exported: ExportedNet, arrays: Mapping[str, np.ndarray], has_floors: bool) -> List[Expected]:
-    """Returns the outputs of the net's graph."""
+def _outputs(
+    graph: Graph, exported: ExportedNet, arrays: Mapping[str, np.ndarray], allows_rounding: bool
+) -> List[Expected]:
+    """Runs the graph of the net. Sigmoids get an allowance if `allows_rounding`."""
     dtype = np.promote_types(exported.dtype, np.float32)
-    given = {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in arrays.items()}
-    outputs = graph.run(graph.outputs, given)
-    floors = (SIGMOID_ERROR * (has_floors and _is_sigmoid(output.node)) for output in graph.outputs)
-    return list(map(Expected, outputs, floors))
+    inputs = {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in arrays.items()}
+    outputs = graph.run(graph.outputs, inputs)
+    allowances = (SIGMOID_ERROR * (allows_rounding and _is_sigmoid(output.node)) for output in graph.outputs)
+    return list(map(Expected, outputs, allowances))
 
 
 def _is_sigmoid(node: Node) -> bool:
-    """Returns whether an output is a sigmoid's, possibly rearranged."""
+    """Returns whether a node is a sigmoid, or only rearranges the elements of one."""
     while node.kind == "identity" or node.kind in MOVES:
         node = node.inputs[0].node
     return "sigmoid" in (node.kind, node.attr("act_type"))
@@ -169,19 +173,19 @@ def _is_sigmoid(node: Node) -> bool:
 def _first_difference(
     got: Sequence[np.ndarray], expected: Sequence[Expected], tolerances: Iterable[float]
 ) -> Optional[str]:
-    """Returns the first output that differs from the expected one by more than its tolerance and floor, and by how
-    much."""
-    for number, (array, (reference, floor), tolerance) in enumerate(zip(got, expected, tolerances)):
+    """Describes the first output that differs from the expected one by more than its tolerance and its allowance; None
+    if all agree."""
+    for number, (array, (reference, allowance), tolerance) in enumerate(zip(got, expected, tolerances)):
         if array.shape != reference.shape:
             return f"output {number} (MXNet: {reference.shape}, file: {array.shape})"
-        found = difference(array, reference)
-        if found > max(tolerance, floor / largest(reference)):
-            return f"output {number} (relative difference: {found:.2g}, more than {tolerance:.2g})"
+        relative = difference(array, reference)
+        if relative > max(tolerance, allowance / largest(reference)):
+            return f"output {number} (relative difference: {relative:.2g}, more than {tolerance:.2g})"
     return None
 
 
 def _rounding(rounded: Expected, exact: Expected) -> float:
-    """Returns the tolerance that follows from MXNet's own float32 rounding in the net."""
+    """Returns the tolerance for an output, which grows with the rounding error of MXNet's own float32 output."""
     with np.errstate(invalid="ignore"):
-        lost = largest(rounded.array - exact.array, default=0.0)
-    return min(max(ROUNDING * lost / largest(exact.array), TOLERANCE["float32"]), LARGEST_ROUNDING)
+        error = largest(rounded.array - exact.array, default=0.0)
+    return min(max(ROUNDING_FACTOR * error / largest(exact.array), TOLERANCE["float32"]), MAX_ROUNDING)

@@ -12,23 +12,23 @@ Custom = Mapping[Key, Callable[..., Any]]  # MXNet's name of an operator, or a c
 
 
 class CustomEmitters:
-    """The user's functions, by operator name or block class."""
+    """The user's functions that write operators, by name, and blocks, by class."""
 
     def __init__(self, custom: Optional[Custom] = None):
         self.functions = {} if custom is None else custom
         check_type(isinstance(self.functions, Mapping), "custom must be a dict", custom=type(custom).__name__)
-        wrong = {key: given for key, given in self.functions.items() if not _is_usable(key, given)}
+        invalid = {key: function for key, function in self.functions.items() if not _is_valid(key, function)}
         rule = "custom must map operator names of MXNet to functions of (write, attributes, *inputs), and "
         rule += "block classes to functions of (write, block, *inputs)"
-        check_type(not wrong, rule, custom=wrong)
+        check_type(not invalid, rule, custom=invalid)
         self._used: Set[Optional[Key]] = set()
 
     def has(self, source: Any) -> bool:
-        """Returns whether there is a function for an operator name, or for a block, by its class or a base class."""
+        """Returns whether there is a function for an operator name, or for a block's class or one of its bases."""
         return self._key_of(source) is not None
 
     def function_of(self, source: Any) -> Callable[..., Any]:
-        """Returns the function for an operator name or a block; its key counts as used from now on."""
+        """Returns the function for an operator name or a block, and records that its key is used."""
         key = self._key_of(source)
         self._used.add(key)
         return self.functions[key]  # type: ignore[index]
@@ -45,6 +45,6 @@ class CustomEmitters:
             raise Refused([f"{rule}; {received(custom=unused)}"])
 
 
-def _is_usable(key: Any, given: Any) -> bool:
+def _is_valid(key: Any, function: Any) -> bool:
     is_key = isinstance(key, str) or (isinstance(key, type) and issubclass(key, mx.gluon.HybridBlock))
-    return is_key and callable(given) and not isinstance(given, (type, mx.gluon.Block))
+    return is_key and callable(function) and not isinstance(function, (type, mx.gluon.Block))

@@ -1,7 +1,7 @@
-"""Writes the graph of a net node by node, each with the emitter of its kind.
+"""Writes the graph of a net node by node, with one emitter for each kind of node.
 
-An emitter takes the writer, the node, and the values written for the node's inputs, and returns the value of
-its output, or a list of values. An attribute that it does not read must have MXNet's default.
+An emitter takes the writer, the node, and the values that were written for the node's inputs. It returns the value of
+the node's output, or a list of values. An attribute that it does not read must have MXNet's default.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mxsame.rewriting.onednn import LOOP
 from mxsame.types import DeclaresInputs
 from mxsame.validation import check, check_type
 
-MAX_PATH_SHOWN = 6  # nodes of a path in a message
+MAX_PATH_SHOWN = 6  # the most nodes of a path that a message shows
 LOOP_ADVICE = "; unroll the loop, as a recurrent cell's `unroll` does"
 KERAS_LOOP_ADVICE = "; a Keras model has no such loop if its input declares the number of steps, as Input((20, 3)) does"
 
 
 def advice_for(net: Any, **more: str) -> Dict[str, str]:
-    """Returns the advice that messages give, by operator."""
+    """Returns the advice that messages give: operator, or another key, -> text."""
     return {LOOP: KERAS_LOOP_ADVICE if isinstance(net, DeclaresInputs) else LOOP_ADVICE, **more}
 
 
@@ -58,13 +58,13 @@ class Emitters(Dict[str, Emitter]):
 
 
 class GraphWriter:
-    """Writes a graph. Each format has a subclass, with its name, and methods for variables, placeholders and what
-    a user's function writes.
+    """Writes a graph. The subclass of a format defines the names in messages, and the methods that raise
+    `NotImplementedError` here.
 
-    `custom` has the user's functions; `advice` is text for messages, by operator, and by "dynamic" for dynamic
-    lengths."""
+    `custom` contains the user's functions. `advice` maps an operator, or "dynamic" for dynamic lengths, to text that
+    ends a message."""
 
-    function, format = "", ""  # in messages
+    function, format = "", ""  # mxsame's function and the format, as messages name them
 
     def __init__(self, traced: NetGraph, emitters: Emitters, custom: CustomEmitters, advice: Mapping[str, str]):
         self.graph, self.shapes, self.composites = traced
@@ -74,8 +74,8 @@ class GraphWriter:
         self.users: Dict[Node, List[User]] = {}
         self.node = Node("null", "")  # the node that is being written
         self.refusals: List[str] = []
-        self._composite_values: Dict[int, List[Any]] = {}  # by id: the values of the outputs of each composite
-        self._refused: List[Any] = []  # blocks
+        self._composite_values: Dict[int, List[Any]] = {}  # id of a composite -> the values of its outputs
+        self._refused_blocks: List[Any] = []
         self._missing: Dict[str, None] = {}  # operators without an emitter
 
     def variable(self, node: Node) -> Any:
@@ -83,21 +83,20 @@ class GraphWriter:
         raise NotImplementedError
 
     def placeholder(self, output: Output) -> Any:
-        """Returns a placeholder for the output of a node that cannot be written, so that the nodes after it are checked
-        as well."""
+        """Returns a value for the output of a node that cannot be written, so that the nodes after it are checked as
+        well."""
         raise NotImplementedError
 
     def composite_outputs(self, composite: Composite, inputs: List[Any]) -> List[Any]:
-        """Returns the values of the outputs of a block that is written as a whole, by default by the user's
-        function."""
+        """Writes a block as a whole, by default with the user's function; returns the values of its outputs."""
         return self._write_by_user(composite.block, composite.inputs, dict(enumerate(composite.shapes)))
 
     def input_for_user(self, output: Output) -> Any:
-        """Returns an input of a user's function: an array, if it is a parameter."""
+        """Returns an output as a user's function receives it: an array if it is a parameter."""
         raise NotImplementedError
 
     def output_of_user(self, value: Any, shape: Shape) -> Any:
-        """Returns the value of an output of this shape, from what a user's function returned."""
+        """Returns the value of an output of this shape for what a user's function returned."""
         raise NotImplementedError
 
     def write_function(self, source: Any) -> Callable[..., Any]:
@@ -116,20 +115,20 @@ class GraphWriter:
         self._dtypes, self.users = self.graph.dtypes(), self.graph.users()
         for node in reporting("writing operators", self.users):
             if Output(node) in self._written:
-                continue  # refused
+                continue  # `lower` refused the node
             if node in self.composites:
                 self._write_composite(node, *self.composites[node])
             elif node.op == "null":
                 self._written[Output(node)] = self.variable(node)
             elif node.op == "_zeros" and is_used_by_rnn_only(self.users[node]):
-                self._written[Output(node)] = None  # states that are not given are 0
+                self._written[Output(node)] = None  # an initial state that is not given is 0
             elif node.is_merged:  # its pads or crops are in the operator next to it
                 self._written[Output(node)] = self.written(node.inputs[0])
             else:
                 self._write(node)
         outputs = [self.written(output) for output in self.graph.outputs]
         if self.refusals:
-            raise validation.Refused(self.refusals, self._rule(), self._refused)
+            raise validation.Refused(self.refusals, self._rule(), self._refused_blocks)
         return outputs
 
     def _rule(self) -> str:
@@ -140,8 +139,8 @@ class GraphWriter:
         rule = f"{self.function} has no conversion for {count}: {', '.join(self._missing)}; custom="
         return rule + f"{{{next(iter(self._missing))!r}: function of (write, attributes, *inputs)}} writes one\n"
 
-    def _write_composite(self, node: Node, composite: Composite, number: int) -> None:
-        """Writes a block when its first output is needed."""
+    def _write_composite(self, node: Node, composite: Composite, index: int) -> None:
+        """Writes an output of a block; the first one writes the block."""
         key, inputs = id(composite), list(map(self.written, node.inputs))
         self.node = node
         try:
@@ -150,16 +149,17 @@ class GraphWriter:
         except validation.RuleError as error:
             self._composite_values[key] = [self.placeholder(Output(node))] * len(composite.outputs)
             self.refusals += getattr(error, "reasons", [f"{error}; in the block {composite.block.name}"])
-            self._refused.append(composite.block)
-        self._written[Output(node)] = self._composite_values[key][number]
+            self._refused_blocks.append(composite.block)
+        self._written[Output(node)] = self._composite_values[key][index]
 
     def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
-        """Writes a node or a block by the user's function, whose errors are not wrapped; returns the values of its
-        outputs."""
-        key = given = source
+        """Writes a node or a block with the user's function; returns the values of its outputs, by index in `shapes`.
+        Errors in the function are raised as they are."""
+        key = argument = source
         if isinstance(source, Node):
-            key, given = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}
-        returned = self.custom.function_of(key)(self.write_function(source), given, *map(self.input_for_user, inputs))
+            key, argument = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}
+        arrays = map(self.input_for_user, inputs)
+        returned = self.custom.function_of(key)(self.write_function(source), argument, *arrays)
         values = returned if isinstance(returned, list) else [returned]
         rule = f"custom of {source.name} must return an output of write, or a list of {max(shapes) + 1}"
         check_type(len(values) > max(shapes), rule, custom=returned)
@@ -183,7 +183,7 @@ class GraphWriter:
             self._written[Output(node, index)] = each
 
     def emit(self, emitter: Emitter, node: Node, *inputs: Any) -> List[Any]:
-        """Returns the values that an emitter returns for a node; none if it refuses the node.
+        """Calls an emitter; returns the values of the node's outputs, or no values if it refuses the node.
 
         Raises a `RuntimeError` if the emitter fails."""
         node.attrs = attrs = Attributes(node.attrs)
@@ -199,19 +199,19 @@ class GraphWriter:
         return []
 
     def path_to(self, node: Node) -> str:
-        """Describes an operator, with its name and the path to it from an input."""
-        path, last = [node.name], node
-        while last.inputs:
-            sources = [source for source, _ in last.inputs]
-            last = next((source for source in sources if source.name not in self.graph.values), sources[0])
-            path.append(last.name)
+        """Describes an operator by its name and the path to it from an input."""
+        path, current = [node.name], node
+        while current.inputs:
+            sources = [source for source, _ in current.inputs]
+            current = next((source for source in sources if source.name not in self.graph.values), sources[0])
+            path.append(current.name)
         shown = path if len(path) <= MAX_PATH_SHOWN else [*path[: MAX_PATH_SHOWN - 1], "...", path[-1]]
         return f"the operator {node.op}, {node.name} (path: {' -> '.join(reversed(shown))})"
 
     # -- reading, for emitters
 
     def written(self, output: Output) -> Any:
-        """Returns the value that was written for an output of the graph."""
+        """Returns the value that was written for an output of the graph; refuses an output that was not written."""
         if output not in self._written:
             self.refusals.append(f"received output {output.index} of {self.path_to(output.node)}")
             self._written[output] = self.placeholder(output)
@@ -227,7 +227,7 @@ class GraphWriter:
         return self.shapes[output]
 
     def static(self, output: Output, what: str, axes: Optional[Sequence[int]] = None) -> Tuple[int, ...]:
-        """Returns the lengths of these axes of an output, or of all, which must be static; the message calls them
+        """Returns the lengths of an output along these axes, or along all. They must be static; the message calls them
         `what`."""
         shape = self.shape(output)
         lengths = [shape[axis] for axis in (range(len(shape)) if axes is None else axes)]
@@ -235,7 +235,7 @@ class GraphWriter:
         return tuple(length.traced for length in lengths)
 
     def check_static(self, lengths: Sequence[Length], rule: str, **values: Any) -> None:
-        """Raises a `ValueError` with the rule and advice if a length is dynamic."""
+        """Raises a `ValueError` with the rule, advice and values if a length is dynamic."""
         is_static = all(length.is_static for length in lengths)
         check(is_static, rule + self.advice.get("dynamic", ""), **values)
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, List, Optional
 import numpy as np
 
 from mxsame.exporting import comparing
-from mxsame.exporting.comparing import Sampled
+from mxsame.exporting.comparing import Samples
 from mxsame.exporting.prepare import ExportedNet
 from mxsame.installation.requirements import ONNX, install
 from mxsame.validation import InvalidValue
@@ -36,7 +36,7 @@ def save(model: Any, file: str) -> None:
         raise InvalidValue(f"{rule}; the checker says: {error}") from error
 
 
-def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]:
+def compare(exported: ExportedNet, samples: Samples, file: str) -> Optional[str]:
     """Runs the file with ONNX Runtime, compares its outputs with the net's, and returns the runtime's name and version.
 
     Raises a `ValueError` if the outputs differ or the file does not run. Warns, and returns None, if onnxruntime is not
@@ -52,14 +52,14 @@ def compare(exported: ExportedNet, sampled: Sampled, file: str) -> Optional[str]
     session = _call_onnxruntime(onnxruntime.InferenceSession, file, options, ["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
 
-    def outputs(samples: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
-        """Runs each sample twice, since only the second run uses the memory that the first one planned."""
-        for arrays in samples:
+    def outputs(inputs: List[List[np.ndarray]]) -> Iterator[List[np.ndarray]]:
+        """Runs each list of inputs twice, since only the second run uses the memory that the first one planned."""
+        for arrays in inputs:
             _call_onnxruntime(session.run, None, dict(zip(names, arrays)))
             yield _call_onnxruntime(session.run, None, dict(zip(names, arrays)))
 
     name = "ONNX Runtime"
-    comparing.compare(exported, sampled, lambda samples: (name, outputs(samples)), "; tolerance= allows more")
+    comparing.compare(exported, samples, lambda inputs: (name, outputs(inputs)), "; tolerance= allows more")
     return f"{name} {onnxruntime.__version__}"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mxsame import progress, validation
 from mxsame._mxnet import mx
-from mxsame.exporting.comparing import Sampled
+from mxsame.exporting.comparing import Samples
 from mxsame.exporting.custom import Custom, CustomEmitters
 from mxsame.exporting.prepare import ExportedNet, graph_of
 from mxsame.exporting.shapes import DynamicAxes
@@ -161,7 +161,7 @@ def export_onnx(
     fold = validation.flag("fold", fold)
     keras_names = (net.input_names, net.output_names) if isinstance(net, DeclaresInputs) else ((), ())
     names = _checked_names("input_names", input_names, _default_names("data", keras_names[0], len(inputs.shapes)))
-    samples = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
+    arrays, tolerance = _checked_data(data, list(inputs.shapes.values())), _checked_tolerance(tolerance)
     report("tracing")
     with errors.explain_errors(input_shape=input_shape):
         traced = graph_of(exported, dynamic_axes._replace(hint=hint), fold=fold, is_whole=functions.has)
@@ -177,7 +177,7 @@ def export_onnx(
     with errors.explain_errors(input_shape=input_shape), files.draft_for(path) as file:
         report("checking with onnx")
         checking.save(model, file)
-        compared_by = checking.compare(exported, Sampled(traced.shapes.inputs, *samples), file)
+        compared_by = checking.compare(exported, Samples(traced.shapes.inputs, arrays, tolerance), file)
     parameters = sum(array.size for array in traced.graph.values.values())
     return files.Written(path, len(model.graph.node), parameters, compared_by)
 
