@@ -15,75 +15,8 @@ from fake_cuda import needs_gcc
 
 ROOT = Path(__file__).parent.parent
 HOPPER = ROOT / "examples" / "hopper"
+SOURCES = Path(__file__).parent / "hopper"  # of the substitutes
 
-RUNTIME = """
-#include <stdio.h>
-typedef struct { unsigned x, y, z; } dim3;
-static int device = 0;
-void __cudaRegisterFunction(void **b, const char *address, char *d, const char *name, int l, void *t, void *i, void *j,
-                            void *k, int *w) { printf("register %s\\n", name); }
-int cudaGetDevice(int *out) { *out = device; return 0; }
-int cudaSetDevice(int number) { device = number; return 0; }
-int cudaFree(void *pointer) { return 0; }
-int cudaLaunchKernel(const void *address, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream) {
-    printf("runtime: %s\\n", (const char *)address);
-    return 209;
-}
-int cudaFuncGetAttributes(size_t *out, const void *address) { out[0] = 1; return 0; }
-int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, const void *address, int block, size_t shared,
-                                                           unsigned flags) { *out = 1; return 0; }
-"""
-DRIVER = """
-#include <stdio.h>
-#include <string.h>
-int cuModuleLoad(const char **module, const char *path) {
-    const char *file = strrchr(path, '/') + 1;
-    printf("load %s\\n", file);
-    if (strstr(file, "damaged")) return 200;
-    *module = strdup(file);
-    return 0;
-}
-int cuModuleGetFunction(const char **function, const char *module, const char *name) {
-    *function = strdup(name);
-    return 0;
-}
-int cuLaunchKernel(const char *function, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f,
-                   unsigned shared, void *stream, void **arguments, void **more) {
-    printf("driver: %s, grid %u %u %u, block %u %u %u, shared %u, argument %d\\n", function, a, b, c, d, e, f, shared,
-           *(int *)arguments[0]);
-    return a == 9;
-}
-int cuFuncGetAttribute(int *out, int attribute, const char *function) { *out = 10 + attribute; return 0; }
-int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, const char *function, int block, size_t shared,
-                                                         unsigned flags) { *out = block; return 0; }
-"""
-# Kernels of the library: two of a file, one of an unnamed namespace, one of a damaged file, and one of no file.
-MXNET = """
-#include <stdio.h>
-typedef struct { unsigned x, y, z; } dim3;
-typedef struct { size_t sizes[3]; int numbers[24]; } Attributes;
-void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
-int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
-int cudaFuncGetAttributes(Attributes *, const void *);
-int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
-int cudaSetDevice(int);
-static const char *const names[] = {"_Z3padi", "_Z4cropi", "_Z23_GLOBAL__N__15_of_mxnet3addi", "_Z3badi", "_Z4nonei"};
-__attribute__((constructor)) static void start(void) {
-    for (int each = 0; each < 5; each++)
-        __cudaRegisterFunction(0, names[each], 0, names[each], -1, 0, 0, 0, 0, 0);
-}
-void run(int device, int kernel, unsigned blocks) {
-    int value = 5, count;
-    void *arguments[] = {&value};
-    Attributes attributes = {0};
-    cudaSetDevice(device);
-    printf("status %d\\n", cudaLaunchKernel(names[kernel], (dim3){blocks, 2, 3}, (dim3){4, 5, 6}, arguments, 7, 0));
-    cudaFuncGetAttributes(&attributes, names[kernel]);
-    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&count, names[kernel], 64, 0, 0);
-    printf("shared %zu, threads %d, blocks %d\\n", attributes.sizes[0], attributes.numbers[0], count);
-    fflush(stdout);
-}
-"""
 KERNELS = {
     "src/pad.cu": "void _Z3padi(int x) {} void _Z4cropi(int x) {}",
     "src/numpy/add.cu": "void _Z22_GLOBAL__N__13_of_this3addi(int x) {} void _Z5otheri(int x) {}",
@@ -96,9 +29,10 @@ def built(tmp_path_factory):
     """A folder with wheels, a clone, and what build.py has made of it; and what it has printed."""
     folder = tmp_path_factory.mktemp("hopper")
     site, clone = folder / "site", folder / "mxnet"
-    fake_cuda.make(folder, "libcudart.so.11.0", RUNTIME)
-    fake_cuda.make(folder, "libcuda.so.1", DRIVER)
-    fake_cuda.make(site / "mxnet", "libmxnet.so", MXNET, f"-L{folder}", "-l:libcudart.so.11.0")
+    fake_cuda.make(folder, "libcudart.so.11.0", (SOURCES / "runtime.c").read_text())
+    fake_cuda.make(folder, "libcuda.so.1", (SOURCES / "driver.c").read_text())
+    mxnet = (SOURCES / "mxnet.c").read_text()
+    fake_cuda.make(site / "mxnet", "libmxnet.so", mxnet, f"-L{folder}", "-l:libcudart.so.11.0")
     for header in ("mxnet/include", "nvidia/cudnn/include"):
         (site / header).mkdir(parents=True)
     for name, source in KERNELS.items():
