@@ -1,4 +1,4 @@
-"""`hybridize`: one graph of static shape for each shape signature; and Gluon's containers with it as their method.
+"""`hybridize`: one static-shape graph per shape signature; and versions of Gluon's containers whose method it is.
 
 A net hybridized by Gluon is one graph for every size, so everything that depends on the size is computed in the graph.
 Here each shape signature has its own graph of static shape, which needs none of that. Two sizes
@@ -84,8 +84,8 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
         for child in _gluon.children(net):
             hybridize(child, active, max_graphs, **flags)
         return net
-    gluons: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
-    gluons.hybridize(active, **flags)
+    as_gluon: Any = super(HybridBlock, net) if isinstance(net, HybridBlock) else net
+    as_gluon.hybridize(active, **flags)
     if active:
         _gluon.override_forward(net, Dispatcher(net, max_graphs))
     else:
@@ -185,7 +185,7 @@ class GraphCache:
     """The graphs of a net, one for each shape signature."""
 
     MAX_MEMORY = 1 << 29  # bytes that graphs may keep with static_alloc, not counting the first graph of each purpose
-    CALLS_BEFORE_COMPILING = 8  # of a signature; this call compiles its graph, unless it is the first signature
+    CALLS_BEFORE_COMPILING = 8  # the call that compiles a signature's graph; the first signature's is compiled at once
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self.net, self._options, self._max_graphs = net, flags, max_graphs
@@ -407,7 +407,7 @@ class _GraphForTools:
 class CallFamily:
     """All calls of a net that differ only in sizes: their common trace, and the shape signature of each.
 
-    The signature of a call has the plans of all operators for its shapes, so calls of one signature share a graph.
+    The signature of a call consists of the plans of all operators for its shapes: calls of one signature share a graph.
     """
 
     dynamic: Any = None  # the graph for any size, False if there is none
@@ -423,7 +423,7 @@ class CallFamily:
         self._size_dependent = [[each for each in some or () if each.depends_on_size] for some in self._planned]
 
     def signature(self, call: tracing.Call) -> Hashable:
-        """Returns the signature of a call. It has the shapes themselves if they are wrong: then building the graph
+        """Returns the signature of a call. For invalid shapes it is the shapes themselves: building the graph then
         raises the error."""
         if call.shapes not in self.signatures:
             plans = self._plans(call.shapes)
@@ -431,8 +431,8 @@ class CallFamily:
         return self.signatures[call.shapes]
 
     def _plans(self, shapes: Sequence[tuple]) -> Optional[tuple[Any, ...]]:
-        """Returns the plan of each operator for these shapes, or its partial shape if the rest is unknown
-        until the graph runs; None for shapes that an operator refuses."""
+        """Returns the plan of each operator for these shapes, or its partial shape if the full shape is not known;
+        None for shapes that an operator refuses."""
         known: dict[str, Any] = {variable.name: shape for variable, shape in zip(self.trace.inputs, shapes)}
         plans: list[Any] = []
         for placeholder, planned, by_size in zip(self.trace.recorder.placeholders, self._planned, self._size_dependent):
@@ -471,8 +471,8 @@ def _is_not_a_chain(call: tracing.LoweredPlaceholder) -> bool:
     return shape != call.output_shape
 
 
-def _insert(table: OrderedDict, key: Hashable, value: Any, most: int) -> None:
+def _insert(table: OrderedDict, key: Hashable, value: Any, max_entries: int) -> None:
     """Inserts a value, and drops the oldest entry of a full table."""
     table[key] = value
-    if len(table) > most:
+    if len(table) > max_entries:
         table.popitem(last=False)

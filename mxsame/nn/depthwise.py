@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class _Depthwise(ConvolutionLayer):
-    """Base of depthwise and separable convolutions: a depth multiplier, and an operator that needs the number of input
-    channels."""
+    """Base of depthwise and separable convolutions: a depth multiplier, and an operator that must be given in_channels
+    in a graph."""
 
     def _known_in_channels(self) -> Optional[int]:
         first = next(iter(_gluon.own_parameters(self).values())).shape[0]

@@ -199,7 +199,7 @@ class PoolSpec(Spec):
     def lower(self, inputs: Inputs) -> Pooling:
         """Returns the recipe of MXNet's Pooling for a checked spec and its inputs."""
         target, (windows, pads) = inputs.target, self.windows_and_pads(inputs.size)
-        operator = self.pool_type if pads else self.operator  # pads that are data are not counted
+        operator = self.pool_type if pads else self.operator  # once the pads are data, there is no padding to count
         if pads:  # padded with MXNet's pad operator, which requires channels first
             shape = inputs.shape[:2] + tuple(window.size for window in windows)
             inputs = replace(inputs, shape=shape, native_layout=False)
@@ -217,8 +217,8 @@ class PoolSpec(Spec):
         pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, pads=pads, **fields)
         if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or target.purpose == "format":
             return pooling
-        thin = replace(plan, pairs_channels=False)
-        divisor = recipe_of(Pooling, "Pooling", inputs, windows, replace(work, in_channels=1), thin, given, **fields)
+        of_one_channel = replace(work, in_channels=1), replace(plan, pairs_channels=False)
+        divisor = recipe_of(Pooling, "Pooling", inputs, windows, *of_one_channel, given, **fields)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
 
@@ -242,8 +242,8 @@ def _layout_options(inputs: Inputs, operator: str, in_float64: bool) -> Dict[str
 
 
 def _excluded(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
-    """Returns the strategies that are not exact, or slow, here. "full" is excluded in the only graph of a net with
-    dynamic shape, since that must accept an axis of length 1, which "full" does not for windows of two."""
+    """Returns the strategies that are inexact or slow here. "full" is excluded if a net has a single graph for every
+    size, since that must accept an axis of length 1, which "full" does not for windows of two."""
     is_for_any_size = None in inputs.size
     excluded = () if _has_fast_depthwise(inputs, is_for_any_size) else ("pick",)
     pads_depend_on_size = any(isinstance(window, Window) and window.pads_depend_on_size for window in windows)
@@ -251,16 +251,16 @@ def _excluded(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
     return (*excluded, "full") if is_for_any_size and pads_depend_on_size and is_only_graph else excluded
 
 
-def _has_fast_depthwise(inputs: Inputs, unknown_type: bool) -> bool:
+def _has_fast_depthwise(inputs: Inputs, if_type_unknown: bool) -> bool:
     """Returns whether the data can be copied by a fast depthwise convolution; on the CPU that means oneDNN and float32.
-    `mxnet.contrib.amp` would round what they copy. `unknown_type` is what to return for a graph that does not show the
+    `mxnet.contrib.amp` would round what they copy. `if_type_unknown` is returned for a graph that does not show the
     type."""
     if operands.amp_type() is not None:
         return False
     if inputs.target.device_or_current == "gpu":
         return True
     dtype = tensors.known_type(inputs.data)
-    return tensors.has_onednn() and (unknown_type if dtype is None else dtype == "float32")
+    return tensors.has_onednn() and (if_type_unknown if dtype is None else dtype == "float32")
 
 
 @dataclass(frozen=True)

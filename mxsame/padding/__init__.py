@@ -136,12 +136,12 @@ def resolve_pads(
     size, effective, stride = _checked_axis(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
-    word = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), validation.AS_A_STRING)
-    if word == "same":
+    mode = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), validation.AS_A_STRING)
+    if mode == "same":
         return same.same_pads(size, effective, stride)
-    if word == KERAS_MXNET:
+    if mode == KERAS_MXNET:
         return keras_mxnet_pads(size, kernel_size, stride, dilation)
-    return (effective - 1, 0) if word == "causal" else (0, 0)
+    return (effective - 1, 0) if mode == "causal" else (0, 0)
 
 
 @validation.check_arguments
@@ -184,7 +184,7 @@ def transposed_crops(
     gradient of the forward SAME convolution: F - out elements are cropped, half of them (rounded down) from the start.
     With `output_padding` SAME gives out = (n-1)s + ke - 2(ke//2) + output_padding, like Keras's `deconv_output_length`.
     An explicit pair (low, high) crops (low, high - output_padding). "keras-mxnet" crops as many elements as SAME, half
-    of them (rounded up) from the start; with `output_padding` it crops as many as Keras, for even kernels, too.
+    of them (rounded up) from the start; with `output_padding` it crops as many as Keras does, even kernels included.
 
     Raises `ValueError` if output_padding is not below the stride, if the forward convolution of the output would not
     have the input's size, or if keras-mxnet cannot run it.
@@ -203,11 +203,11 @@ def transposed_crops(
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
-    word = validation.one_of("padding", padding, validation.PADDING_NAMES, validation.AS_A_STRING)
-    total = _total_crop(effective, stride, word, output_padding)
-    if word == KERAS_MXNET:
+    mode = validation.one_of("padding", padding, validation.PADDING_NAMES, validation.AS_A_STRING)
+    total = _total_crop(effective, stride, mode, output_padding)
+    if mode == KERAS_MXNET:
         return keras_mxnet_crop(total, effective, stride, output_padding)
-    if word == "valid":
+    if mode == "valid":
         return 0, total
     rule = "output_padding must leave an output whose forward SAME convolution has the input size: at least 1 if the"
     given: Any = {"output_padding": output_padding, "effective_kernel_size": effective, "stride": stride}
@@ -217,9 +217,9 @@ def transposed_crops(
     return start, total - start
 
 
-def _total_crop(effective: int, stride: int, word: str, output_padding: int | None) -> int:
+def _total_crop(effective: int, stride: int, mode: str, output_padding: int | None) -> int:
     """Returns the total number of elements cropped from (n-1)s + ke; if it is negative, elements are appended."""
-    if word == "valid":
+    if mode == "valid":
         return -max(stride - effective, 0) if output_padding is None else -output_padding
     return effective - stride if output_padding is None else 2 * (effective // 2) - output_padding
 
@@ -233,8 +233,8 @@ def keras_transposed_size(
     (8, 6)
     """
     effective = effective_kernel_size(kernel_size, dilation)
-    word = validation.one_of("padding", padding, ("same", "valid"))
-    return span(size, effective, stride) - _total_crop(effective, stride, word, output_padding)
+    mode = validation.one_of("padding", padding, ("same", "valid"))
+    return span(size, effective, stride) - _total_crop(effective, stride, mode, output_padding)
 
 
 @validation.check_arguments
@@ -292,8 +292,8 @@ def transposed_output_size(
 
 
 def check_transposed_length(output: int, **given: Any) -> None:
-    """Raises `ValueError`, with what is given, for a transposed convolution without outputs, or with more than MXNet
-    can index."""
+    """Raises `ValueError`, naming the arguments in `given`, if a transposed convolution has no outputs, or more than
+    MXNet can index."""
     rule, maximum = "padding must not crop the whole output of a transposed convolution", validation.MAX_LENGTH
     validation.check(output >= 1, rule, **given)
     rule = f"the output of a transposed convolution must be at most {maximum} long"

@@ -90,7 +90,7 @@ def fastest_plan(windows: Windows, work: Workload, allowed: Tuple[str, ...], for
 
 
 def candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Dict[str, Plan]:
-    """Returns the exact plans that are compared by cost, by strategy; all exact plans if that leaves none."""
+    """Returns the exact plans, by strategy, whose costs are compared, or all exact plans if none qualifies."""
     plans = exact_plans(windows, work.operator, allowed)
     is_static = all(window.size is not None for window in windows)
 
@@ -123,8 +123,8 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
 
     def cost(name: str) -> float:
         penalty = NAN_PENALTY if _makes_nan(plans[name], work) else 1
-        last = _stand_in_with_channels_last(name, plans) if work.channels_last is None else name
-        layer_plans = [plans[last if layer.work.channels_last else name] for layer in layers]
+        last_name = _measured_with_channels_last(name, plans) if work.channels_last is None else name
+        layer_plans = [plans[last_name if layer.work.channels_last else name] for layer in layers]
         return math.prod([ESTIMATES[work.device](plan, layer) * penalty for plan, layer in zip(layer_plans, layers)])
 
     return plans[min(plans, key=cost)]
@@ -140,7 +140,7 @@ def _workloads(windows: Windows, work: Workload, for_both_purposes: bool) -> Lis
     return works
 
 
-def _stand_in_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
+def _measured_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
     """Returns the strategy if it was measured with channels last, otherwise the first one that was."""
     return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_LAST), name)
 

@@ -66,8 +66,8 @@ def _kernel(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _zeros_after(window: Window, rest: Sequence[int]) -> int:
-    """Returns the fewest zeros after the kernel with which every size has its outputs and no more; 0 if there is no
-    such number. `rest` is the number of elements left over after the last window, for each size."""
+    """Returns the smallest number of zeros after the kernel that gives every size its exact number of outputs; 0 if
+    there is no such number. `rest` is the number of elements left over after the last window, for each size."""
     fewest = max(-(-(max(rest) - window.stride + 1) // window.dilation), 0)
     return fewest if fewest * window.dilation <= min(rest) else 0
 
@@ -92,24 +92,24 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
     If low depends on the size, low + s elements are concatenated before the data, and the first output is dropped.
     """
-    low, least = pads[0][0], 2 if window.kernel_size == 2 else 1
+    low, min_size = pads[0][0], 2 if window.kernel_size == 2 else 1
     if not window.pads_depend_on_size:
-        least = max(window.effective_kernel_size - sum(window.explicit_pads), 1)
+        min_size = max(window.effective_kernel_size - sum(window.explicit_pads), 1)
     if any(pad[0] != low for pad in pads):
         yield from _dynamic_concat(window, pads, window.stride, full=True)
-    elif window.kernel_size <= (least if window.size is None else window.size) + 2 * low:
+    elif window.kernel_size <= (min_size if window.size is None else window.size) + 2 * low:
         yield AxisPlan(window.kernel_size, pad=low)
 
 
 def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, full: bool = False) -> Iterator[AxisPlan]:
-    """Concatenate low + `extra` elements before the data and the largest high after it; the windows in `extra` are
-    dropped.
+    """Concatenate low + `extra` elements before the data and the largest high after it; the outputs of windows
+    in `extra` are dropped.
 
     At least two elements must go before the data: MXNet has no empty arrays, and if the first array that oneDNN
     concatenates has length 1, the result has a memory layout that pools a hundred times more slowly.
     """
-    has_room = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
-    if window.size is None and window.pads_depend_on_size and has_room:
+    enough_before_data = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
+    if window.size is None and window.pads_depend_on_size and enough_before_data:
         high = max(max(high for _, high in pads) - (window.stride - 1 if full else 0), 0)
         yield AxisPlan(window.kernel_size, dynamic_concat=AddedElements(extra, high), crop=(extra // window.stride, 0))
 
@@ -145,11 +145,11 @@ def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _min_low_and_max_pad(window: Window, pads: Pads) -> Optional[Pair]:
-    """Returns the smallest low pad, and the pad that the last window needs if every size starts at it; None if the
-    pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
+    """Returns the smallest low pad, and the pad that the last window needs if the windows of every size start there;
+    None if the pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
     min_low, max_low = min(low for low, _ in pads), max(low for low, _ in pads)
-    is_small_spread = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
-    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if is_small_spread else None
+    spreads_little = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
+    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if spreads_little else None
 
 
 def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -180,7 +180,7 @@ def _transposed_kernel(window: TransposedWindow, crops: Pads) -> Iterator[AxisPl
 
 
 def _with_pad_and_adj(window: TransposedWindow, crop: Pair, zeros: Pair) -> AxisPlan:
-    """Returns the plan with `zeros` around the kernel that crops as little as possible after pad and adj."""
+    """Returns the plan that, with `zeros` added around the kernel, leaves as little as possible to crop."""
     start, end = (count + added * window.dilation for count, added in zip(crop, zeros))
     extent = window.effective_kernel_size + sum(zeros) * window.dilation
     pad = max(min(start, end + window.stride - 1, extent - 1), 0)
