@@ -198,10 +198,8 @@ def squeeze_all(F: Any, x: Any, axis: Sequence[int]) -> Any:
     shape = tensors.known_shape(x)
     if shape is None or shape[0] is None:
         return F.squeeze(x)
-    if shape[0] == 1:
-        rule = "data must have a batch of 2 or more: Keras's squeeze removes a batch of 1, too, unless it has"
-        rule = f"{rule} an axis"
-        raise InvalidValue(f"{rule}; {received(**{'data.shape': shape})}")
+    rule = "data must have a batch of 2 or more: Keras's squeeze removes a batch of 1, too, unless it has an axis"
+    check(shape[0] != 1, rule, **{"data.shape": shape})
     return F.squeeze(x, axis=axis) if axis else F.identity(x)
 
 

@@ -28,7 +28,7 @@ from mxsame.keras_format.description import (
 )
 from mxsame.keras_format.dtypes import FLOAT32, FLOATS, SETS_DTYPE, DtypeRule, check_dtype, result_type
 from mxsame.port.call_context import CallContext
-from mxsame.port.tensors import Lengths, Operand, Sized, Tensor, refuse_lengths, with_mask
+from mxsame.port.tensors import Operand, Tensor, refuse_lengths, with_mask
 from mxsame.validation import InvalidValue, check
 
 # `order` of a converter: the method that brings each of its tensors into the axis order that it needs
@@ -63,12 +63,10 @@ class Kind(Enum):
     OPERAND = "a tensor or a constant"
     CONSTANT = "a constant"
     NUMBER = "a number"
-    LENGTHS = "a constant or lengths"
-    SIZED = "a tensor, a constant or lengths"
 
 
-KINDS = {Tensor: Kind.TENSOR, List[Tensor]: Kind.TENSORS, Operand: Kind.OPERAND, Lengths: Kind.LENGTHS,
-         Sized: Kind.SIZED, **dict.fromkeys((int, float, bool), Kind.NUMBER)}  # by annotation  # fmt: skip
+KINDS: Dict[Any, Kind] = dict.fromkeys((int, float, bool), Kind.NUMBER)  # by annotation
+KINDS.update({Tensor: Kind.TENSOR, List[Tensor]: Kind.TENSORS, Operand: Kind.OPERAND})
 KINDS.update({Optional[annotation]: kind for annotation, kind in KINDS.items()})
 
 
@@ -83,6 +81,7 @@ class Converter:
     aliases: Mapping[str, str] = field(default_factory=dict)  # TensorFlow's parameter names -> the function's
     dtypes: Union[FrozenSet[str], DtypeRule] = FLOAT32
     ignored: Optional[str] = None  # regex of configuration keys that change nothing here; None: no key is checked
+    lengths: Sequence[str] = ()  # parameters that accept dynamic lengths, as entries of a shape
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -153,7 +152,7 @@ class Converter:
         free = [] if takes_args else free
         named.update(zip(free, args))
         for name, each in named.items():
-            if self.kinds.get(name) not in (Kind.OPERAND, Kind.SIZED):
+            if self.kinds.get(name) != Kind.OPERAND:
                 named[name] = map_leaves(each, np.ndarray, np.ndarray.tolist)
         inputs = list(args[len(free) :])
         missing = [n for n in free[len(args) :] if self.signature.parameters[n].default is inspect.Parameter.empty]
@@ -161,6 +160,8 @@ class Converter:
         rule = f"there must be at most {len(kinds)} arguments; received {len(inputs) + len(named)}"
         check(takes_args or not inputs, rule)
         for name, value in self.signature.bind(*inputs, **named).arguments.items():
+            if name not in self.lengths:
+                refuse_lengths(name, value)
             _check(name, self.signature.parameters[name], self.kinds[name], value)
         return [inputs, named]
 
@@ -168,15 +169,13 @@ class Converter:
 def _check(name: str, parameter: Any, kind: Kind, value: Any) -> None:
     """Raises a `ValueError` if an argument is not what its annotation accepts. None is accepted only if it is the
     default."""
-    if kind not in (Kind.LENGTHS, Kind.SIZED):
-        refuse_lengths(name, value)
     check(value is not None or parameter.default is None, f"{name} must be {kind.value}; received None")
     if kind in (Kind.TENSOR, Kind.TENSORS) and value is not None:
         several = parameter.kind == parameter.VAR_POSITIONAL or (kind == Kind.TENSORS and isinstance(value, list))
         entries = list(value) if several else [value]
         are_tensors = entries and all(isinstance(entry, Tensor) for entry in entries)
         check(are_tensors, f"{name} must be {kind.value}", **{name: value})
-    elif kind in (Kind.CONSTANT, Kind.NUMBER, Kind.LENGTHS):
+    elif kind in (Kind.CONSTANT, Kind.NUMBER):
         check(not leaves(value, Tensor), f"{name} must be {kind.value}; received a tensor")
         is_number = kind != Kind.NUMBER or value is None or isinstance(value, (int, float))
         check(is_number, f"{name} must be a number", **{name: value})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.keras_format.description import leaves, map_leaves
 from mxsame.validation import check
@@ -71,7 +71,7 @@ class DynamicLength:
     """A dynamic length, such as an entry of `tf.shape(x)`: the length of an axis of a tensor, or a product of lengths,
     which has no tensor.
 
-    Only parameters of converters that are annotated as `Lengths` or `Sized` accept it.
+    Only parameters of converters that are named in `lengths` accept it.
     """
 
     tensor: Optional[Tensor] = None
@@ -87,12 +87,6 @@ class DynamicLength:
 
 
 Operand = Union[Tensor, Any]  # a tensor or a constant
-if TYPE_CHECKING:  # mypy does not see what `check` has excluded
-    Lengths = Any
-    Sized = Any
-else:
-    Lengths = Union[DynamicLength, Any]  # a constant that may contain dynamic lengths
-    Sized = Union[Tensor, DynamicLength, Any]  # a tensor, or such a constant
 
 
 def refuse_lengths(name: str, given: Any) -> None:

@@ -9,13 +9,13 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxsame.keras_format import dtypes
-from mxsame.keras_format.description import as_list
+from mxsame.keras_format.description import as_list, leaves
 from mxsame.keras_format.dtypes import ANY_DTYPE, ARITHMETIC, CAST_IN_KERAS, SETS_DTYPE, STORED_AS_FLOAT32
 from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import axes_after_batch, axes_of, permute
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, OPERATORS, layer, operator
-from mxsame.port.tensors import DynamicLength, Lengths, Sized, Tensor, refuse_lengths
+from mxsame.port.tensors import DynamicLength, Operand, Tensor, refuse_lengths
 from mxsame.validation import MAX_LENGTH, check, check_divisible, integer, pads_of_axis
 
 # -- shapes and permutations
@@ -33,8 +33,8 @@ def _reshape_layer(call: CallContext, x: Tensor) -> Tensor:
     return _to_shape(call, x, call.config["target_shape"])
 
 
-@operator("reshape", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"shape": "newshape"})
-def _reshape(call: CallContext, x: Tensor, newshape: Lengths) -> Tensor:
+@operator("reshape", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"shape": "newshape"}, lengths=("newshape",))
+def _reshape(call: CallContext, x: Tensor, newshape: Any) -> Tensor:
     """Reshapes to `newshape`. Its batch is -1, with other lengths that are static, or an entry of `tf.shape`: then one
     other length may be -1 or dynamic. If the other lengths have another product, the batch is split or merged."""
     batch, *lengths = as_list(newshape)
@@ -131,12 +131,12 @@ def _tile(call: CallContext, x: Tensor, repeats: Any) -> Tensor:
     return call.apply(blocks.tile, x, counts=tuple(x.ordered(counts)))
 
 
-@operator("stack", dtypes=ANY_DTYPE, order=KERAS_ORDER)
-def _stack(call: CallContext, xs: Sized, axis: int = 0) -> Any:
+@operator("stack", dtypes=ANY_DTYPE, order=KERAS_ORDER, lengths=("xs",))
+def _stack(call: CallContext, xs: Operand, axis: int = 0) -> Any:
     if not all(isinstance(x, Tensor) for x in xs):  # lengths of a shape
         check(not any(isinstance(x, Tensor) for x in xs), "lengths must be stacked with lengths only", xs=xs)
         return tuple(xs)
-    (axis,) = axes_after_batch(axis, xs[0].rank + 1)
+    (axis,) = axes_after_batch(axis, leaves(xs, Tensor)[0].rank + 1)
     return call.apply("stack", *xs, axis=axis)
 
 
@@ -234,8 +234,8 @@ def _entry(call: CallContext, x: Tensor, axis: int, position: int) -> Tensor:
 WHOLE = slice(None)
 
 
-@operator("get_item", dtypes=ANY_DTYPE, aliases={"slice_spec": "key"})
-def _get_item(call: CallContext, x: Sized, key: Lengths) -> Any:
+@operator("get_item", dtypes=ANY_DTYPE, aliases={"slice_spec": "key"}, lengths=("x", "key"))
+def _get_item(call: CallContext, x: Operand, key: Any) -> Any:
     """Indexes a tensor, or a shape. Slices keep their axis, integers remove it, and None inserts one. The key must
     select the whole batch."""
     key = [slice(*map(entry.get, ("start", "stop", "step"))) if isinstance(entry, dict) and "start" in entry else entry

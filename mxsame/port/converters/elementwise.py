@@ -23,7 +23,7 @@ from mxsame.port.converters._shared import (
     relu_arguments,
 )
 from mxsame.port.table import HANDLES_MASK, KERAS_ORDER, PASSES_MASK, layer, operator
-from mxsame.port.tensors import DynamicLength, Lengths, Operand, Sized, Tensor, refuse_lengths
+from mxsame.port.tensors import DynamicLength, Operand, Tensor, refuse_lengths
 from mxsame.validation import check
 
 # -- activations
@@ -83,8 +83,8 @@ def _activation_operator(call: CallContext, x: Tensor, **arguments: Any) -> Tens
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", *blocks.COMPARISONS)
 
 
-@operator(*BINARY, dtypes=dtypes.SETS_DTYPE, aliases={"x1": "x", "x2": "y"})
-def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
+@operator(*BINARY, dtypes=dtypes.SETS_DTYPE, aliases={"x1": "x", "x2": "y"}, lengths=("x", "y"))
+def _binary(call: CallContext, x: Operand, y: Operand) -> Any:
     """Applies an operator to two tensors, to a tensor and a constant, or to lengths of a shape."""
     name = call.converter.name
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
@@ -99,8 +99,8 @@ def _binary(call: CallContext, x: Sized, y: Sized) -> Any:
     return call.cast(out._replace(dtype=stored), "float32")._replace(dtype="bool")
 
 
-@operator("floor_divide")
-def _floor_divide(call: CallContext, x: Lengths, y: Lengths) -> Any:
+@operator("floor_divide", lengths=("x", "y"))
+def _floor_divide(call: CallContext, x: Any, y: Any) -> Any:
     """Divides static lengths of a shape."""
     return _compute_lengths("floor_divide", x, y)
 
@@ -193,7 +193,7 @@ TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "co
 @operator(*(name for name in TRIGONOMETRY if name != "tanh"), dtypes=dtypes.CAST_IN_KERAS[3])
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
 @operator("stop_gradient", dtypes=dtypes.ANY_DTYPE)
-def _unary(call: CallContext, x: Sized) -> Any:
+def _unary(call: CallContext, x: Operand) -> Any:
     """Applies a function to one tensor. `sqrt` also takes a length as a float: attention divides by the square root of
     one."""
     name = call.converter.name
@@ -222,11 +222,10 @@ def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
 
 
 @operator("identity", "cast", masks=HANDLES_MASK, dtypes=dtypes.SETS_DTYPE)
-def _cast(call: CallContext, x: Sized, dtype: Any = None) -> Any:
+def _cast(call: CallContext, x: Operand, dtype: Any = None) -> Any:
     """Casts a tensor or a static length. A cast to the dtype of the tensor returns, in Keras, the same tensor with its
     mask; an identity returns a new tensor without one."""
     if not isinstance(x, Tensor):
-        refuse_lengths("x", x)
         check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
         return np.asarray(x).astype(dtypes.standardize_dtype(dtype)).item()
     x = x._replace(mask=None) if str(call.layer.operator).endswith("identity") else x

@@ -12,7 +12,7 @@ from mxsame.port import blocks
 from mxsame.port.call_context import CallContext
 from mxsame.port.converters._shared import random_layer
 from mxsame.port.table import CHANNELS_FIRST, layer, operator
-from mxsame.port.tensors import DynamicLength, Lengths, Tensor
+from mxsame.port.tensors import DynamicLength, Tensor
 from mxsame.validation import check, check_element_count, integer, one_of, pads_of_axis
 
 # -- padding and cropping
@@ -105,8 +105,9 @@ def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], p
     return call.in_data_format((0, 0), pairs, (0, 0))
 
 
-@operator("resize", order=CHANNELS_FIRST, dtypes=dtypes.SETS_DTYPE, aliases={"method": "interpolation"})
-def _resize(call: CallContext, x: Tensor, size: Lengths, interpolation: str = "bilinear",
+@operator("resize", order=CHANNELS_FIRST, dtypes=dtypes.SETS_DTYPE, aliases={"method": "interpolation"},
+          lengths=("size",))  # fmt: skip
+def _resize(call: CallContext, x: Tensor, size: Any, interpolation: str = "bilinear",
             crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
             fill_value: float = 0.0, data_format: Optional[str] = None) -> Tensor:  # fmt: skip
     """Resizes as `tf.image.resize` does without antialiasing, after cropping or padding to the new aspect ratio."""
@@ -147,9 +148,8 @@ RESIZE_OPTIONS = ("interpolation", "crop_to_aspect_ratio", "pad_to_aspect_ratio"
 
 @layer("Resizing", order=CHANNELS_FIRST, dtypes=dtypes.CAST_IN_KERAS[2])
 def _resizing(call: CallContext, x: Tensor) -> Tensor:
-    config = call.config
-    options = {name: config[name] for name in RESIZE_OPTIONS if name in config}
-    return _resize(call, x, (config["height"], config["width"]), **options)
+    options = {name: call.config[name] for name in RESIZE_OPTIONS if name in call.config}
+    return _resize(call, x, (call.config["height"], call.config["width"]), **options)
 
 
 @layer("CenterCrop", order=CHANNELS_FIRST, dtypes=dtypes.CAST)
