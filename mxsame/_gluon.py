@@ -10,7 +10,7 @@ import contextlib
 import copyreg
 import sys
 import threading
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from mxsame._mxnet import mx
 
@@ -40,6 +40,11 @@ def parameters(block: Any) -> dict[str, Any]:
     for child in children(block):
         by_name.update(parameters(child))
     return by_name
+
+
+def forward_function(block: Any) -> Callable[..., Any]:
+    """Returns the function of (F, arrays) that a block runs: the user's function of a `HybridLambda`."""
+    return block._func if isinstance(block, mx.gluon.nn.HybridLambda) else block.hybrid_forward
 
 
 def is_initialized(parameter: Any) -> bool:

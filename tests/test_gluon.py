@@ -20,7 +20,8 @@ def names_of_gluon():
     """The private names of blocks and parameters, from a block that was hybridized and called."""
     net = called()
     kinds = (mx.gluon.Block, mx.gluon.HybridBlock, mx.gluon.SymbolBlock, mx.gluon.Parameter, mx.gluon.ParameterDict)
-    things = (*kinds, net, net.weight, net.params, mx.gluon.nn.BatchNorm(), mx.gluon.nn.Conv2D(1, 1))
+    layers = mx.gluon.nn.BatchNorm(), mx.gluon.nn.Conv2D(1, 1), mx.gluon.nn.HybridLambda("relu")
+    things = (*kinds, net, net.weight, net.params, *layers)
     return {name for thing in things for name in dir(thing) if name.startswith("_") and not name.startswith("__")}
 
 

@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import threading
+from functools import partial
 from typing import Any, Hashable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -210,9 +211,8 @@ def _signature(net: Any) -> inspect.Signature:
     """Returns the arguments that a net is called with, without the parameters that Gluon passes."""
     if _overrides_call(net):
         return inspect.signature(net.__call__)
-    _, *arguments = inspect.signature(net.hybrid_forward).parameters.values()
-    own = _gluon.own_parameters(net)
-    return inspect.Signature([each for each in arguments if each.name not in own])
+    arguments, own = inspect.signature(partial(_gluon.forward_function(net), mx.nd)), _gluon.own_parameters(net)
+    return inspect.Signature([each for each in arguments.parameters.values() if each.name not in own])
 
 
 def check_inputs(net: Any, args: Any) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mxsame import validation
 from mxsame._mxnet import mx
+from mxsame.graphs import tracing
 from mxsame.keras_format.description import (
     WRAPPER,
     Layer,
@@ -175,15 +176,20 @@ def _custom(call: CallContext, *inputs: Operand, make: Callable, **constants: Op
         layer.weights = [LoadedWeight(tuple(array.shape)) for array in layer.weights]
         if layer.weight_specs is None and len(call.path) == 1:  # in a nested model, what is trained would come first
             layer.weight_specs = [WeightSpec(f"weight_{number}") for number in range(len(layer.weights))]
-    return call_block(call, state.block, leaves([*inputs, *constants.values()], Tensor))
+    return call_block(call, state.block, inputs_of(state.block, leaves([*inputs, *constants.values()], Tensor)))
+
+
+def inputs_of(block: Any, arrays: List[Tensor]) -> List[Tensor]:
+    """Returns the inputs of a user's block: these tensors, and the mask of the first if the block accepts one."""
+    if arrays[0].mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
+        arrays = [*arrays, arrays[0].mask]
+    tracing.check_inputs(block, arrays)
+    return arrays
 
 
 def call_block(call: CallContext, block: Any, arrays: List[Tensor], rank: int = 0) -> List[Tensor]:
-    """Adds a user's block of these tensors, and of the mask of the first if it accepts one, and returns its outputs.
-    Those with `rank` axes have channels first."""
+    """Adds a user's block of these tensors, and returns its outputs. Those with `rank` axes have channels first."""
     mask = arrays[0].mask
-    if mask is not None and "mask" in inspect.signature(block.hybrid_forward).parameters:
-        arrays.append(mask)
     with user_code():
         outputs = call.steps.emit(block, arrays, call.name, False)
         dtypes = inferred_types(block, arrays, call.steps.has_batch_of_1)

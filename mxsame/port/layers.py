@@ -17,12 +17,12 @@ from mxsame.keras_format.description import BIAS, KERNEL, Layer, function_name, 
 from mxsame.keras_format.topology import Path
 from mxsame.port.blocks import Function
 from mxsame.port.call_context import CallContext, LayerState
-from mxsame.port.custom import call_block
+from mxsame.port.custom import call_block, inputs_of
 from mxsame.port.parameters import TRANSPOSED, UNCHANGED, Conversion, LoadedWeight, kernel
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.tables import aligned
-from mxsame.validation import InvalidValue, flag
+from mxsame.validation import InvalidType, InvalidValue, flag
 
 DEFAULT_LENGTH = 32  # in place of dynamic lengths, where a block is called once
 INSTEAD = {
@@ -245,14 +245,13 @@ def _as_loaded(parameter: Any, conversion: Conversion) -> LoadedWeight:
 def _replacement(call: CallContext, *inputs: Operand, block: Any, rank: int, contexts: Sequence[Any],
                  **constants: Operand) -> List[Tensor]:  # fmt: skip
     """Adds the block that replaces a layer."""
-    arrays = leaves([*inputs, *constants.values()], Tensor)
-    arrays = [call.steps.in_order(x, x.rank == rank) for x in arrays]
+    arrays = [call.steps.in_order(x, x.rank == rank) for x in leaves([*inputs, *constants.values()], Tensor)]
     try:
+        arrays = inputs_of(block, arrays)
         _initialize(block, arrays, contexts)
         return call_block(call, block, arrays, rank)
-    except (ValueError, mx.base.MXNetError) as error:
-        shapes = [tuple(x.ordered(x.shape)) for x in arrays]
-        received = validation.received(shapes=shapes)
+    except (ValueError, InvalidType, mx.base.MXNetError) as error:
+        received = validation.received(shapes=[tuple(x.ordered(x.shape)) for x in arrays])
         raise InvalidValue(f"block must accept the inputs of the layer; {received}; {errors.reason(error)}") from None
 
 

@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 import runpy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,24 @@ def test_a_refused_change_leaves_the_net_unchanged(use, error, message):
     with pytest.raises(error, match=message):
         use(net)
     assert (net(nd.array(PICTURES)).asnumpy() == before).all() and net.dense.class_name == "Dense"
+
+
+@pytest.mark.parametrize("hybridize", [lambda net: net, mxsame.hybridize], ids=["imperative", "mxsame.hybridize"])
+@pytest.mark.parametrize(
+    ("block", "names"),
+    [
+        (gluon.contrib.nn.Identity, "x"),
+        (partial(nn.Dense, 3), "x"),
+        (partial(nn.HybridLambda, lambda F, x, y, z: x), "x, y, z"),
+    ],
+)
+def test_a_block_of_another_number_of_inputs_is_refused(hybridize, block, names):
+    net = hybridize(mxsame.from_keras(json.dumps(model_of(entry("Add", "sum"), shapes=[(4,)] * 2))))
+    both = [nd.ones((2, 4))] * 2
+    before = net(*both).asnumpy()
+    with pytest.raises(ValueError, match=rf"^layer 'sum' .* the inputs of the layer; .* received 2 for {names}$"):
+        net["sum"] = block()
+    assert (net(*both).asnumpy() == before).all()
 
 
 def test_a_layer_may_have_the_name_of_an_attribute():
