@@ -96,7 +96,7 @@ class Builder:
                 continue
             if call.refusals:
                 refused[layer.name, number] = [reason(layer, call.path, error) for error in call.refusals]
-            self._record(call, number, outputs, [values[tensor] for tensor in layer_call.tensors()], start)
+            self._record(call, number, outputs, leaves([values[x] for x in layer_call.tensors()], Tensor), start)
             values.update({TensorId(layer.name, number, output): value for output, value in enumerate(outputs)})
         if refused:
             raise unsupported_model(list(itertools.chain(*refused.values())))

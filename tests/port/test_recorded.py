@@ -253,6 +253,11 @@ def test_operators_in_an_h5_file_of_keras_3(recorded, tmp_path):
     assert_all_close(outputs(net, *numbered(arrays, "operators/input")), numbered(arrays, "operators/output"))
 
 
+def test_lengths_are_not_among_the_input_shapes(recorded):
+    net = read(recorded["keras2"][0], "more_operators.h5")
+    assert net["tf.reshape_1"].input_shape == (None, 4, 6, 4)
+
+
 def test_averages_of_pytorch_warn(recorded, tmp_path):
     folder, _ = recorded["keras2"]
     for network, names in (("pooling_layers_1d", 1), ("unet", 0)):
