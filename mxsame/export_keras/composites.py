@@ -14,13 +14,13 @@ from mxsame.exporting.prepare import ExportedNet
 from mxsame.exporting.shapes import Shape
 from mxsame.exporting.writer import advice_for
 from mxsame.keras_format import weights
-from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId, map_leaves
+from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId
 from mxsame.keras_format.topology import sorted_calls
 from mxsame.keras_format.versions import call_of, entry_of, with_trainable
 from mxsame.port import tensors
 from mxsame.port.converters import converter_of
 from mxsame.port.network import Network
-from mxsame.port.parameters import LoadedWeight
+from mxsame.port.parameters import loaded_weights
 from mxsame.validation import InvalidValue, Refused, check
 
 Path = Tuple[str, ...]
@@ -110,7 +110,7 @@ class NetworkWriter:
             if layer.class_name == "InputLayer" or not layer.calls:
                 continue
             layer_path = (*path, layer.name)
-            call = LayerCall(*map_leaves([list(call.args), call.kwargs], TensorId, lambda x: self._tensors[path, x]))
+            call = call.map_tensors(lambda x: self._tensors[path, x])
             recorded = self._network.layer_state(layer_path).calls[number]
             try:
                 written = self._write_call(layer, layer_path, call, recorded)
@@ -131,18 +131,18 @@ class NetworkWriter:
                 return self._inline(layer.model, path, call)
             return self._write_by_operators(layer, path, call, recorded, error)
         builder, version = self._w.builder, self._network.description.version
-        call = call_of(layer, _without_keys(layer, call), version, builder.model.version)
-        first = builder.call(copy, tuple(call.args), call.kwargs)
+        call = call_of(layer, _without_keys(layer, call), version, builder.version)
+        first = builder.call(copy, call.args, call.kwargs)
         return [first._replace(output=index) for index in range(len(recorded))]
 
-    def _copy_of(self, layer: Layer, path: Path) -> Layer:
-        """Returns the copy of a layer in the file's model, which all its calls share."""
+    def _copy_of(self, layer: Layer, path: Path) -> int:
+        """Returns the number of a layer's copy in the file's model, which all its calls share."""
         builder, key = self._w.builder, (id(self._network), path)
-        if key not in builder.layers:
-            copy = layer_for_format(self._network, layer, builder.model.version)
+        if key not in builder.numbers:
+            copy = layer_for_format(self._network, layer, builder.version)
             self._w.claim(_trained_names(layer), layer)
-            builder.layers[key] = builder.add(replace(copy, name=builder.unique(layer.name)))
-        return builder.layers[key]
+            builder.numbers[key] = builder.add(replace(copy, name=builder.unique(layer.name)))
+        return builder.numbers[key]
 
     def _inline(self, model: Model, path: Path, call: LayerCall) -> List[TensorId]:
         """Writes the layers of a nested model into the file's model itself; returns the outputs."""
@@ -165,12 +165,11 @@ class NetworkWriter:
             if not self._network.layer_state(path).is_custom:
                 builder.by_operators.append(_named(layer, path, reason))
             part = self._network.part(by_key.keys(), [x.key for x in recorded])
-            count = len(builder.model.layers)
+            count = len(builder.layers)
             with builder.ignoring_masks(masked):
                 written = self._w.write_block(part, [by_key[key] for key in part.inputs])
-            new_layers = builder.model.layers[count:]
-            if len(new_layers) == 1 and len(new_layers[0].calls) == 1:
-                written = builder.rename(new_layers[0], path[-1], written)
+            if [len(each.calls) for each in builder.layers[count:]] == [1]:
+                written = builder.rename(count, path[-1], written)
         else:  # the layer returns a tensor that is already written
             written = [by_key[x.key] for x in recorded]
             check(all((x.mask is None) == (y.tensor not in masked) for x, y in zip(recorded, written)), MASK_RULE)
@@ -220,7 +219,7 @@ def layer_for_format(network: Network, layer: Layer, target: int) -> Layer:
     are trained.
 
     Raises a `ValueError` if the format lacks the layer."""
-    check(id(layer) not in network.custom, "the user replaced it by a block")
+    check(layer not in network.custom, "the user replaced it by a block")
     if layer.model is not None and layer.wrapped is None:
         model = model_for_format(network, layer.model, target)
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
@@ -243,8 +242,8 @@ def _parameters(layer: Layer) -> List[Tuple[Any, bool]]:
     return [
         (stored.parameter, layer.trainable and inner.trainable)
         for inner in layer.walk()
-        for spec, stored in zip(inner.weight_specs or (), inner.weights)
-        if spec.trainable and isinstance(stored, LoadedWeight) and stored.parameter is not None
+        for spec, stored in loaded_weights(inner)
+        if spec.trainable
     ]
 
 

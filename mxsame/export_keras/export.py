@@ -232,11 +232,11 @@ def _drafted(exported: ExportedNet, options: Options) -> Callable[[], KerasFile]
         values, writer = write(is_draft=False) if last or options.functions.functions else draft
         outputs = [writer.permute(x, _order(x, bool(last))) for x in values]
         builder, output_orders = writer.builder, [x.order for x in outputs]
-        builder.finish([x.tensor for x in outputs])
-        used = {layer.name for layer in builder.model.layers}
-        unused = [name for name, tensor in zip(shapes.inputs, builder.model.inputs) if tensor.layer not in used]
+        model = builder.model([x.tensor for x in outputs])
+        used = {layer.name for layer in model.layers}
+        unused = [name for name, tensor in zip(shapes.inputs, model.inputs) if tensor.layer not in used]
         check(not unused, "net must use the values of all of its inputs", unused=unused)
-        return KerasFile(builder.model, shapes.inputs, [*orders.values()], output_orders, None, builder.by_operators)
+        return KerasFile(model, shapes.inputs, [*orders.values()], output_orders, None, builder.by_operators)
 
     return finish
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
@@ -120,9 +121,10 @@ class ModelBuilder:
     """
 
     def __init__(self, trained: Set[str], version: int, name: str = "network") -> None:
-        self.trained, self.is_h5 = trained, version == 2
-        self.model = Model(name, [], [], [], version=version)
-        self.layers: Dict[Any, Layer] = {}  # what identifies a layer -> the layer, which may be called again
+        self.trained, self.is_h5, self.name, self.version = trained, version == 2, name, version
+        self.inputs: List[TensorId] = []
+        self.layers: List[Layer] = []
+        self.numbers: Dict[Any, int] = {}  # what identifies a layer -> its number; it may be called again
         self.owners: Dict[str, Any] = {}  # parameter -> the layer or node that trains it
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, but not in the net
         self.by_operators: List[str] = []  # Keras layers that are written by their operators, and why
@@ -137,31 +139,34 @@ class ModelBuilder:
     def input(self, name: str, shape: KerasShape, dtype: str) -> TensorId:
         """Adds an input layer; returns its tensor."""
         config = {"name": name, "dtype": dtype, "batch_shape": list(shape)}
-        layer = self.add(Layer("InputLayer", name, config, weight_specs=[]))
-        self.model.inputs.append(self.call(layer, (), {}))
-        return self.model.inputs[-1]
+        number = self.add(Layer("InputLayer", name, config, weight_specs=[]))
+        self.inputs.append(self.call(number, (), {}))
+        return self.inputs[-1]
 
-    def add(self, layer: Layer) -> Layer:
-        self.model.layers.append(layer)
-        return layer
+    def add(self, layer: Layer) -> int:
+        """Adds a layer; returns its number."""
+        self.layers.append(layer)
+        return len(self.layers) - 1
 
-    def rename(self, layer: Layer, name: str, outputs: Sequence[KerasTensor]) -> List[KerasTensor]:
+    def rename(self, number: int, name: str, outputs: Sequence[KerasTensor]) -> List[KerasTensor]:
         """Renames a layer whose outputs are not used yet; returns the outputs."""
 
         def updated(tensor: TensorId) -> TensorId:
-            return tensor._replace(layer=layer.name) if tensor.layer == old_name else tensor
+            return tensor._replace(layer=name) if tensor.layer == old.name else tensor
 
-        old_name = layer.name
-        self._names.discard(old_name)
-        layer.name = layer.config["name"] = self.unique(name)
+        old = self.layers[number]
+        self._names.discard(old.name)
+        name = self.unique(name)
+        self.layers[number] = replace(old, name=name, config={**old.config, "name": name})
         self.ignored_masks = set(map(updated, self.ignored_masks))
         return [x._replace(tensor=updated(x.tensor)) for x in outputs]
 
-    def call(self, layer: Layer, args: tuple, kwargs: Mapping[str, Any]) -> TensorId:
+    def call(self, number: int, args: tuple, kwargs: Mapping[str, Any]) -> TensorId:
         """Adds a call of a layer; returns its output."""
-        layer.calls.append(LayerCall(args, dict(kwargs)))
-        tensor = TensorId(layer.name, len(layer.calls) - 1)
-        if self.ignored_masks.intersection(layer.calls[-1].tensors()):
+        layer, call = self.layers[number], LayerCall(args, dict(kwargs))
+        self.layers[number] = replace(layer, calls=[*layer.calls, call])
+        tensor = TensorId(layer.name, len(layer.calls))
+        if self.ignored_masks.intersection(call.tensors()):
             self._follow_mask(layer, tensor)
         return tensor
 
@@ -187,8 +192,7 @@ class ModelBuilder:
         finally:
             self.ignored_masks -= added
 
-    def finish(self, outputs: List[TensorId]) -> None:
-        """Sets the outputs, sorts the layers as Keras does, and drops layers that no output needs."""
-        self.model.outputs = outputs
-        layers = {layer.name: layer for layer in self.model.layers}
-        self.model.layers = keras_order(layers, outputs)
+    def model(self, outputs: List[TensorId]) -> Model:
+        """Returns the model with these outputs. Its layers are in Keras's order, without those that no output needs."""
+        layers = keras_order({layer.name: layer for layer in self.layers}, outputs)
+        return Model(self.name, layers, self.inputs, outputs, self.version)

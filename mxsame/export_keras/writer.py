@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import re
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Callable, Collection, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -146,15 +147,15 @@ class KerasWriter(GraphWriter):
                 rule = f"{class_name} must be called on inputs of the function, or on outputs of write"
                 check_type(fits, rule, inputs=[type(x).__name__ for x in inputs])
                 key = (source, next(numbers))
-                if key not in self.builder.layers:
-                    self.builder.layers[key] = self._custom_layer(class_name, source, config, weights)
+                if key not in self.builder.numbers:
+                    self.builder.numbers[key] = self._custom_layer(class_name, source, config, weights)
                 args = ([x.tensor for x in inputs] if len(inputs) > 1 else inputs[0].tensor,)
-                out = self._call(self.builder.layers[key], args, {}, inputs[0], ())
+                out = self._call(self.builder.numbers[key], args, {}, inputs[0], ())
             return [self.output(out, number, (), ()) for number in range(outputs)] if outputs > 1 else out
 
         return write
 
-    def _custom_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> Layer:
+    def _custom_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> int:
         """Adds a layer of a user's function; it is trainable if the operator or block has a trained parameter, or no
         parameters."""
         own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
@@ -164,8 +165,8 @@ class KerasWriter(GraphWriter):
         names, shapes = [spec.name for spec in layer.weight_specs or ()], [np.shape(array) for array in weights]
         rule = f"weights of {class_name} must be {', '.join(names) or 'none'}"
         check(len(weights) == len(names), rule, shapes=shapes)
-        layer.weights = [np.ascontiguousarray(array, "float32") for array in weights]
-        return self.builder.add(layer)
+        arrays = [np.ascontiguousarray(array, "float32") for array in weights]
+        return self.builder.add(replace(layer, weights=arrays))
 
     def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
         """In a draft, does not call the function, and returns tensors that no layer computes."""
@@ -249,12 +250,11 @@ class KerasWriter(GraphWriter):
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
         features = None if inputs[0].feature_order is None else inputs[0].feature_order.tobytes()
         key = (class_name, json.dumps(config), sources, suffix, features)
-        if not weights or key not in self.builder.layers:
-            self.builder.layers[key] = self._new_layer(class_name, config, weights, suffix)
+        if not weights or key not in self.builder.numbers:
+            self.builder.numbers[key] = self._new_layer(class_name, config, weights, suffix)
         tensors = [x.tensor for x in inputs]
-        out = self._call(
-            self.builder.layers[key], (tensors if len(tensors) > 1 else tensors[0],), call, inputs[0], shape
-        )
+        args = (tensors if len(tensors) > 1 else tensors[0],)
+        out = self._call(self.builder.numbers[key], args, call, inputs[0], shape)
         return out if order is None else KerasTensor(out.tensor, out.shape, order)
 
     def add_operator(
@@ -271,38 +271,37 @@ class KerasWriter(GraphWriter):
         name = self.builder.unique(layer_name(self.node.name))
         module, _, class_name = class_name.rpartition(".")
         operator = f"{module or 'numpy'}.{class_name}"
-        layer = self.builder.add(Layer(class_name, name, {"name": name, **config}, operator=operator, weight_specs=[]))
+        number = self.builder.add(Layer(class_name, name, {"name": name, **config}, operator=operator, weight_specs=[]))
         tensors = tuple(x.tensor if isinstance(x, KerasTensor) else x for x in args)
-        return self._call(layer, tensors, call, next(x for x in args if isinstance(x, KerasTensor)), shape)
+        return self._call(number, tensors, call, next(x for x in args if isinstance(x, KerasTensor)), shape)
 
     def _call(
-        self, layer: Layer, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[KerasShape]
+        self, number: int, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[KerasShape]
     ) -> KerasTensor:
         """Calls a layer; its output is like another tensor, but of this shape if one is given."""
         shape = like.shape if shape is None else shape
-        return like._replace(tensor=self.builder.call(layer, args, call), shape=shape)
+        return like._replace(tensor=self.builder.call(number, args, call), shape=shape)
 
     def output(self, x: KerasTensor, number: int, shape: KerasShape, order: Order) -> KerasTensor:
         """Returns output `number` of the call that returned x."""
         return KerasTensor(x.tensor._replace(output=number), shape, order)
 
-    def _new_layer(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weight], suffix: str) -> Layer:
+    def _new_layer(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weight], suffix: str) -> int:
         named = next(map(self.name_of, weights.values()), layer_name(self.node.name))
         name = self.builder.unique(f"{named}_{suffix}" if suffix else named)
         layer = self._make_layer(class_name, name, config)
         weight_specs = layer.weight_specs or []
         is_complete = {spec.name for spec in weight_specs} == weights.keys()
         check(is_complete, f"a {class_name} must have the weights of its class", got=weights)
-        layer.config["trainable"] = self._is_trained(weight_specs, weights)
-        layer.weights = [np.ascontiguousarray(weights[spec.name].array, "float32") for spec in weight_specs]
-        return self.builder.add(layer)
+        config = {**layer.config, "trainable": self._is_trained(weight_specs, weights)}
+        arrays = [np.ascontiguousarray(weights[spec.name].array, "float32") for spec in weight_specs]
+        return self.builder.add(replace(layer, config=config, weights=arrays))
 
     def _make_layer(self, class_name: str, name: str, config: Dict[str, Any]) -> Layer:
         layout = {"data_format": "channels_last"} if HAS_DATA_FORMAT.fullmatch(class_name) else {}
         config = {"offset": 0.0, **config} if class_name == "Rescaling" else config  # Keras 3 requires it in files
         layer = Layer(class_name, name, {"name": name, "trainable": True, "dtype": "float32", **layout, **config})
-        layer.weight_specs = weight_specs_of(layer) or []
-        return layer
+        return replace(layer, weight_specs=weight_specs_of(layer) or [])
 
     def _is_trained(self, weight_specs: Sequence[WeightSpec], weights: Mapping[str, Weight]) -> bool:
         """Returns whether the layer's parameters are trained: all of them, or none."""

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from mxsame.keras_format import dtypes
-from mxsame.keras_format.description import (
-    WRAPPER,
-    Config,
-    Layer,
-    LayerCall,
-    Model,
-    TensorId,
-    class_and_config,
-    leaves,
-    map_leaves,
-)
+from mxsame.keras_format.description import WRAPPER, Config, Layer, LayerCall, Model, TensorId, class_and_config, leaves
 from mxsame.keras_format.topology import depth_first_search
 from mxsame.validation import InvalidValue, check, received
 
@@ -68,11 +59,10 @@ def _sequential(config: Dict[str, Any], version: int, depth: int) -> Model:
         names = {layer.name for layer in layers}
         name = next(name for name in ("input", *(f"input_{n}" for n in range(len(names) + 1))) if name not in names)
         layers.insert(0, Layer("InputLayer", name, {"batch_input_shape": shape}))
-    layers[0].calls = [LayerCall(())]
-    for before, layer in zip(layers, layers[1:]):
-        layer.calls = [LayerCall((TensorId(before.name),))]
-    name, ends = str(config.get("name", "sequential")), (layers[0].name, layers[-1].name)
-    return Model(name, layers, [TensorId(ends[0])], [TensorId(ends[1])], version, sequential=True)
+    tensors = [TensorId(layer.name) for layer in layers]
+    args = [(), *((tensor,) for tensor in tensors)]
+    layers = [replace(layer, calls=[LayerCall(given)]) for layer, given in zip(layers, args)]
+    return Model(str(config.get("name", "sequential")), layers, tensors[:1], tensors[-1:], version, sequential=True)
 
 
 def _input_shape(layer: Layer) -> Any:
@@ -84,18 +74,18 @@ def _input_shape(layer: Layer) -> Any:
 
 def _functional(config: Dict[str, Any], version: int, depth: int) -> Model:
     layers = _layers(config["layers"], version, depth)
-    for layer, entry in zip(layers, config["layers"]):
-        layer.calls = [_call(call) for call in entry.get("inbound_nodes") or []] or [LayerCall(())]
+    nodes = [entry.get("inbound_nodes") or [] for entry in config["layers"]]
+    layers = [replace(layer, calls=[*map(_call, calls)] or [LayerCall(())]) for layer, calls in zip(layers, nodes)]
     inputs, outputs = _references(config["input_layers"]), _references(config["output_layers"])
     by_key = isinstance(config["input_layers"], dict) and "class_name" not in config["input_layers"]
     keys = sorted(config["input_layers"]) if by_key else [tensor.layer for tensor in inputs]
-    outputs = _renumber_calls(layers, outputs, version)
-    _drop_losses(layers, outputs)
+    layers, outputs = _renumber_calls(layers, outputs, version)
+    layers = _without_losses(layers, outputs)
     return Model(str(config.get("name", "model")), layers, inputs, outputs, version, keys=keys)
 
 
-def _renumber_calls(layers: List[Layer], outputs: List[TensorId], version: int) -> List[TensorId]:
-    """Renumbers the calls of nested models from 0, as those of layers, and returns the renumbered outputs.
+def _renumber_calls(layers: List[Layer], outputs: List[TensorId], version: int) -> Tuple[List[Layer], List[TensorId]]:
+    """Returns the layers and outputs with the calls of nested models numbered from 0, as those of layers.
 
     Keras calls a model once when it is built; files do not contain that call. Keras 2 counts it in all references to
     some models: it is counted if a reference has a number as large as the number of calls. Keras 3 counts it in
@@ -103,28 +93,28 @@ def _renumber_calls(layers: List[Layer], outputs: List[TensorId], version: int) 
     """
     models = {layer.name: layer for layer in layers if "layers" in layer.config}
     if version == 2:
-        calls = [call for layer in layers for call in layer.calls]
-        taken = {tensor[:2] for tensor in [*outputs, *(tensor for call in calls for tensor in call.tensors())]}
+        taken = {tensor[:2] for layer in layers for call in layer.calls for tensor in call.tensors()}
+        taken.update(tensor[:2] for tensor in outputs)
         first = {name for name, layer in models.items() if (name, len(layer.calls)) in taken}
     else:
-        calls, first = [], {name for name, layer in models.items() if "output_layers" in layer.config}
+        first = {name for name, layer in models.items() if "output_layers" in layer.config}
 
     def counted(tensor: TensorId) -> TensorId:
         return tensor._replace(call=tensor.call - 1) if tensor.layer in first else tensor
 
-    for call in calls if first else ():
-        call.args = tuple(map_leaves(list(call.args), TensorId, counted))
-        call.kwargs = map_leaves(call.kwargs, TensorId, counted)
-    return [counted(tensor) for tensor in outputs]
+    if version == 2:
+        layers = [replace(layer, calls=[call.map_tensors(counted) for call in layer.calls]) for layer in layers]
+    return layers, [counted(tensor) for tensor in outputs]
 
 
-def _drop_losses(layers: List[Layer], outputs: List[TensorId]) -> None:
-    """Removes the calls of `add_loss` and `add_metric`, and of layers whose outputs only these use."""
-    if any(layer.class_name in ("AddLoss", "AddMetric") for layer in layers):
-        needed, _ = depth_first_search({layer.name: layer for layer in layers}, outputs)
-        for layer in layers:
-            if layer.name not in needed and layer.class_name != "InputLayer":
-                layer.calls = []
+def _without_losses(layers: List[Layer], outputs: List[TensorId]) -> List[Layer]:
+    """Returns the layers without the calls of `add_loss` and `add_metric`, and of layers whose outputs only these
+    use."""
+    if not any(layer.class_name in ("AddLoss", "AddMetric") for layer in layers):
+        return layers
+    needed, _ = depth_first_search({layer.name: layer for layer in layers}, outputs)
+    is_used = [layer.name in needed or layer.class_name == "InputLayer" for layer in layers]
+    return [layer if used else replace(layer, calls=()) for layer, used in zip(layers, is_used)]
 
 
 def _layers(entries: List[Any], version: int, depth: int) -> List[Layer]:
@@ -168,8 +158,8 @@ def _wrapped(entry: Any, version: int, depth: int) -> Model:
     """Returns the layer of a wrapper as a model with one input and one output."""
     layer = _layer(entry, version, depth)
     start = Layer("InputLayer", f"{layer.name}_input", {}, [LayerCall(())])
-    layer.calls = [LayerCall((TensorId(start.name),))]
-    return Model(layer.name, [start, layer], [TensorId(start.name)], [TensorId(layer.name)], version)
+    called = replace(layer, calls=[LayerCall((TensorId(start.name),))])
+    return Model(layer.name, [start, called], [TensorId(start.name)], [TensorId(layer.name)], version)
 
 
 def _operator(entry: Dict[str, Any], class_name: str, config: Dict[str, Any], version: int) -> Optional[str]:

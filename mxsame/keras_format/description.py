@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxsame.validation import InvalidValue, RecordingDict, check, received
@@ -31,7 +31,7 @@ class TensorId(NamedTuple):
     output: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class LayerCall:
     """The arguments of a call, nested as in Keras, with a `TensorId` for each tensor."""
 
@@ -41,6 +41,11 @@ class LayerCall:
     def tensors(self) -> List[TensorId]:
         """Returns all inputs, in Keras's order."""
         return leaves([*self.args, *self.kwargs.values()], TensorId)
+
+    def map_tensors(self, function: Callable[[TensorId], Any]) -> LayerCall:
+        """Returns the call with `function` applied to each tensor."""
+        args, kwargs = map_leaves([list(self.args), self.kwargs], TensorId, function)
+        return LayerCall(tuple(args), kwargs)
 
 
 class NotReplaceable(InvalidValue, shown=ValueError):
@@ -59,9 +64,7 @@ class Config(RecordingDict):
     def refuse_missing(self) -> None:
         """Raises a `ValueError` for keys that were read but are missing, unless Keras may leave them out."""
         missing = sorted(self.read - self.keys() - OPTIONAL_KEYS)
-        rule = (
-            "a class that custom replaces by the name of a Keras layer must have all keys of that layer's configuration"
-        )
+        rule = "a class that custom replaces by a Keras layer's name must have all keys of that layer's configuration"
         check(not missing, f"{rule}; otherwise pass a function of (config) -> Keras layers", missing=missing)
 
     def refuse_dtype(self, ignored: str = "") -> None:
@@ -97,18 +100,18 @@ class WeightSpec(NamedTuple):
 KERNEL, BIAS = WeightSpec("kernel", "weight"), WeightSpec("bias", "bias", "use_bias")
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Layer:
     """A layer, an operator node, or a nested model."""
 
     class_name: str
     name: str
     config: Dict[str, Any]
-    calls: List[LayerCall] = field(default_factory=list)
+    calls: Sequence[LayerCall] = ()
     operator: Optional[str] = None  # function of an operator node: TensorFlow's "math.add", or "Add" of Keras 3
     model: Optional[Model] = None  # the nested model; for TimeDistributed, the wrapped layer as a model
-    weights: List[Any] = field(default_factory=list)  # datasets in Keras's order, trainable first; later LoadedWeight
-    weight_specs: Optional[List[WeightSpec]] = None  # by class and configuration; None for an unknown class
+    weights: Sequence[Any] = ()  # in Keras's order, trainable first: datasets, or those of a network in its parameters
+    weight_specs: Optional[Sequence[WeightSpec]] = None  # by class and configuration; None for an unknown class
     stored_as: str = ""  # the class in the file, if the user has named another one
     replaced_by_name: bool = False  # custom gives the name of a class, and no configuration
     after: Sequence[Layer] = ()  # layers that the user has put after it
@@ -127,15 +130,19 @@ class Layer:
         """Returns an iterator of the layer itself, or of the layers of a nested model."""
         return iter([self]) if self.model is None else self.model.walk()
 
+    def map_layers(self, function: Callable[[Layer], Layer]) -> Layer:
+        """Returns the layer with `function` applied to each layer that `walk` returns."""
+        return function(self) if self.model is None else replace(self, model=self.model.map_layers(function))
 
-@dataclass
+
+@dataclass(frozen=True, eq=False)
 class Model:
     """A Sequential or functional model."""
 
     name: str
-    layers: List[Layer]  # in Keras's order, which is that of weights in files
-    inputs: List[TensorId]
-    outputs: List[TensorId]
+    layers: Sequence[Layer]  # in Keras's order, which is that of weights in files
+    inputs: Sequence[TensorId]
+    outputs: Sequence[TensorId]
     version: int = 2  # the version of Keras: 2 or 3
     sequential: bool = False
     source: Optional[Dict[str, Any]] = None  # configuration that the model was read from, unless only a part was
@@ -150,6 +157,10 @@ class Model:
     def walk(self) -> Iterator[Layer]:
         """Returns an iterator of all layers, with the layers of nested models in their place."""
         return (inner for layer in self.layers for inner in layer.walk())
+
+    def map_layers(self, function: Callable[[Layer], Layer]) -> Model:
+        """Returns the model with `function` applied to each layer that `walk` returns."""
+        return replace(self, layers=[layer.map_layers(function) for layer in self.layers])
 
 
 def class_and_config(entry: Any) -> Tuple[str, Dict[str, Any]]:

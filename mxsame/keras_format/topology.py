@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
-from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId, map_leaves
+from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId
 from mxsame.suggestions import most_alike
 from mxsame.validation import InvalidValue, check, check_type, received
 
@@ -25,12 +25,12 @@ class UnknownLayer(InvalidValue, KeyError, shown=KeyError):
     __str__ = Exception.__str__  # a KeyError's is the `repr` of its message
 
 
-def paths_of(model: Model, before: Path = ()) -> Iterator[Path]:
-    """Yields the paths of all layers and nested models, apart from inputs."""
+def layers_of(model: Model, before: Path = ()) -> Iterator[Tuple[Path, Layer]]:
+    """Yields the paths of all layers and nested models, apart from inputs, and the layers."""
     for layer in model.layers:
         if layer.class_name != "InputLayer":
-            yield (*before, layer.name)
-            yield from paths_of(layer.model, (*before, layer.name)) if layer.model is not None else ()
+            yield (*before, layer.name), layer
+            yield from layers_of(layer.model, (*before, layer.name)) if layer.model is not None else ()
 
 
 def path_of(name: Any, paths: Sequence[Path]) -> Path:
@@ -56,12 +56,15 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     return inner[0]
 
 
-def owner_of(model: Model, path: Path) -> Tuple[Model, int]:
-    """Returns the model that contains the layer of a path, and the layer's position in it."""
-    name, *rest = path
-    position = next(number for number, layer in enumerate(model.layers) if layer.name == name)
-    inner = model.layers[position].model
-    return owner_of(inner, tuple(rest)) if rest and inner is not None else (model, position)
+def with_layers(model: Model, new: Mapping[Path, Layer], before: Path = ()) -> Model:
+    """Returns a model with other layers at some paths."""
+    layers = []
+    for layer in model.layers:
+        path = (*before, layer.name)
+        if layer.model is not None:
+            layer = replace(layer, model=with_layers(layer.model, new, path))
+        layers.append(new.get(path, layer))
+    return replace(model, layers=layers)
 
 
 def submodel(model: Model, names: Sequence[str]) -> Model:
@@ -78,9 +81,7 @@ def submodel(model: Model, names: Sequence[str]) -> Model:
 
     for name, numbers in needed.items():
         kept = [layers[name].calls[number] for number in numbers] if layers[name].calls else []
-        layers[name].calls = [
-            LayerCall(*map_leaves([[*call.args], call.kwargs], TensorId, renumbered)) for call in kept
-        ]
+        layers[name] = replace(layers[name], calls=[call.map_tensors(renumbered) for call in kept])
     inputs = [tensor for tensor in model.inputs if tensor.layer in needed]
     order = keras_order({name: layers[name] for name in needed}, outputs)
     return replace(model, layers=order, inputs=inputs, outputs=outputs, sequential=False, source=None)

@@ -1,4 +1,4 @@
-"""Assigns the arrays of a file to the weights of layers, and writes such files.
+"""Finds the weights of layers in a file, and writes such files.
 
 Keras keeps two formats. In the older one (`model.save("model.h5")`, `save_weights("weights.h5")`) the layers that have
 weights follow each other in the model's order, and a nested model is one entry: the trainable weights of all of its
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxsame.keras_format import files
 from mxsame.keras_format.description import Layer, Model, WeightSpec, group_name, snake_case, why_extra_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
+Datasets = Iterable[Tuple[Layer, Any]]  # the weights of layers, those of each in Keras's order
 LAYERS_GROUPS = ("layers", "_layer_checkpoint_dependencies")  # Keras 3, tf.keras 2.13
 
 
@@ -26,31 +27,31 @@ def group_of(root: Any) -> Any:
     return (files.member(root, "model_weights", "group") if whole else None) or root
 
 
-def assign(model: Model, group: Any, by_order: bool) -> None:
-    """Gives all layers their weights from a group of an HDF5 file.
+def datasets_of(model: Model, group: Any, by_order: bool) -> Datasets:
+    """Returns the weights of all layers, from a group of an HDF5 file.
 
     `by_order` ignores names, as Keras does: automatic names differ from session to session.
     """
     if files.text_list(group, "layer_names") is not None:
-        _assign_legacy(model, group, by_order)
-        return
+        return _legacy_datasets(model, group, by_order)
     for name in LAYERS_GROUPS:
         container = files.member(group, name, "group")
         if container is not None:
-            _assign_by_class(model, container, name)
-            used = {array.name for layer in model.walk() for array in layer.weights}
+            found = list(_datasets_by_class(model, container, name))
+            used = {array.name for _, array in found}
             others = re.compile("/(seed_generator|_random_generator|_metrics)")
             extra = [path for path in files.datasets(container) if path not in used and not others.search(path)]
             check(not extra, f"the file holds weights that no layer has: {', '.join(extra[:5])}")
-            return
+            return found
     rule = f"{group.file.filename} must hold weights as Keras writes them: layer_names, or a group of layers"
     check(all(layer.weight_specs == [] for layer in model.walk()), rule)
+    return []
 
 
 # -- the newer format
 
 
-def _assign_by_class(model: Model, group: Any, container: str) -> None:
+def _datasets_by_class(model: Model, group: Any, container: str) -> Datasets:
     counts: Dict[str, int] = {}
     for layer in model.layers:
         if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
@@ -59,9 +60,11 @@ def _assign_by_class(model: Model, group: Any, container: str) -> None:
         stored = files.member(group, group_name(name, counts), "group")
         if stored is None:
             continue  # missing weights are noticed where a layer needs them
-        _assign_group(layer, stored, container)
+        of_layer = list(_datasets_of_group(layer, stored, container))
+        yield from of_layer
         # tf.keras 2.13 counts a layer with weights twice: once among all layers, once among those with weights.
-        if container == LAYERS_GROUPS[1] and (layer.weights or (len(stored) > 1 and files.datasets(stored))):
+        has_own = of_layer and layer.model is None
+        if container == LAYERS_GROUPS[1] and (has_own or (len(stored) > 1 and files.datasets(stored))):
             counts[name] += 1
 
 
@@ -70,20 +73,22 @@ def _class_name(layer: Layer) -> str:
     return snake_case(PYTHON_NAMES.get(class_name, class_name).split(">")[-1])
 
 
-def _assign_group(layer: Layer, group: Any, container: str) -> None:
-    """Gives a layer, or the layers of a nested model, the weights of its group."""
+def _datasets_of_group(layer: Layer, group: Any, container: str) -> Datasets:
+    """Returns the weights of a layer, or of the layers of a nested model, in its group."""
     if layer.model is not None:
         inner = files.member(group, container if layer.wrapped is None else "layer", "group")
-        if inner is not None and layer.wrapped is not None:
-            _assign_group(layer.wrapped, inner, container)
-        elif inner is not None:
-            _assign_by_class(layer.model, inner, container)
-        return
+        if inner is None:
+            return []
+        if layer.wrapped is not None:
+            return _datasets_of_group(layer.wrapped, inner, container)
+        return _datasets_by_class(layer.model, inner, container)
+    found: List[Any] = []
     for parent in dict.fromkeys([spec.group for spec in layer.weight_specs or ()] or [""]):
         arrays = _vars(group, parent)
         if arrays is not None:
             numbered = (files.member(arrays, str(number), "dataset") for number in itertools.count())
-            layer.weights += itertools.takewhile(lambda array: array is not None, numbered)
+            found += itertools.takewhile(lambda array: array is not None, numbered)
+    return [(layer, array) for array in found]
 
 
 def _vars(group: Any, parent: str) -> Any:
@@ -96,7 +101,7 @@ def _vars(group: Any, parent: str) -> Any:
 # -- the older format
 
 
-def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
+def _legacy_datasets(model: Model, group: Any, by_order: bool) -> Datasets:
     stored = {}
     for name in files.text_list(group, "layer_names") or []:
         entry = _required(group, name, "group")
@@ -113,9 +118,9 @@ def _assign_legacy(model: Model, group: Any, by_order: bool) -> None:
     rule = f"the file must have weights for {len(layers)} layers; received those of {len(stored)}"
     fits = len(stored) == len(layers) and (by_order or set(stored) == known)
     check(fits, f"{rule} (missing by name: {missing}; surplus: {surplus})")
-    for layer, name in zip(layers, stored):
-        name = name if by_order else layer.name
-        _assign_entry(layer, stored[name], model.version, not by_order)
+    entries = stored.values() if by_order else (stored[layer.name] for layer in layers)
+    found = [_datasets_of_entry(*pair, model.version, not by_order) for pair in zip(layers, entries)]
+    return itertools.chain(*found)
 
 
 def _required(group: Any, name: str, kind: str) -> Any:
@@ -124,14 +129,13 @@ def _required(group: Any, name: str, kind: str) -> Any:
     return item
 
 
-def _assign_entry(layer: Layer, arrays: List[Any], version: int, named: bool) -> None:
-    """Gives a layer, or the layers of a nested model, the arrays of one entry: by their paths if these are unique, else
-    by order, which depends on what was frozen. `named`: paths contain the names of a nested model's layers."""
+def _datasets_of_entry(layer: Layer, arrays: List[Any], version: int, named: bool) -> Datasets:
+    """Returns the weights of a layer, or of the layers of a nested model, among the arrays of one entry: by their paths
+    if these are unique, else by order, which depends on what was frozen. `named`: paths contain the names of a nested
+    model's layers."""
     if layer.model is None and layer.weight_specs is None:
-        layer.weights = arrays
-        return
-    if layer.model is not None:
-        arrays = _without_custom(layer.model, arrays)
+        return [(layer, array) for array in arrays]
+    custom, arrays = ([], arrays) if layer.model is None else _split_custom(layer.model, arrays)
     slots = weights_in_order(layer, version)
     shown = ", ".join(f"{owner.name}/{spec.name}" for owner, spec in slots[:8]) + ", .." * (len(slots) > 8)
     rule = f"layer {layer.name!r} must have {len(slots)} weights ({shown}); received {len(arrays)}"
@@ -146,8 +150,7 @@ def _assign_entry(layer: Layer, arrays: List[Any], version: int, named: bool) ->
         for (owner, spec), end, path in zip(slots, ends, paths):
             rule = f"{spec.name} of layer {owner.name!r} must be stored at its position; received {path!r}"
             check(re.search(f"(^|/){end}$", path) or not every.search(path), rule)
-    for (owner, _), number in zip(slots, order):
-        owner.weights.append(arrays[number])
+    return [*custom, *((owner, arrays[number]) for (owner, _), number in zip(slots, order))]
 
 
 def _order_by_paths(ends: List[str], paths: List[str]) -> Optional[List[int]]:
@@ -166,14 +169,13 @@ def _order_by_paths(ends: List[str], paths: List[str]) -> Optional[List[int]]:
     return [numbers[0] for numbers in found] if is_each else None
 
 
-def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
-    """Gives custom layers of a nested model their arrays, which have names as `layer/weight:0`, and returns the other
-    arrays."""
+def _split_custom(model: Model, arrays: List[Any]) -> Tuple[Datasets, List[Any]]:
+    """Returns the arrays of custom layers of a nested model, which have names as `layer/weight:0`, and the others."""
     custom: Dict[str, List[Layer]] = {}
     for layer in model.walk():
         if layer.weight_specs is None:
             custom.setdefault(layer.name, []).append(layer)
-    others = []
+    found, others = [], []
     for array in arrays:
         owner = next((part for part in reversed(array.name.split("/")[:-1]) if part in custom), None)
         if owner is None:
@@ -181,8 +183,8 @@ def _without_custom(model: Model, arrays: List[Any]) -> List[Any]:
             continue
         rule = f"custom layers of nested models must have different names; received {owner!r} twice"
         check(len(custom[owner]) == 1, rule)
-        custom[owner][0].weights.append(array)
-    return others
+        found.append((custom[owner][0], array))
+    return found, others
 
 
 def weights_in_order(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec]]:
@@ -192,9 +194,9 @@ def weights_in_order(layer: Layer, version: int) -> List[Tuple[Layer, WeightSpec
         trained, others = _collected(layer)
         return [*trained, *others]
     weights = [(inner, spec) for inner in layer.walk() for spec in inner.weight_specs or ()]
-    return (
-        sorted(weights, key=lambda each: not (each[0].trainable and each[1].trainable)) if layer.trainable else weights
-    )
+    if layer.trainable:
+        weights.sort(key=lambda each: not (each[0].trainable and each[1].trainable))
+    return weights
 
 
 def _collected(layer: Layer) -> Tuple[list, list]:

@@ -11,7 +11,7 @@ from mxsame import progress
 from mxsame._mxnet import mx
 from mxsame.keras_format import dtypes
 from mxsame.keras_format.description import Layer, LayerCall, Model, NotReplaceable, TensorId, leaves, map_leaves
-from mxsame.keras_format.topology import Call, Path, sorted_calls
+from mxsame.keras_format.topology import Call, Path, layers_of, sorted_calls, with_layers
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.steps import Steps, needed_steps
 from mxsame.port.tensors import Tensor, with_mask
@@ -126,6 +126,15 @@ class Builder:
         own = (step.block for step in self.steps[start:] if layer.model is not None or step.layer == call.name)
         state.blocks.update(dict.fromkeys(own))
 
+    def loaded(self, model: Model) -> Model:
+        """Returns a model with its weights in parameters. The states get its layers."""
+        loaded = {path: state.loaded_layer for path, state in self.states.items() if state.layer.model is None}
+        model = with_layers(model, loaded)
+        layers = dict(layers_of(model))
+        for path, state in self.states.items():
+            state.layer = layers[path]
+        return model
+
     def keep_only(self, outputs: Sequence[Tensor]) -> None:
         """Removes the steps that these outputs do not need, and the states of layers with no output left."""
         needed = {value.key for value in outputs}
@@ -153,7 +162,7 @@ class Builder:
                 inner = _model_inputs(layer.model, given)
                 return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = state.converter or self.converter_of(layer)
-            if converter is None:  # `CustomConverters.check` has listed it
+            if converter is None:  # `CustomConverters.prepared` has listed it
                 raise unsupported_model([])
             out = converter(call, args, kwargs)
             progress.report("building layers", next(self.call_numbers), self.total)

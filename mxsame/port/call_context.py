@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from mxsame import validation
 from mxsame.keras_format.description import Config, Layer, LayerCall, NotReplaceable
 from mxsame.port import blocks
-from mxsame.port.parameters import LoadedWeight, fill
+from mxsame.port.parameters import fill, loaded_weights
 from mxsame.port.steps import Steps
 from mxsame.port.tensors import Size, Tensor
 from mxsame.validation import check
@@ -20,14 +20,16 @@ from mxsame.validation import check
 class LayerState:
     """State shared by all calls of a layer: its block with the weights, and the options fixed by the first call."""
 
-    layer: Layer
+    layer: Layer  # once the network is built, with its weights in parameters
     block: Any = None  # the block with the layer's weights; None if the layer has none
+    weights: Dict[str, Any] = field(default_factory=dict)  # by Keras's names: LoadedWeight, or an array without a block
     variants: Dict[str, Any] = field(default_factory=dict)  # blocks with the same parameters, by options of the call
     is_custom: bool = False  # the block was given by the user
     arguments: Any = None  # keyword arguments that the block was made with
     is_reused: bool = False  # the block comes from an earlier build of the network
     converter: Any = None  # the converter of a block that replaces the layer
     first_call: Dict[str, Any] = field(default_factory=dict)  # options that all calls must share
+    cells: Dict[int, LayerState] = field(default_factory=dict)  # of a recurrent layer of several cells
     training: Optional[bool] = None  # the argument `training` of the first call
     inputs: Sequence[Tensor] = ()  # the inputs of the first call
     calls: Dict[int, List[Any]] = field(default_factory=dict)  # the outputs of each call
@@ -50,13 +52,21 @@ class LayerState:
         """The parameters that hold the layer's weights; all parameters of a user's block."""
         if self.is_custom:
             return list(self.block.collect_params().values())
-        loaded = [stored for stored in self.layer.weights if isinstance(stored, LoadedWeight)]
-        return [stored.parameter for stored in loaded if stored.parameter is not None]
+        return [stored.parameter for _, stored in loaded_weights(self.layer)]
+
+    @property
+    def loaded_layer(self) -> Layer:
+        """The layer with its weights in parameters."""
+        specs = self.layer.weight_specs
+        names = self.weights if specs is None else [spec.name for spec in specs]
+        return replace(self.layer, weights=[self.weights[name] for name in names])
 
     def for_new_network(self) -> LayerState:
         """Returns a state without calls for another build, with the same block, variants and first-call options."""
-        variants, first_call = dict(self.variants), dict(self.first_call)
-        return replace(self, is_reused=True, calls={}, blocks={}, variants=variants, first_call=first_call)
+        cells = {number: state.for_new_network() for number, state in self.cells.items()}
+        weights, variants, first_call = dict(self.weights), dict(self.variants), dict(self.first_call)
+        return replace(self, is_reused=True, weights=weights, variants=variants, first_call=first_call, cells=cells,
+                       calls={}, blocks={})  # fmt: skip
 
 
 @dataclass
@@ -184,7 +194,7 @@ class CallContext:
         if state.block is None:
             block = self.steps.with_unique_parameters(make, self.name)
             try:
-                fill(block, self.layer, conversions or {})
+                state.weights.update(fill(block, self.layer, conversions or {}))
             except ValueError as error:
                 raise NotReplaceable(str(error)) from error
             state.block = state.variants[variant] = block

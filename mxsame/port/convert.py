@@ -13,7 +13,7 @@ from mxsame._mxnet import mx
 from mxsame.graphs.files import Written, check_path, draft_for
 from mxsame.keras_format import dtypes, weights as weight_files
 from mxsame.keras_format.description import Layer, Model, as_list
-from mxsame.keras_format.topology import Path, path_of, paths_of, submodel
+from mxsame.keras_format.topology import Path, layers_of, path_of, submodel
 from mxsame.port import keras_mxnet
 from mxsame.port.activations import identity
 from mxsame.port.builder import Builder, unsupported_model
@@ -125,22 +125,21 @@ def from_keras(
         rank_of_layout(layout)
     try:
         report("reading")
-        model = read(source, weights, custom_converters.check)
-        if padding is not None:
-            keras_mxnet.adapt(model)
+        model = read(source, weights, custom_converters.prepared)
+        model = model if padding is None else keras_mxnet.adapted(model)
         check(outputs is None or as_list(outputs), "outputs must name at least one layer", outputs=outputs)
-        paths = list(paths_of(model))
+        paths = [path for path, _ in layers_of(model)]
         output_paths = [] if outputs is None else [path_of(name, paths) for name in as_list(outputs)]
         model = submodel(model, [outer for outer, *_ in output_paths]) if output_paths else model
         rank = _transposed_rank(model, layout)
-        return Network(model, partial(_build, model, rank, custom_converters, output_paths, layout), rank, output_paths)
+        return Network(model, partial(_build, rank, custom_converters, output_paths, layout), rank, output_paths)
     except ValueError as error:
         if not custom_converters.unsupported or getattr(error, "is_custom", False):
             raise
         raise unsupported_model([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
 
 
-def _build(model: Model, rank: int, custom_converters: CustomConverters, output_paths: Sequence[Path], layout: Any,
+def _build(rank: int, custom_converters: CustomConverters, output_paths: Sequence[Path], layout: Any, model: Model,
            states: Mapping[Path, LayerState]) -> Built:  # fmt: skip
     """Builds a model with the blocks of an earlier build. Its outputs are those of `output_paths`, if any."""
     builder = Builder(custom_converters.converter_of, model.num_calls(), custom_converters.custom, states)
@@ -159,9 +158,10 @@ def _build(model: Model, rank: int, custom_converters: CustomConverters, output_
     check(fits, "layout must have as many axes as an input or an output of the model", layout=layout)
     given = {value.key for value in inputs}  # a graph needs an operator between an input and an output
     outputs = [steps.apply("output", identity, value) if value.key in given else value for value in outputs]
+    model = builder.loaded(model)
     if output_paths:
         builder.keep_only(outputs)
-    return Built(builder, inputs, outputs)
+    return Built(model, builder, inputs, outputs)
 
 
 def _input_shape(layer: Optional[Layer], name: str) -> Tuple[Optional[int], ...]:
@@ -220,7 +220,7 @@ def to_keras_weights(
     mx.nd.waitall()  # as mxsame.graphs.freezing.values
 
     def arrays(layer: Layer) -> Dict[str, Any]:
-        block = net.custom.get(id(layer))
+        block = net.custom.get(layer)
         if block is None or not any(stored.parameter is None for stored in layer.weights):
             return arrays_of(layer)
         return dict(zip([spec.name for spec in layer.weight_specs or []], _custom_arrays(layer, block, custom or {})))

@@ -12,16 +12,7 @@ import numpy as np
 from mxsame import validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
-from mxsame.keras_format.description import (
-    WRAPPER,
-    Layer,
-    Model,
-    WeightSpec,
-    as_list,
-    class_and_config,
-    leaves,
-    map_leaves,
-)
+from mxsame.keras_format.description import WRAPPER, Layer, Model, as_list, class_and_config, leaves, map_leaves
 from mxsame.keras_format.dtypes import SETS_DTYPE, UNCAST, standardize_dtype
 from mxsame.port.activations import known_function, names_of_function
 from mxsame.port.builder import naming_layer, user_code
@@ -58,20 +49,16 @@ class CustomConverters:
         names = (name for name in custom_keys_of(layer) if name in self.custom and name not in self.activations)
         return next((self.custom[name] for name in names), None)
 
-    def check(self, model: Model) -> None:
-        """Collects layers that are not supported, and refuses names in `custom` that nothing in the model has."""
+    def prepared(self, model: Model) -> Model:
+        """Returns a model with the layers that `custom` names in place of others. Collects layers that are not
+        supported, and refuses names in `custom` that nothing in the model has."""
         layers = [*model.walk(), *model.layers]
         names = {name for layer in layers for name in custom_keys_of(layer)}
         for layer in layers:
             with naming_layer(layer, [layer.name]):
                 self.activations.update(_activations(layer.config, model.version))
-        for layer in model.walk():
-            replacement = self._given(layer)
-            if replacement is not None and _is_configuration(replacement):
-                with naming_layer(layer, [layer.name], is_replaceable=False):
-                    self._replace(layer, replacement)
-        called = [layer for layer in model.walk() if layer.calls and layer.class_name != "InputLayer"]
-        missing = [layer for layer in called if not self.converter_of(layer)]
+        model = model.map_layers(self._replaced)
+        missing = [x for x in model.walk() if x.calls and x.class_name != "InputLayer" and not self.converter_of(x)]
         if missing:
             keys = _joined(f"{custom_keys_of(layer)[-1]!r}: function" for layer in missing)
             given = _joined(f"{custom_keys_of(layer)[1]} ({layer.name!r})" for layer in missing)
@@ -89,21 +76,24 @@ class CustomConverters:
         unknown = sorted(map(str, set(self.custom) - names - self.activations))
         rule = "custom must have names of the model's layers, classes or functions"
         validation.check(not unknown, rule, custom=unknown)
+        return model
 
-    def _replace(self, layer: Layer, replacement: Any) -> None:
-        """Replaces the class and configuration of a layer by those that the user gives."""
-        layer.replaced_by_name = isinstance(replacement, str)
-        if layer.replaced_by_name:
-            entries = [{"class_name": replacement, "config": layer.config}]
-        else:
+    def _replaced(self, layer: Layer) -> Layer:
+        """Returns a layer with the class and configuration that the user gives, if any."""
+        given = self._given(layer)
+        if given is None or not _is_configuration(given):
+            return layer
+        with naming_layer(layer, [layer.name], is_replaceable=False):
+            by_name = isinstance(given, str)
             with user_code():
-                entries = as_list(replacement(dict(layer.config)))
-        first, *after = map(class_and_config, entries)
-        layer.stored_as, (layer.class_name, layer.config) = layer.class_name, first
-        layer.after = [Layer(name, layer.name, config, [], None if name in LAYERS else name) for name, config in after]
-        known = layer.class_name in LAYERS and layer.class_name != WRAPPER and all(map(converter_of, layer.after))
-        names = [name for name, _ in (first, *after)]
-        validation.check(known, f"custom of {layer.name!r} must name layers of Keras", names=names)
+                entries = {"class_name": given, "config": layer.config} if by_name else given(dict(layer.config))
+            (class_name, config), *others = named = [*map(class_and_config, as_list(entries))]
+            after = [Layer(name, layer.name, each, (), None if name in LAYERS else name) for name, each in others]
+            known = class_name in LAYERS and class_name != WRAPPER and all(map(converter_of, after))
+            rule = f"custom of {layer.name!r} must name layers of Keras"
+            validation.check(known, rule, names=[name for name, _ in named])
+            return replace(layer, class_name=class_name, config=config, stored_as=layer.class_name, after=after,
+                           replaced_by_name=by_name)  # fmt: skip
 
 
 def _activations(config: Any, version: int) -> Iterator[str]:
@@ -173,9 +163,8 @@ def _custom(call: CallContext, *inputs: Operand, make: Callable, **constants: Op
         if not isinstance(block, mx.gluon.HybridBlock):
             raise InvalidType(f"custom must return a HybridBlock; received a {type(block).__name__}")
         state.block = block
-        layer.weights = [LoadedWeight(tuple(array.shape)) for array in layer.weights]
-        if layer.weight_specs is None and len(call.path) == 1:  # in a nested model, what is trained would come first
-            layer.weight_specs = [WeightSpec(f"weight_{number}") for number in range(len(layer.weights))]
+        names = [spec.name for spec in layer.weight_specs or ()] or map(str, range(len(layer.weights)))
+        state.weights = {name: LoadedWeight(tuple(array.shape)) for name, array in zip(names, layer.weights)}
     return call_block(call, state.block, inputs_of(state.block, leaves([*inputs, *constants.values()], Tensor)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from dataclasses import replace
 from functools import partial
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
@@ -18,7 +19,7 @@ from mxsame.keras_format.topology import Path
 from mxsame.port.blocks import Function
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.custom import call_block, inputs_of
-from mxsame.port.parameters import TRANSPOSED, UNCHANGED, Conversion, LoadedWeight, kernel
+from mxsame.port.parameters import TRANSPOSED, UNCHANGED, Conversion, LoadedWeight, kernel, loaded_weights
 from mxsame.port.table import ANY_ORDER, HANDLES_MASK, Converter
 from mxsame.port.tensors import Operand, Tensor
 from mxsame.tables import aligned
@@ -203,9 +204,7 @@ def _trained(state: LayerState) -> List[Any]:
     """Returns the parameters of a layer that can be trained, which excludes statistics."""
     if state.is_custom:
         return state.parameters
-    pairs = zip(state.layer.weight_specs or (), state.layer.weights)
-    loaded = (stored for spec, stored in pairs if isinstance(stored, LoadedWeight) and spec.trainable)
-    return [stored.parameter for stored in loaded if stored.parameter is not None]
+    return [stored.parameter for spec, stored in loaded_weights(state.layer) if spec.trainable]
 
 
 # -- a block in place of a layer
@@ -213,28 +212,23 @@ def _trained(state: LayerState) -> List[Any]:
 
 def replacement(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) -> LayerState:
     """Returns the state of a layer whose block replaces another layer. Arrays of `rank` axes have channels first."""
-    name = type(block).__name__
-    new = Layer(
-        name, layer.name, {"name": layer.name}, layer.calls, weight_specs=[], replaced_by_name=layer.replaced_by_name
-    )
+    new = Layer(type(block).__name__, layer.name, {"name": layer.name}, layer.calls, weight_specs=[])
     build = partial(_replacement, block=block, rank=rank, contexts=contexts)
     converter = Converter(build, ANY_ORDER, masks=HANDLES_MASK, dtypes=dtypes.SETS_DTYPE)
     return LayerState(new, block, is_custom=True, converter=converter)
 
 
-def take_weights(layer: Layer, block: Any) -> None:
+def _take_weights(state: LayerState) -> None:
     """Makes the parameters of a block the layer's weights, under the names of Keras's layer of that class."""
-    nn, conversions = mx.gluon.nn, {"": UNCHANGED}
+    nn, block, conversions = mx.gluon.nn, state.block, {}
     if isinstance(block, nn.Dense):
-        conversions = {"kernel": TRANSPOSED, "bias": UNCHANGED}
+        conversions = {KERNEL: TRANSPOSED, BIAS: UNCHANGED}
     elif isinstance(block, (nn.Conv1D, nn.Conv2D, nn.Conv3D)) and _gluon.layout_of(block).startswith("NC"):
-        conversions = {"kernel": kernel("conv"), "bias": UNCHANGED}
-    given = {spec: getattr(block, spec.parameter) for spec in (KERNEL, BIAS) if spec.name in conversions}
-    given = {spec: parameter for spec, parameter in given.items() if parameter is not None}
-    layer.weight_specs = list(given) or None
-    layer.weights = [_as_loaded(parameter, conversions[spec.name]) for spec, parameter in given.items()]
-    if not given:
-        layer.weights = [_as_loaded(parameter, UNCHANGED) for parameter in block.collect_params().values()]
+        conversions = {KERNEL: kernel("conv"), BIAS: UNCHANGED}
+    specs = [spec for spec in conversions if getattr(block, spec.parameter) is not None]
+    given = {x.name: _as_loaded(getattr(block, x.parameter), conversions[x]) for x in specs}
+    state.weights = given or {name: _as_loaded(x, UNCHANGED) for name, x in block.collect_params().items()}
+    state.layer = replace(state.layer, weight_specs=specs or None)
 
 
 def _as_loaded(parameter: Any, conversion: Conversion) -> LoadedWeight:
@@ -249,10 +243,12 @@ def _replacement(call: CallContext, *inputs: Operand, block: Any, rank: int, con
     try:
         arrays = inputs_of(block, arrays)
         _initialize(block, arrays, contexts)
-        return call_block(call, block, arrays, rank)
+        outputs = call_block(call, block, arrays, rank)
     except (ValueError, InvalidType, mx.base.MXNetError) as error:
         received = validation.received(shapes=[tuple(x.ordered(x.shape)) for x in arrays])
         raise InvalidValue(f"block must accept the inputs of the layer; {received}; {errors.reason(error)}") from None
+    _take_weights(call.state)
+    return outputs
 
 
 def _initialize(block: Any, arrays: Sequence[Tensor], contexts: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from mxsame import _gluon, suggestions, tensors, validation
 from mxsame._mxnet import mx
 from mxsame.graphs import tracing
 from mxsame.keras_format.description import Layer, Model
-from mxsame.keras_format.topology import LayerName, Path, owner_of, path_of
+from mxsame.keras_format.topology import LayerName, Path, path_of, with_layers
 from mxsame.nn import HybridBlock
 from mxsame.port.builder import Builder
 from mxsame.port.call_context import LayerState
@@ -23,7 +23,6 @@ from mxsame.port.layers import (
     replacement,
     set_trainable,
     summary,
-    take_weights,
 )
 from mxsame.port.steps import Step, needed_steps
 from mxsame.port.tensors import Tensor
@@ -35,12 +34,13 @@ from mxsame.validation import InvalidType, InvalidValue, check, check_not_empty,
 class Built(NamedTuple):
     """What `Builder` has built for a network: steps and states of layers, inputs and outputs."""
 
+    description: Model
     builder: Builder
     inputs: List[Tensor]
     outputs: List[Tensor]
 
 
-Build = Callable[[Mapping[Path, LayerState]], Built]  # from the states of an earlier build
+Build = Callable[[Model, Mapping[Path, LayerState]], Built]  # with the states of an earlier build
 
 
 class Network(HybridBlock):
@@ -52,7 +52,7 @@ class Network(HybridBlock):
     Attributes
     ----------
     description : mxsame.keras_format.description.Model
-        What was read; its weights are in the parameters.
+        What was read, with the blocks that replace layers; its weights are in the parameters.
     transpositions : int
         The number of steps that transpose the data.
     rank : int
@@ -76,12 +76,12 @@ class Network(HybridBlock):
 
     def __init__(self, description: Model, build: Build, rank: int = 0, output_paths: Sequence[Path] = ()):
         super().__init__(prefix="")
-        self.description, self._build, self.rank, self._output_paths = description, build, rank, output_paths
-        self._set_built(build({}))
+        self._build, self.rank, self._output_paths = build, rank, output_paths
+        self._set_built(build(description, {}))
 
     def _set_built(self, built: Built) -> None:
         """Takes over what was built."""
-        builder, self.inputs, self.outputs = built
+        self.description, builder, self.inputs, self.outputs = built
         self.declared_shapes = [tuple(x.ordered(x.shape)) for x in self.inputs]
         self._steps, self._states = builder.steps, builder.states
         self._outputs = [x.key for x in self.outputs]
@@ -99,9 +99,9 @@ class Network(HybridBlock):
         return "\n".join((f"{type(self).__name__}(", *lines, ")"))
 
     @property
-    def custom(self) -> Dict[int, Any]:
-        """The user's blocks, by the `id` of their layers."""
-        return {id(state.layer): state.block for state in self._states.values() if state.is_custom}
+    def custom(self) -> Dict[Layer, Any]:
+        """The user's blocks, by their layers."""
+        return {state.layer: state.block for state in self._states.values() if state.is_custom}
 
     @property
     def matches_description(self) -> bool:
@@ -232,23 +232,17 @@ class Network(HybridBlock):
         """
         path = path_of(name, self.paths)
         check_type(isinstance(block, mx.gluon.HybridBlock), "block must be a gluon.HybridBlock", block=block)
-        model, position = owner_of(self.description, path)
-        before = model.layers[position]
-        state = replacement(before, block, self.rank, tracing.contexts(self.collect_params()))
-        model.layers[position] = state.layer
+        state = replacement(self._states[path].layer, block, self.rank, tracing.contexts(self.collect_params()))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the importer's, which were shown
-                built = self._build({**self._states, path: state})
-            _check_names(built.builder.steps)
-        except Exception as error:
-            model.layers[position] = before
-            if isinstance(error, validation.Refused):
-                name, reasons = "/".join(path), "; ".join(error.reasons)
-                rule = f"the network must run with the new layer {name!r}: "
-                raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
-            raise
-        take_weights(state.layer, block)
+                model = with_layers(self.description, {path: state.layer})
+                built = self._build(model, {**self._states, path: state})
+        except validation.Refused as error:
+            name, reasons = "/".join(path), "; ".join(error.reasons)
+            rule = f"the network must run with the new layer {name!r}: "
+            raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
+        _check_names(built.builder.steps)
         self._set_built(built)
         _gluon.drop_graph(self)
 

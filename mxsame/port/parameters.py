@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from operator import attrgetter
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxsame import _gluon
 from mxsame._mxnet import mx
 from mxsame.keras import layouts
-from mxsame.keras_format.description import Layer, why_extra_weights
+from mxsame.keras_format.description import Layer, WeightSpec, why_extra_weights
 from mxsame.types import KernelKind
 from mxsame.validation import InvalidValue, check, received
 
@@ -59,6 +60,12 @@ class LoadedWeight(NamedTuple):
     to_keras: Callable = np.asarray  # converts the parameter's array to Keras's
 
 
+def loaded_weights(layer: Layer) -> List[Tuple[WeightSpec, LoadedWeight]]:
+    """Returns the weights of a layer that are in parameters."""
+    pairs = zip(layer.weight_specs or (), layer.weights)
+    return [pair for pair in pairs if isinstance(pair[1], LoadedWeight) and pair[1].parameter is not None]
+
+
 def arrays_of(layer: Layer) -> Dict[str, np.ndarray]:
     """Returns the weights of a layer as Keras's arrays, by name."""
     return dict(zip([spec.name for spec in layer.weight_specs or []], map(_array, layer.weights)))
@@ -72,25 +79,26 @@ def _array(stored: Any) -> np.ndarray:
     return np.ascontiguousarray(stored.to_keras(value)).reshape(stored.shape)  # a scalar is (1,) in MXNet
 
 
-def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, Conversion]]) -> None:
-    """Puts a layer's weights into the parameters of its block, by one conversion for all or one for each name.
+def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, Conversion]]) -> Dict[str, Any]:
+    """Puts a layer's weights into the parameters of its block, by one conversion for all or one for each name. Returns
+    a `LoadedWeight` for each name, and the array of a weight that no parameter has.
 
-    Since a network may be as large as the memory, one array after the other is read, and then replaced in the layer by
-    a `LoadedWeight`.
+    Since a network may be as large as the memory, one array after the other is read.
     """
     weight_specs, count = layer.weight_specs or [], len(layer.weights)
     names = ", ".join(spec.name for spec in weight_specs) or "none"
     shared = "" if count else " (a file stores a layer that is in several models once)"
     rule = f"weights must be {names}; received {count} arrays{shared}{why_extra_weights(layer)}"
     check(len(weight_specs) == count, rule)
-    for number, (spec, array) in enumerate(zip(weight_specs, layer.weights)):
-        parameter = _parameter(block, spec.parameter)
+    weights: Dict[str, Any] = {}
+    for spec, array in zip(weight_specs, layer.weights):
+        parameter = attrgetter(spec.parameter)(block) if spec.parameter else None
         if parameter is None:
-            layer.weights[number] = np.asarray(array)
+            weights[spec.name] = np.asarray(array)
             continue
         conversion = conversions if isinstance(conversions, Conversion) else conversions.get(spec.name, UNCHANGED)
         set_parameter(parameter, conversion, array, spec.name)
-        layer.weights[number] = LoadedWeight(tuple(array.shape), parameter, conversion.to_keras)
+        weights[spec.name] = LoadedWeight(tuple(array.shape), parameter, conversion.to_keras)
         if not spec.trainable:
             parameter.grad_req = "null"
     for parameter in block.collect_params().values():
@@ -98,13 +106,7 @@ def fill(block: Any, layer: Layer, conversions: Union[Conversion, Mapping[str, C
             parameter.initialize(ctx=mx.cpu())
         if not layer.trainable:
             parameter.grad_req = "null"
-
-
-def _parameter(block: Any, path: str) -> Any:
-    """Returns the parameter of a block, or of a child of it (`child.parameter`); None if there is none."""
-    for name in path.split("."):
-        block = getattr(block, name, None) if name else None
-    return block
+    return weights
 
 
 def set_parameter(parameter: Any, conversion: Conversion, array: Any, role: str) -> None:

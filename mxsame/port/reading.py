@@ -7,12 +7,13 @@ import itertools
 import os
 import sys
 import warnings
+from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from mxsame import validation
 from mxsame.keras_format import files, weights as weight_files
 from mxsame.keras_format.config import model_of
-from mxsame.keras_format.description import Layer, Model, function_name, group_name
+from mxsame.keras_format.description import Layer, Model, WeightSpec, function_name, group_name
 from mxsame.port import keras_mxnet
 from mxsame.port.activations import known_function
 from mxsame.port.converters import weight_specs_of
@@ -20,10 +21,11 @@ from mxsame.port.converters import weight_specs_of
 MAX_CALLS = 20_000  # layer calls, with those of nested models: a model that is called several times counts each time
 
 
-def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> Model:
+def read(source: Any, weights: Any = None, prepare: Optional[Callable[[Model], Model]] = None) -> Model:
     """Returns the layers, calls and weights of a Keras model, as data.
 
-    Arguments are those of :func:`mxsame.from_keras`; `check(model)` is called before any weights are read.
+    Arguments are those of :func:`mxsame.from_keras`; `prepare(model)` returns the model to be read, before any weights
+    are.
     """
     is_live = hasattr(source, "to_json") and hasattr(source, "layers")
     if not is_live and not isinstance(source, (str, os.PathLike)):
@@ -32,15 +34,14 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
     contents = files.open_source(_json_of(source) if is_live else source, "source")
     rule = "source must hold a model's configuration: give the JSON of model.to_json() as source, and this as weights"
     validation.check(contents.config is not None, f"{rule}; received {str(source)!r}, which holds weights only")
-    model = model_of(contents.config, _keras_version(contents))
-    model.source = contents.config
+    model = replace(model_of(contents.config, _keras_version(contents)), source=contents.config)
     if is_live:
-        for layer, live_layer in _pairs(model, source):
-            layer.config = _with_unique_function_names(layer.config, live_layer, model.version)
+        configs = {x: _with_unique_function_names(x.config, live, model.version) for x, live in _pairs(model, source)}
+        model = model.map_layers(lambda layer: replace(layer, config=configs.get(layer, layer.config)))
     calls = model.num_calls()
     validation.check(calls <= MAX_CALLS, f"layers must be called at most {MAX_CALLS} times in all", calls=calls)
-    if check is not None:
-        check(model)
+    if prepare is not None:
+        model = prepare(model)
     root = contents.weights
     if weights is not None:
         validation.check_type(isinstance(weights, (str, os.PathLike)), "weights must be a path", weights=weights)
@@ -50,19 +51,27 @@ def read(source: Any, weights: Any = None, check: Optional[Callable] = None) -> 
         validation.check(root is not None, f"{rule}; received {os.fspath(weights)!r}")
     group = None if root is None else weight_files.group_of(root)
     backend = contents.config.get("backend") if group is None else files.text(group, "backend")
-    for layer in model.walk():
-        layer.weight_specs = weight_specs_of(layer)
+    model = model.map_layers(lambda layer: replace(layer, weight_specs=weight_specs_of(layer)))
     if backend == "mxnet":
-        keras_mxnet.set_weight_specs(model)
+        model = keras_mxnet.with_weight_specs(model)
     if backend == "torch":
         _warn_about_average_pooling(model)
+    arrays: Dict[Layer, List[Any]] = {}
     if group is not None:
-        weight_files.assign(model, group, by_order=weights is not None)
+        for layer, array in weight_files.datasets_of(model, group, by_order=weights is not None):
+            arrays.setdefault(layer, []).append(array)
     elif is_live:
-        _take_live(model, source)
+        arrays = {layer: _weights_of(live_layer, layer, model) for layer, live_layer in _pairs(model, source)}
     elif any(layer.weight_specs for layer in model.walk()):
         raise validation.InvalidValue("weights must be given: the source holds a configuration only")
-    return model
+
+    def with_weights(layer: Layer) -> Layer:
+        own, specs = arrays.get(layer, ()), layer.weight_specs
+        if specs is None and layer in model.layers:  # in a nested model, what is trained would come first
+            specs = [WeightSpec(f"weight_{number}") for number in range(len(own))]
+        return replace(layer, weights=own, weight_specs=specs)
+
+    return model.map_layers(with_weights)
 
 
 def _json_of(model: Any) -> str:
@@ -107,16 +116,12 @@ def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:
             yield layer, live_layer
 
 
-def _take_live(model: Model, live: Any) -> None:
-    for layer, live_layer in _pairs(model, live):
-        if getattr(live_layer, "lora_enabled", False):  # its kernel is the merged one
-            layer.weights = [getattr(live_layer, spec.name) for spec in layer.weight_specs or ()]
-            continue
-        layer.weights = live_layer.get_weights() if model.from_keras_mxnet else _weights_of(live_layer, layer)
-
-
-def _weights_of(live_layer: Any, layer: Layer) -> List[Any]:
+def _weights_of(live_layer: Any, layer: Layer, model: Model) -> List[Any]:
     """Returns the weights of a live layer, part by part if it has several: `layer.weights` has trainable ones first."""
+    if getattr(live_layer, "lora_enabled", False):  # its kernel is the merged one
+        return [getattr(live_layer, spec.name) for spec in layer.weight_specs or ()]
+    if model.from_keras_mxnet:
+        return live_layer.get_weights()
     groups = dict.fromkeys(spec.group for spec in layer.weight_specs or ())
     if len(groups) < 2:
         return list(live_layer.weights)

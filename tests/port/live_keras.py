@@ -8,7 +8,7 @@ import numpy as np
 from mxnet import autograd, nd
 
 from mxsame import port
-from mxsame.port.parameters import LoadedWeight
+from mxsame.port.parameters import loaded_weights
 
 
 class Later:
@@ -132,8 +132,8 @@ def gradients(model, training):
         loss.backward(train_mode=training)
         ours = {"data": given.grad.asnumpy()}
         for layer in net.description.walk():
-            for spec, stored in zip(layer.weight_specs or (), layer.weights):
-                if isinstance(stored, LoadedWeight) and stored.parameter.grad_req != "null":
+            for spec, stored in loaded_weights(layer):
+                if stored.parameter.grad_req != "null":
                     array = stored.parameter.grad().asnumpy()
                     ours[f"{layer.name}/{spec.name}"] = stored.to_keras(array)
         yield ours, {name: arrays_of(array)[0] for name, array in wanted.items()}

@@ -163,6 +163,20 @@ def test_a_refused_change_leaves_the_net_unchanged(use, error, message):
     assert (net(nd.array(PICTURES)).asnumpy() == before).all() and net.dense.class_name == "Dense"
 
 
+def test_a_description_does_not_change():
+    """A refused block leaves it, and a block in place of a layer gives another one."""
+    net = mxsame.from_keras(DIGITS)
+    before, layers = net.description, list(net.description.layers)
+    with pytest.raises(ValueError, match="weights were made for"):
+        net["flatten"] = nn.Dense(3)
+    assert net.description is before
+    net["dense"] = nn.Dense(3)
+    assert before.layers == layers and layers[-1].config["units"] == 10
+    assert net.description.layers[-1].config == {"name": "dense"}
+    with pytest.raises(AttributeError, match="name"):
+        before.layers[0].name = "first"
+
+
 @pytest.mark.parametrize("hybridize", [lambda net: net, mxsame.hybridize], ids=["imperative", "mxsame.hybridize"])
 @pytest.mark.parametrize(
     ("block", "names"),
@@ -179,6 +193,20 @@ def test_a_block_of_another_number_of_inputs_is_refused(hybridize, block, names)
     with pytest.raises(ValueError, match=rf"^layer 'sum' .* the inputs of the layer; .* received 2 for {names}$"):
         net["sum"] = block()
     assert (net(*both).asnumpy() == before).all()
+
+
+@pytest.mark.oracle
+def test_networks_share_no_state_of_stacked_cells(tmp_path):
+    """A network without the mask has steps of its own in each cell."""
+    x = layers.Input((5, 3))
+    rnn = layers.RNN([layers.LSTMCell(4), layers.GRUCell(3)], name="rnn")
+    model = randomise(keras().Model(x, rnn(layers.Masking(name="masking")(x))))
+    net = mxsame.from_keras(model)
+    before = net._states["rnn",].cells
+    net["masking"] = gluon.contrib.nn.Identity()
+    counts = [[len(cell.variants) for cell in cells.values()] for cells in (before, net._states["rnn",].cells)]
+    assert counts == [[1, 1], [2, 2]]
+    check_weights_go_back(net, model, tmp_path / "back.h5")
 
 
 def test_a_layer_may_have_the_name_of_an_attribute():

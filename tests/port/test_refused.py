@@ -229,7 +229,7 @@ WORDS_OF_PYTHON = re.compile(
 @pytest.mark.filterwarnings("ignore:layer 'one':UserWarning")
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refused_with_a_message_of_mxsame(kind, monkeypatch):
-    monkeypatch.setattr(call_context, "fill", lambda *arguments: None)  # without weights
+    monkeypatch.setattr(call_context, "fill", lambda *arguments: {})  # without weights
     monkeypatch.setattr(reading, "weight_specs_of", lambda layer: [])
     given, message = REFUSED[kind]
     model = model_of(given) if "name" in given else given

@@ -188,19 +188,17 @@ def _stacked(call: CallContext, x: Tensor, *states: Operand, initial_state: Oper
     _refuse_unrolled(call.config, _takes_mask(call, x, remaining) and call.config.get("zero_output_for_mask"))
     weights, out, mask = iter(call.layer.weights), x, x.mask
     final_states: List[Tensor] = []
-    loaded: List[Any] = []
     for number, (kind, config) in enumerate(layers):
         specs = [spec for spec in WEIGHTS if spec.is_present(config)]
         inner = Layer(kind, call.layer.name, config, weight_specs=specs, weights=[next(weights) for _ in specs])
-        cell = call.state.first_call.setdefault(f"cell {number}", LayerState(inner))
+        cell = call.state.cells.setdefault(number, LayerState(call.layer))
         cell_states, remaining = remaining[: KINDS[kind].states], remaining[KINDS[kind].states :]
-        cell_call = replace(call, layer=cell.layer, state=cell, path=(*call.path, str(number)))
+        cell_call = replace(call, layer=inner, state=cell, path=(*call.path, str(number)))
         out, *new_states = LAYERS[kind](cell_call, [out._replace(mask=mask), *cell_states], {})
         if config.get("go_backwards") and mask is not None:  # the mask follows the reversed sequence
             mask = call.apply("reverse", mask, axis=1)
         final_states += new_states
-        loaded += cell.layer.weights
-    call.layer.weights = loaded
+        call.state.weights.update({f"{number}_{name}": weight for name, weight in cell.weights.items()})
     return [out._replace(mask=x.mask if out.rank == x.rank else None), *final_states]
 
 

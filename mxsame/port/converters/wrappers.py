@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Dict, List
 
 import numpy as np
@@ -56,10 +57,9 @@ def _spectral_norm(call: CallContext, x: Tensor) -> Any:
     """Builds the wrapped layer. Its stored kernel is already normalized, and is not normalized again in training."""
     wrapped, layer = _wrapped_layer(call.config), call.layer
     check(not call.training, "a layer with spectral normalization must not be called with training=True")
-    wrapped.weight_specs = (layer.weight_specs or [])[:-1]
-    wrapped.weights = layer.weights[: len(wrapped.weight_specs)]  # a `.keras` file repeats the kernel after them
-    wrapped.config = {**wrapped.config, "trainable": layer.trainable and wrapped.trainable}
+    specs = (layer.weight_specs or [])[:-1]
+    weights = layer.weights[: len(specs)]  # a `.keras` file repeats the kernel after them
+    config = {**wrapped.config, "trainable": layer.trainable and wrapped.trainable}
     warn_about_training(call, "does not normalize its kernel in training, unlike Keras")
-    out = delegate(call, wrapped, x)
-    layer.weights = [*wrapped.weights, np.asarray(layer.weights[-1])]
-    return out
+    call.state.weights["vector_u"] = np.asarray(layer.weights[-1])
+    return delegate(call, replace(wrapped, weight_specs=specs, weights=weights, config=config), x)
