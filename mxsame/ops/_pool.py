@@ -217,8 +217,8 @@ class PoolSpec(Spec):
         pooling = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, pads=pads, **fields)
         if operator != "avg" or pooling.fill != "zero" or not plan.pads_data or target.purpose == "format":
             return pooling
-        of_one_channel = replace(work, in_channels=1), replace(plan, pairs_channels=False)
-        divisor = recipe_of(Pooling, "Pooling", inputs, windows, *of_one_channel, given, **fields)
+        work, plan = replace(work, in_channels=1), replace(plan, pairs_channels=False)
+        divisor = recipe_of(Pooling, "Pooling", inputs, windows, work, plan, given, **fields)
         return replace(pooling, divisor=replace(divisor, transposes=False))
 
 
