@@ -190,8 +190,8 @@ def audit(
     ----------
     net : gluon.HybridBlock, Symbol or path of a `-symbol.json` file
     input_shape : sequence of ints, a list of one for each input of a net, or a mapping from names of inputs to shapes
-        Shapes include the batch, in the order of axes of the data; a list has the order of the block's inputs. May be
-        left out for a block of a Keras model of static shape.
+        Shapes include the batch, in the order of axes of the data; a list has the order of the block's inputs. Optional
+        for a block of a Keras model whose input shapes are static.
 
     Returns
     -------
@@ -462,7 +462,7 @@ def _compare_layers(graph: Graph, shapes: Dict[Output, tuple]) -> Iterable[_Comp
 
 
 def _splice(graph: Graph, node: Node, symbol: Any, arguments: Dict[str, Output], keep_names: bool = False) -> None:
-    """Replaces the output of a node by that of a Symbol, with the outputs in `arguments` for its variables, by name."""
+    """Replaces a node by the operators of a Symbol; `arguments` maps the names of its variables to outputs."""
     inner = Graph.of(symbol, {}, {}, casts=False)
     for number, new in enumerate(inner.nodes()):
         new.name = new.name if new.op == "null" or keep_names else f"{node.name}_{number}_{new.name}"

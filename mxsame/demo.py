@@ -129,8 +129,8 @@ def block(layer: Layer, weights: dict[str, np.ndarray], size: int | None = None)
 
 
 class Row(NamedTuple):
-    """A layer and three outputs, (H, W, C): TensorFlow's recorded one, that of `mxsame.nn`, and that with symmetric
-    padding."""
+    """A layer and three outputs, (H, W, C): TensorFlow's, which is recorded, and two that are computed, by `mxsame.nn`
+    and with symmetric padding."""
 
     layer: Layer
     pads: tuple[int, int] | None  # (low, high) of both axes; None if the layer has none

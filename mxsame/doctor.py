@@ -32,7 +32,7 @@ __all__ = ["Check", "as_data", "examine"]
 REPORT_MARK = "mxsame-doctor:"  # before each report of the child; MXNet and drivers may print other lines
 CHILD_CODE = """
 import json, sys
-sys.path[:] = json.loads(sys.argv[1])  # that of the parent
+sys.path[:] = json.loads(sys.argv[1])  # the parent's sys.path
 from mxsame.doctor import report
 report()
 """

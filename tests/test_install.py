@@ -274,7 +274,7 @@ ELSE = "imports something else, {site}/"
 REINSTALL = f"{PIP} uninstall -y mxnet && {INSTALL}"
 OF_NUMPY = sites.mxnet("import numpy\n")
 LOAD_DRIVER = "that gcc has made"
-WITHOUT = "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), and none is found that can be loaded."
+WITHOUT = "mxnet-cu112 needs NVIDIA's driver (libcuda.so.1), which cannot be loaded."
 TO_CPU = f"{PIP} uninstall -y {{}} && {INSTALL}"
 MADE, AGAIN = "python3.11 -m venv .venv-3.11", ".venv-3.11/bin/python -m pip install"  # not the user's own .venv
 LATER = "import sys, numpy\nsys.version_info = (3, 99, 0, 'final', 0)\n"
@@ -297,7 +297,7 @@ REFUSED = {  # files, what the first line has, what the fix starts with; and wha
     "a script": ({"mxnet.py": ""}, f"`import mxnet` {ELSE}mxnet.py.", "mv {site}/mxnet.py {site}/my_mxnet.py"),
     "two wheels": (
         {**raising("Exception"), **raising("Exception", "mxnet-cu112")},
-        "mxnet and mxnet-cu112 are installed over each other: both own the same folder.",
+        "mxnet and mxnet-cu112 are installed over each other: both contain the folder mxnet.",
         f"{PIP} uninstall -y mxnet mxnet-cu112 && {INSTALL}",
     ),
     "no numpy": ({}, "NumPy cannot be imported: No module named 'numpy'.", f"{PIP} install numpy"),

@@ -20,7 +20,7 @@ SECONDS = 60.0  # limit for a small file on a busy machine, including the import
 BYTES_PER_SECOND = 10e6  # the limit grows with the size of the file
 MEMORY = 2**30  # bytes that reading may allocate, in addition to three times the size of the file
 STACK, HEAP = 2**23, 2**26  # address space that a thread reserves: for its stack, if that is unlimited, and for malloc
-TEAMS = 2  # teams of OpenMP threads: that of MXNet's engine, and that of the thread that calls MXNet
+TEAMS = 2  # teams of OpenMP threads: one for MXNet's engine, and one for the thread that calls MXNet
 
 
 def run_in_child(function: Callable[..., int], files: Sequence[str], argument: Any) -> int:

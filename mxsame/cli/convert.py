@@ -88,17 +88,17 @@ def command(context: click.Context, **options: Any) -> None:
     if --check finds a layer that differs from Keras's.
     """
     need("h5py", "mxsame convert")
-    asked = SimpleNamespace(**options)
-    asked.onnx = onnx_arguments(asked.output, asked.opset, asked.dynamic_size)
-    if asked.file.endswith("-symbol.json"):
-        if asked.weights or asked.padding or asked.custom or asked.check or asked.custom_objects:
+    args = SimpleNamespace(**options)
+    args.onnx = onnx_arguments(args.output, args.opset, args.dynamic_size)
+    if args.file.endswith("-symbol.json"):
+        if args.weights or args.padding or args.custom or args.check or args.custom_objects:
             raise click.UsageError("a -symbol.json file accepts -o, --shape, --layout, --json and ONNX's options only.")
-        write_network(asked)
+        write_network(args)
     else:
-        if asked.check and asked.padding is not None:
+        if args.check and args.padding is not None:
             raise click.UsageError("--check must not be given with --padding: TensorFlow pads by its own rule.")
-        check_suffix(asked.output)
-        context.exit(run_in_child(convert_file, [file for file in (asked.file, asked.weights) if file], asked))
+        check_suffix(args.output)
+        context.exit(run_in_child(convert_file, [file for file in (args.file, args.weights) if file], args))
 
 
 def check_suffix(output: Path | None) -> None:
@@ -126,11 +126,11 @@ def onnx_arguments(output: Path | None, opset: int, dynamic_size: bool) -> dict 
     return None
 
 
-def write_network(asked: SimpleNamespace) -> None:
+def write_network(args: SimpleNamespace) -> None:
     """Writes an MXNet network as a Keras model or an ONNX file."""
-    if asked.output is None or asked.output.suffix not in (".keras", ".h5", ".onnx") or not asked.shapes:
+    if args.output is None or args.output.suffix not in (".keras", ".h5", ".onnx") or not args.shapes:
         raise click.UsageError("a -symbol.json file needs -o NAME.keras, NAME.h5 or NAME.onnx, and --shape.")
-    if asked.onnx is not None and asked.layout is not None:
+    if args.onnx is not None and args.layout is not None:
         raise click.UsageError("--layout must not be given for an ONNX file of an MXNet network: it keeps its own.")
     need_mxnet()
     from mxsame import _gluon, export_onnx, to_keras
@@ -138,33 +138,33 @@ def write_network(asked: SimpleNamespace) -> None:
     from mxsame.graphs.tracing import flatten
 
     with refusals(), stages() as stage:
-        net = load_symbol_file(asked.file)
-        sizes = in_order(asked.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
+        net = load_symbol_file(args.file)
+        shapes = in_order(args.shapes, [variable.name for variable in flatten(_gluon.graph_inputs(net))])
         try:
-            if asked.onnx is None:
-                result: Any = to_keras(net, asked.output, sizes, layout=asked.layout or "NHWC", progress=stage)
+            if args.onnx is None:
+                result: Any = to_keras(net, args.output, shapes, layout=args.layout or "NHWC", progress=stage)
             else:
-                result = export_onnx(net, asked.output, sizes, **asked.onnx, progress=stage)
+                result = export_onnx(net, args.output, shapes, **args.onnx, progress=stage)
         except ValueError as error:
-            raise ValueError(f"{error}{advice(asked.file, sizes)}") from error
-    if asked.as_json:
+            raise ValueError(f"{error}{advice(args.file, shapes)}") from error
+    if args.as_json:
         print_json(result._asdict())
         return
-    kind, by = "layer" if asked.onnx is None else "operator", result.compared_by or "nothing"
+    kind, by = "layer" if args.onnx is None else "operator", result.compared_by or "nothing"
     click.echo(
         f"{result.layers} {kind}{'s' * (result.layers != 1)}, {result.parameters:,} parameters, compared by {by}"
     )
-    loads = " (for Keras 3; for tf.keras 2, write an .h5 file)" * (asked.output.suffix == ".keras")
+    loads = " (for Keras 3; for tf.keras 2, write an .h5 file)" * (args.output.suffix == ".keras")
     click.echo(f"written: {result.path}{loads}")
 
 
-def advice(file: str, sizes: list) -> str:
+def advice(file: str, shapes: list) -> str:
     """Returns advice for a refused file that may have been written for every size."""
     from mxsame import tensors
 
     if tensors.FIXED_SIZE_PREFIX in Path(file).read_text(encoding="utf-8"):
         return ""
-    shape = ", ".join(map(str, sizes))
+    shape = ", ".join(map(str, shapes))
     return f"\nIf mxsame.export wrote this file for every size, write it for one: mxsame.export(net, path, {shape})."
 
 
@@ -179,61 +179,61 @@ def usage_errors() -> Iterator[None]:
 
 
 @usage_errors()
-def convert_file(asked: SimpleNamespace, limits: Callable[[], Any] = contextlib.nullcontext) -> int:
+def convert_file(args: SimpleNamespace, limits: Callable[[], Any] = contextlib.nullcontext) -> int:
     """Reads, compares, writes and prints in this process; returns the exit code."""
     need_mxnet()
-    keras = imported_keras() if asked.check else None
-    custom = imported_dict("--custom", asked.custom)
-    objects = imported_dict("--custom-objects", asked.custom_objects)
+    keras = imported_keras() if args.check else None
+    custom = imported_dict("--custom", args.custom)
+    objects = imported_dict("--custom-objects", args.custom_objects)
     from mxsame import compare, export, export_onnx
     from mxsame._mxnet import mx
     from mxsame.graphs.errors import explain_errors
     from mxsame.port import convert, report
 
-    result = Result(asked.file)
+    result = Result(args.file)
     with refusals(), stages() as stage, warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", "Do not pass an `input_shape`")  # Keras 3, for every Keras 2 file
         warnings.showwarning = lambda message, *where: click.echo(f"Warning: {message}", err=True)
-        arguments = {"layout": asked.layout, "padding": asked.padding, "custom": custom, "progress": stage}
+        arguments = {"layout": args.layout, "padding": args.padding, "custom": custom, "progress": stage}
         try:
             with limits():
-                result.net = net = convert.from_keras(asked.file, asked.weights, **arguments)
+                result.net = net = convert.from_keras(args.file, args.weights, **arguments)
                 mx.nd.waitall()
         except (MemoryError, mx.base.MXNetError) as error:
             reason = f"it takes more memory than its size allows ({type(error).__name__})"
-            raise click.ClickException(f"{asked.file} must be a whole model file: {reason}.") from error
-        sizes = input_shapes(net, asked)
+            raise click.ClickException(f"{args.file} must be a whole model file: {reason}.") from error
+        shapes = input_shapes(net, args)
         stage("running the network", 0, 1)
-        with refusals("--shape" if asked.shapes else None), explain_errors(shapes=sizes):
-            result.rows = report.layer_rows(net, list(map(mx.nd.zeros, sizes)))
+        with refusals("--shape" if args.shapes else None), explain_errors(shapes=shapes):
+            result.rows = report.layer_rows(net, list(map(mx.nd.zeros, shapes)))
         if keras is not None:
             stage("loading the model in Keras", 0, 1)
-            model = load_model(keras, asked.file, asked.weights, objects, custom)  # has no code: from_keras refuses it
+            model = load_model(keras, args.file, args.weights, objects, custom)  # has no code: from_keras refuses it
             stage("comparing with Keras", 0, 1)
-            result.compared = compare(net, model, report.random_inputs(net, sizes))
-        if asked.output is not None and not result.differs:
-            target = str(asked.output / Path(asked.file).stem if asked.output.is_dir() else asked.output)
+            result.compared = compare(net, model, report.random_inputs(net, shapes))
+        if args.output is not None and not result.differs:
+            target = str(args.output / Path(args.file).stem if args.output.is_dir() else args.output)
             stage("writing", 0, 1)
-            if asked.onnx is None:
-                result.written = list(export(net, target, sizes))
+            if args.onnx is None:
+                result.written = list(export(net, target, shapes))
             else:
-                result.written = [export_onnx(net, target, sizes, **asked.onnx, progress=stage).path]
-    (result.print_json if asked.as_json else result.print)()
+                result.written = [export_onnx(net, target, shapes, **args.onnx, progress=stage).path]
+    (result.print_json if args.as_json else result.print)()
     return DIFFERS if result.differs else 0
 
 
-def input_shapes(net: Any, asked: SimpleNamespace) -> list:
+def input_shapes(net: Any, args: SimpleNamespace) -> list:
     """Returns a shape for each input: that of --shape, or the model's own."""
     from mxsame.onnx.export import has_fixed_size
 
     declared = [tuple(value.ordered(value.shape)) for value in net.inputs]
     accepted = ", ".join(map(str, declared))
-    if asked.dynamic_size and has_fixed_size(net.declared_shapes):
+    if args.dynamic_size and has_fixed_size(net.declared_shapes):
         rule = "--dynamic-size needs a model whose input declares None for its size, as Input((None, None, 3)) does"
         raise click.UsageError(f"{rule}; the model takes {accepted}.")
-    if asked.shapes:
-        shapes = in_order(asked.shapes, [tensor.layer for tensor in net.description.inputs])
+    if args.shapes:
+        shapes = in_order(args.shapes, [tensor.layer for tensor in net.description.inputs])
         if list(map(len, shapes)) != list(map(len, declared)):
             received = " and ".join(",".join(map(str, shape)) for shape in shapes)
             rule = f"--shape must have as many lengths as the model takes, {accepted}"
@@ -245,7 +245,7 @@ def input_shapes(net: Any, asked: SimpleNamespace) -> list:
 
 
 def in_order(shapes: tuple, inputs: list[str]) -> list:
-    """Returns the values of --shape, pairs of a name or None and a shape, as shapes in the order of the inputs."""
+    """Returns the shapes of --shape, which are pairs of a name (or None) and a shape, in the order of the inputs."""
     by_name = dict(shapes)
     if len(shapes) != len(inputs) or set(by_name) not in ({None}, set(inputs)):
         rule = f"--shape must be given once for each input, without names or with {', '.join(inputs)}"

@@ -58,8 +58,8 @@ def without_losses(symbol: Any) -> Any:
 
 def slice_axis(x: Any, axis: int, begin: Any, end: Any) -> Any:
     """Slices along one axis."""
-    before = (None,) * axis
-    return F.slice(x, begin=(*before, begin), end=(*before, end))
+    all_elements = (None,) * axis
+    return F.slice(x, begin=(*all_elements, begin), end=(*all_elements, end))
 
 
 # -- axes
@@ -243,8 +243,8 @@ def _sign(node: Node, x: Any) -> Any:
 
 def _round(node: Node, x: Any) -> Any:
     """Rounds to the nearest integer; ties round away from 0."""
-    whole = F.floor(F.abs(x))
-    return _sign(node, x) * F.where(F.abs(x) - whole < 0.5, whole, whole + 1)
+    floor = F.floor(F.abs(x))
+    return _sign(node, x) * F.where(F.abs(x) - floor < 0.5, floor, floor + 1)
 
 
 def _rint(node: Node, x: Any) -> Any:

@@ -151,8 +151,8 @@ def invalid_reshape(shapes: Mapping[Node, tuple]) -> Optional[Node]:
     """Returns a Reshape whose output has fewer or more elements than its input, or None. MXNet runs such a Reshape, and
     reads or writes past the end of its arrays."""
     for node, shape in shapes.items():
-        before = shapes.get(node.inputs[0].node) if node.op == "Reshape" else None
-        if before is not None and math.prod(shape) != math.prod(before):
+        data_shape = shapes.get(node.inputs[0].node) if node.op == "Reshape" else None
+        if data_shape is not None and math.prod(shape) != math.prod(data_shape):
             return node
     return None
 

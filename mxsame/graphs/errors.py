@@ -60,26 +60,26 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def explain_errors(**given: Any) -> Iterator[None]:
-    """Turns MXNet's errors within the `with` block into a `ValueError` with the shapes or the types in `given`. The
-    error of a GPU without kernels is raised unchanged, since the data does not cause it. If `input_shape` is given, an
-    error of a layer about its data becomes one about that argument."""
+def explain_errors(**received: Any) -> Iterator[None]:
+    """Turns MXNet's errors within the `with` block into a `ValueError` that shows the shapes or the types received. The
+    error of a GPU without kernels is raised unchanged, since the data does not cause it. If `input_shape` is received,
+    an error of a layer about its data becomes one about that argument."""
     try:
         yield
     except validation.InvalidValue as error:
-        if "input_shape" in given and str(error).startswith("data must "):
+        if "input_shape" in received and str(error).startswith("data must "):
             raise validation.InvalidValue(f"input_shape must fit the net: {error}") from None
         raise
     except mx.base.MXNetError as error:
         if NO_KERNEL in str(error):
             raise
-        rule, arrays = SHAPE_RULE, [each for each in flatten([*given.values()]) if isinstance(each, mx.nd.NDArray)]
+        rule, arrays = SHAPE_RULE, [each for each in flatten([*received.values()]) if isinstance(each, mx.nd.NDArray)]
         if re.search(TYPE_MESSAGES, str(error)):
             rule = "net must be called with dtypes that its operators support"
-            given = {"dtypes": [str(np.dtype(each.dtype)) for each in arrays]} if arrays else given
+            received = {"dtypes": [str(np.dtype(each.dtype)) for each in arrays]} if arrays else received
         elif arrays:
-            given = {"shapes": [array.shape for array in arrays]}
-        raise validation.InvalidValue(f"{rule}; {validation.received(**given)}; {reason(error)}") from None
+            received = {"shapes": [array.shape for array in arrays]}
+        raise validation.InvalidValue(f"{rule}; {validation.received(**received)}; {reason(error)}") from None
 
 
 class ShapeCheck:
@@ -100,14 +100,14 @@ class ShapeCheck:
         self._checks_once = not pairs and _has_fixed_channels(nodes, parameters)
         self._is_checked = False
 
-    def run(self, shapes: Mapping[str, tuple], /, **given: Any) -> None:
-        """Raises a `ValueError`, which shows `given`, unless the net accepts inputs of these shapes, by name."""
+    def run(self, shapes: Mapping[str, tuple], /, **received: Any) -> None:
+        """Raises a `ValueError`, which shows what was received, unless the net accepts these shapes of its inputs."""
         if self._is_checked:
             return
-        with explain_errors(**given):
+        with explain_errors(**received):
             known = {name: shape for name, shape in shapes.items() if name in self._names}
             arguments, outputs, states = self._symbol.infer_shape_partial(**known)
-        rule = f"{SHAPE_RULE}; {validation.received(**given)}"
+        rule = f"{SHAPE_RULE}; {validation.received(**received)}"
         for name, required in zip(self._names, (*arguments, *states)):
             actual = self._parameters[name].shape if name in self._parameters else None
             may_match = actual == required or not (is_complete(actual) and is_complete(required))

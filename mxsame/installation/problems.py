@@ -21,9 +21,8 @@ from mxsame.installation.requirements import (
     pins,
 )
 
-MXNET_WHEEL = (
-    r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"  # all of these wheels install the folder mxnet/
-)
+# All of these wheels install the folder mxnet/.
+MXNET_WHEEL = r"(mxnet(?:[-_](?:cu\d+|mkl|native))?)-([^-]+)\.dist-info"
 IN_VENV = ".venv-3.11/bin/python -m pip install"
 ANOTHER_PYTHON = f"python3.11 -m venv .venv-3.11 && {IN_VENV} '.[cli]' && {IN_VENV} --no-deps mxnet=={MXNET_VERSION}"
 IN_THE_FOLDER = "Run this in the folder of mxsame; it makes an environment with a Python that works."
@@ -113,13 +112,13 @@ def check() -> None:
         raise shadowed_by(numpy)
     wheels = mxnet_wheels()
     if len(wheels) > 1:
-        problem = f"{' and '.join(wheels)} are installed over each other: both own the same folder."
+        problem = f"{' and '.join(wheels)} are installed over each other: both contain the folder mxnet."
         raise InstallationError(problem, reinstall("mxnet"), FOR_A_GPU)
     if "tensorflow" in sys.modules and tensorflow_came_before_libstdcxx(loaded_libraries()):
         raise InstallationError(TENSORFLOW_FIRST, "import mxsame  # before: import tensorflow")
     for wheel in wheels:
         if "-cu" in wheel and not cuda.has_driver():
-            problem = f"{wheel} needs NVIDIA's driver ({cuda.DRIVER}), and none is found that can be loaded."
+            problem = f"{wheel} needs NVIDIA's driver ({cuda.DRIVER}), which cannot be loaded."
             raise InstallationError(problem, reinstall("mxnet"), f"{TO_CPU} {FOR_A_DRIVER}")
 
 

@@ -81,7 +81,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Restore keras-mxnet's own functions; does nothing if they are not replaced.
+    """Restore keras-mxnet's own functions; do nothing if they are not replaced.
 
     Models that were built in between keep their exact graphs. Functions that were imported from `keras.backend` in
     between stay mxsame's.

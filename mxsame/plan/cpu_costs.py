@@ -194,7 +194,7 @@ def _pooling(plan: Plan, layer: CostLayer, reads: int) -> float:
 
 
 def _convolution(plan: Plan, layer: CostLayer, reads: int) -> float:
-    """Returns the cost of a convolution's multiplications, in training including those of its gradients."""
+    """Returns the cost of the multiplications of a convolution, and in training also of its gradients."""
     group_channels = max(layer.in_channels // layer.work.groups, 1)
     has_long_pad = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
     forward, backward = COSTS.dense, (4 if has_long_pad else 2) * COSTS.dense  # two gradients

@@ -19,12 +19,12 @@ The rules, each with its reason:
   operators, are slow for every layer.
 * A longer kernel has more multiplications, and is not one of the kernels for which cuDNN, or MXNet's depthwise
   convolution, has special code; if it is even and longer than 4, each multiplication takes longer.
-* Few channels leave tiles of cuDNN's matrix products partly empty: those of the data, and in a transposed convolution,
-  which has larger tiles, those of the output.
+* Few channels leave tiles of cuDNN's matrix products partly empty: few input channels in a convolution, and few output
+  channels in a transposed convolution, which has larger tiles.
 * In training, copies are made backward, too. The gradient of the weight for an image, which has few channels, is
   several times slower if outputs are cropped.
-* With channels last, the pad operator was not measured: MXNet's rejects such 4-D data. It accepts 5-D data, which has
-  as many elements to copy; its speed is assumed to be that of channels first.
+* With channels last, the pad operator was not measured: it rejects 4-D data with channels last. It accepts 5-D data
+  with as many elements, and is assumed to be as fast as with channels first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mxsame.plan.recipe import Plan, Step
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
 TILE = 16  # input channels that fill cuDNN's tiles of a convolution
-TRANSPOSED_TILE = 320  # output channels that fill those of a transposed convolution
+TRANSPOSED_TILE = 320  # output channels that fill cuDNN's tiles of a transposed convolution
 MIN_TRANSPOSED_CHANNELS = 32  # the smallest measured number of output channels, which stands for smaller ones, too
 MAX_FAST_EVEN = 4  # the longest even kernel for which cuDNN is as fast as for odd ones
 IMAGE_CHANNELS = 4  # data with at most this many channels is an image

@@ -51,10 +51,10 @@ def push_transposes(graph: Graph) -> None:
             merge(node, shapes)
         elif _commutes(graph, node, users, shapes):
             move = next(source.node for source in node.inputs if source.node.op == "transpose")
-            before = replace(node)
-            shapes[before] = shapes[node]
-            _put_before(graph, before, shapes)
-            node.op, node.name, node.attrs, node.inputs = "transpose", move.name, dict(move.attrs), [Output(before)]
+            moved = replace(node)
+            shapes[moved] = shapes[node]
+            _put_before(graph, moved, shapes)
+            node.op, node.name, node.attrs, node.inputs = "transpose", move.name, dict(move.attrs), [Output(moved)]
     graph.replace({Output(node): node.inputs[0] for node in users if node.op == "_copy"})
 
 
@@ -104,5 +104,5 @@ def _put_before(graph: Graph, node: Node, shapes: Shapes) -> None:
         if source.node.op == "transpose":
             node.inputs[position] = source.node.inputs[0]
         elif value is not None and value.size > 1 and (node.kind in ELEMENTWISE or node.op == "Concat"):
-            whole = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
-            node.inputs[position] = graph.constant(source.node.name, whole.transpose(order))
+            expanded = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
+            node.inputs[position] = graph.constant(source.node.name, expanded.transpose(order))

@@ -34,7 +34,7 @@ def spatial(node: Node, per_axis: Sequence[Any]) -> Tuple[Any, ...]:
 
 
 def windows_of(node: Node, size: Sequence[int]) -> Tuple[Any, ...]:
-    """Returns the windows of an operator on data of this size, its own or from its attributes."""
+    """Returns the windows of an operator on data of this size: `Node.windows`, or those that its attributes define."""
     if node.windows is not None:
         return tuple(node.windows)
     kernel = node.attr("kernel")
