@@ -92,8 +92,8 @@ class NetworkWriter:
         return {tensor for tensor, value in self._written if value.mask is not None}
 
     def _tensors_by_key(self, call: LayerCall) -> Dict[int, KerasTensor]:
-        """Maps the keys of the network's tensors to the file's tensors. If several have one key, an input of the call
-        precedes others, then the first that was written."""
+        """Maps the keys of the network's tensors to the file's tensors. Of several tensors with one key, an input of
+        the call is preferred, then the one that was written first."""
         by_key: Dict[int, KerasTensor] = {}
         for tensor, value in (*self._inputs(call), *self._written):
             if value.pads is None:
@@ -225,9 +225,9 @@ def layer_for_format(network: Network, layer: Layer, target: int) -> Layer:
         config = {**layer.config, "trainable": layer.trainable or bool(_trained_names(layer))}
         converted = replace(layer, config=config, model=model, calls=[], entry={})
         ordered = (weights.weights_in_order(converted, version) for version in (2, 3))
-        first, second = ([(id(owner), spec.name) for owner, spec in pairs] for pairs in ordered)
+        keras_2, keras_3 = ([(id(owner), spec.name) for owner, spec in pairs] for pairs in ordered)
         rule = "the weights of a nested model must have one order in Keras 2 and Keras 3"
-        check(target == 3 or first == second, rule)
+        check(target == 3 or keras_2 == keras_3, rule)
         return converted
     is_known = converter_of(layer) is not None
     entry, trained = entry_of(layer, is_known, network.description.version, target), _is_trained(layer)

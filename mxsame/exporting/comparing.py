@@ -24,10 +24,10 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-7, "float16": 2e-2}
 ROUNDING_FACTOR = 10  # this multiple of the difference between MXNet's float32 and float64 outputs is allowed
 MAX_ROUNDING = 1e-2  # relative to an output's largest element; a comparison with a larger tolerance shows nothing
 
-# Twice the float32 error of other runtimes' sigmoids. It is an absolute one, so near 0 their relative error is large.
+# Twice the absolute float32 error of other runtimes' sigmoids, whose relative error is large near 0.
 SIGMOID_ERROR = 2.0**-23
 
-# kinds of nodes that an input of indices may pass before an operator of `INDICES`
+# kinds of nodes that may be between an input of indices and an operator of `INDICES`
 PASS_INDICES = ("identity", "Cast", "clip", "floor", "round", "trunc", "broadcast_axis", "repeat", "tile", *MOVES)
 # operator -> the position of the indices among its inputs; and their range, for the node and the shape of its data
 INDICES: Dict[str, Tuple[int, Callable[..., Tuple[int, int]]]] = {
@@ -72,14 +72,14 @@ def compare(exported: ExportedNet, samples: Samples, run: Run, advice: str = "")
     allows_rounding = tolerance is None and str(exported.dtype) == "float32"
     limit = TOLERANCE[str(exported.dtype)] if tolerance is None else tolerance
     runs, sample_shapes = [], _sample_shapes(shapes)
-    for number, sizes in enumerate(reporting("running the net with MXNet", sample_shapes)):
-        sample = exported._replace(inputs=exported.inputs._replace(shapes=sizes))
+    for number, input_shapes in enumerate(reporting("running the net with MXNet", sample_shapes)):
+        sample = exported._replace(inputs=exported.inputs._replace(shapes=input_shapes))
         with contextlib.suppress(*SHAPE_ERRORS if number > 0 else ()):  # the net must accept the first shape
             graph = _graph_of(sample)
             ranges, random = index_ranges(graph), np.random.default_rng(0)
             arrays = {
                 name: _input(random, shape, array, exported.dtypes[name], ranges.get(name))
-                for (name, shape), array in zip(sizes.items(), data)
+                for (name, shape), array in zip(input_shapes.items(), data)
             }
             runs.append((sample, arrays, _outputs(graph, sample, arrays, allows_rounding)))
     runtime, all_outputs = run([list(arrays.values()) for _, arrays, _ in runs])

@@ -210,7 +210,7 @@ def _check_accepts_any_size(net: Any, inputs: tracing.NetInputs, dtypes: Mapping
 
 
 def _checked_data(data: Any, shapes: Sequence[tuple]) -> List[Optional[np.ndarray]]:
-    """Returns one array for each input, or one None for each without `data`."""
+    """Returns one array for each input; without `data`, one None for each."""
     if data is None:
         return [None] * len(shapes)
     entries = data if isinstance(data, (list, tuple)) else [data]

@@ -109,13 +109,13 @@ class OnnxWriter(GraphWriter):
     def _drop_unused(self) -> Set[str]:
         """Drops nodes whose outputs are not used, since a constant was written instead. Returns the names that are
         used."""
-        needed, kept = set(self._outputs), []
+        used, used_nodes = set(self._outputs), []
         for node in reversed(self.nodes):
-            if needed.intersection(node.output):
-                needed.update(node.input)
-                kept.append(node)
-        self.nodes = kept[::-1]
-        return needed
+            if used.intersection(node.output):
+                used.update(node.input)
+                used_nodes.append(node)
+        self.nodes = used_nodes[::-1]
+        return used
 
     def variable(self, node: Node) -> str:
         """Returns the name of an input or a parameter."""

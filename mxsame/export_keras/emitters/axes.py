@@ -42,7 +42,7 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
     "ZeroPadding": ("padding", (0, 0), lambda length, pair: length + sum(pair)),
     "Cropping": ("cropping", (0, 0), lambda length, pair: length - sum(pair)),
     "UpSampling": ("size", 1, lambda length, factor: length * factor),
-    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # pools of one element: a slice
+    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # of one element: a slice with steps
 }
 
 
@@ -243,7 +243,7 @@ def reduce(w: KerasWriter, x: KerasTensor, kind: str, axes: Sequence[int], keepd
     the reduced axes are moved there; axes are merged if there are too many."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     reduced, remaining = [axis for axis in x.order if axis in axes], [axis for axis in x.order if axis not in axes]
-    x = x if x.rank > 3 else x._replace(source="")  # this order is no reason to store a sequence channels last
+    x = x if x.rank > 3 else x._replace(source="")  # reducing a sequence does not make the file's input channels last
     x = w.permute(x, [remaining[0], *reduced, *remaining[1:]])
     x = affine(w, x, -1.0 if kind == "min" else 1.0, suffix="negative")
     count, lengths = num_elements(x.shape[1 : len(reduced) + 1]), tuple(x.shape[x.axis(axis)] for axis in remaining)

@@ -82,15 +82,15 @@ def _group_norm(w: KerasWriter, node: Node, x: KerasTensor, gamma: Output, beta:
     """Writes a GroupNormalization. Keras has one gamma and beta for each channel, MXNet one for each group."""
     (config, weights), channels = _config_and_weights(w, node, gamma, beta), w.shape(node.inputs[0])[1].traced
     groups = node.attr("num_groups", channels)
-    are_exact = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
-    check(are_exact, "scales of groups must be frozen: Keras trains one for each channel")
+    is_exact = groups == channels or all(w.is_frozen(weight.source) for weight in weights.values())
+    check(is_exact, "scales of groups must be frozen: Keras trains one for each channel")
     size = channels // groups
     weights = {name: weight._replace(array=weight.array.repeat(size)) for name, weight in weights.items()}
     x = w.to_channels_last(x)
     return w.add_layer("GroupNormalization", {"groups": groups, "axis": x.rank - 1, **config}, x, weights=weights)
 
 
-# -- recurrent layers: MXNet's RNN contains all layers and directions, a layer of Keras is one of them
+# -- recurrent layers: MXNet's RNN contains all layers and directions, which are separate layers in Keras
 
 CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
 

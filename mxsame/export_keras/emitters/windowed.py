@@ -60,7 +60,8 @@ def pads_of_all_axes(windows: Windows) -> Pads:
     return [(0, 0), (0, 0), *pads_of(windows)]
 
 
-def spatial_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
+def output_shape(channels: Optional[int], windows: Windows) -> Tuple[Any, ...]:
+    """Returns the shape of the output of these windows, with channels last."""
     return (None, *(window.outputs(window.size) for window in windows), channels)
 
 
@@ -79,15 +80,15 @@ def _convolution(w: KerasWriter, node: Node, x: KerasTensor, _: Any, bias: Optio
     config.update(dilation_rate=dilations, use_bias=bias is not None)
     # TensorFlow has no depthwise convolution in 3-D, and requires one stride for all axes.
     if 1 < groups == x.shape[-1] and rank < 3 and len(set(strides)) == 1:
-        multiplier = channels // groups
-        name, role, kind = f"DepthwiseConv{rank}D", "depthwise_kernel", parameters.kernel("depthwise", multiplier)
-        config["depth_multiplier"] = multiplier
+        config["depth_multiplier"] = multiplier = channels // groups
+        name, kernel = f"DepthwiseConv{rank}D", "depthwise_kernel"
+        conversion = parameters.kernel("depthwise", multiplier)
     else:
-        name, role, kind = f"Conv{rank}D", "kernel", parameters.kernel("conv")
+        name, kernel, conversion = f"Conv{rank}D", "kernel", parameters.kernel("conv")
         config.update(filters=channels, groups=groups)
-    weights = {role: weight._replace(array=kind.to_keras(weight.array))}
+    weights = {kernel: weight._replace(array=conversion.to_keras(weight.array))}
     weights.update({} if bias is None else {"bias": w.weight(bias)})
-    shape = spatial_shape(channels, windows)
+    shape = output_shape(channels, windows)
     if max(slice_steps) > 1:
         lengths = [n - window.effective_kernel_size + 1 for n, window in zip(x.shape[1:-1], windows)]  # type: ignore
         shape = (None, *lengths, channels)
@@ -172,7 +173,7 @@ def _pool(w: KerasWriter, node: Node, kind: str, x: KerasTensor) -> KerasTensor:
     sizes = {"pool_size": kernel_size, "strides": strides}
     config = {name: value if len(windows) > 1 else value[0] for name, value in sizes.items()}
     name = f"{'Max' if kind == 'max' else 'Average'}Pooling{len(windows)}D"
-    out = w.add_layer(name, {**config, "padding": padding}, x, shape=spatial_shape(x.shape[-1], windows))
+    out = w.add_layer(name, {**config, "padding": padding}, x, shape=output_shape(x.shape[-1], windows))
     scale = 1.0 if scale is None else scale
     return affine(w, out, scale[..., None] if np.ndim(scale) else scale, suffix="count")
 

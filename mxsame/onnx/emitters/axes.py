@@ -133,8 +133,8 @@ def _take(w: OnnxWriter, node: Node, x: str, index: str) -> str:
 
 @writes("pick")
 def _pick(w: OnnxWriter, node: Node, x: str, index: str) -> str:
-    """Takes one element along an axis for each index. The indices have the axes of the data, of which they may lack
-    this one."""
+    """Takes one element along an axis for each index. The indices have the axes of the data, with or without this
+    one."""
     ndim, axis = ndim_of(w, node), axis_of(w, node)
     indices = _valid_indices(w, node, index, axis)
     if len(w.shape(node.inputs[1])) < ndim:

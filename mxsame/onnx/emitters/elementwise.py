@@ -49,8 +49,8 @@ def _renamed(w: OnnxWriter, node: Node, *xs: str) -> str:
 
 @writes(*tables.binary_kinds(*tables.BINARY, "not_equal", "modulo"))
 def _elementwise(w: OnnxWriter, node: Node, x: str, y: str = "") -> str:
-    """Computes a function of two arrays, or of an array and a number. The arrays of MXNet's NumPy operators may have
-    different dtypes. Comparisons return a bool there, otherwise 0 or 1 in the dtype of the data."""
+    """Computes a function of two arrays, or of an array and a number. MXNet's NumPy operators accept several dtypes,
+    and their comparisons return bools; other comparisons return 0 or 1 in the dtype of the data."""
     kind, number, reverses = tables.parse_binary(node)
     is_comparison = kind in (*tables.COMPARISONS, "not_equal")
     input_dtypes = [w.dtype(source) for source in node.inputs]

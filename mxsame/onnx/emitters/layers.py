@@ -70,7 +70,7 @@ def _layer_norm(w: OnnxWriter, node: Node, x: str, gamma: str, beta: str) -> str
     ndim, axis, epsilon = ndim_of(w, node), axis_of(w, node), node.attr("eps")
     if axis == ndim - 1 and w.opset >= 17:
         return w.add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=epsilon)
-    later_axes = list(range(1, ndim - axis))  # gamma and beta get an axis for each of the data's after `axis`
+    later_axes = list(range(1, ndim - axis))  # those of the data after `axis`, which gamma and beta lack
     scale, shift = (w.unsqueeze(each, later_axes) if later_axes else each for each in (gamma, beta))
     centered = w.add("Sub", x, w.reduce("ReduceMean", x, [axis], True))
     variance = w.reduce("ReduceMean", w.add("Mul", centered, centered), [axis], True)

@@ -112,15 +112,15 @@ def _pooling(w: OnnxWriter, node: Node, x: str) -> str:
     attrs.update({"p": 2} if kind == "lp" else {})
     if not windows or kind != "avg":
         return w.add(op if windows else f"Global{op}", x, **attrs)
-    counts = node.attr("count_include_pad", True)
-    out = w.add(op, x, count_include_pad=int(counts), **attrs)
-    if not counts or not any(window.ceil_mode and not window.pads_depend_on_size for window in windows):
-        return out
-    return _correct_partial_windows(w, node, out, windows)
+    counts_padding = node.attr("count_include_pad", True)
+    out = w.add(op, x, count_include_pad=int(counts_padding), **attrs)
+    may_be_partial = any(window.ceil_mode and not window.pads_depend_on_size for window in windows)
+    return _correct_partial_windows(w, node, out, windows) if counts_padding and may_be_partial else out
 
 
 def _signed_lp(w: OnnxWriter, node: Node, x: str, order: int, windows: Sequence[Window], attrs: Dict[str, Any]) -> str:
-    """Writes the root of a sum of powers. MXNet takes the powers of signed values, ONNX's LpPool of absolute values."""
+    """Writes a sum (order 1), or the cube root of a sum of cubes (order 3). MXNet takes powers of signed values, ONNX's
+    LpPool of absolute values."""
     powers = x if order == 1 else w.add("Mul", w.add("Mul", x, x), x)
     if windows:
         count = w.scalar(math.prod(kernels_strides_dilations(windows)[0]), node.inputs[0])

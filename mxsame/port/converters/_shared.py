@@ -83,12 +83,12 @@ def _function_of_layer(call: CallContext, serialized: Dict[str, Any]) -> Tuple[C
 def _relu(call: CallContext) -> Tuple[str, Dict[str, Any]]:
     names = [name for name in ("max_value", "negative_slope", "threshold") if call.config.get(name) is not None]
     values = {name: call.number(name) for name in names}
+    # 0 changes nothing, except as `max_value`
     return "relu", relu_arguments(call, {name: value for name, value in values.items() if value or name == "max_value"})
 
 
 def relu_arguments(call: CallContext, arguments: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the arguments of a ReLU with those that the version of Keras adds: above a threshold, Keras 2
-    multiplies x by 1, and below it by 0."""
+    """Returns the arguments of the function `relu`. With a threshold, Keras 2 multiplies x by 0 or 1."""
     return {**arguments, "multiplies": call.version == 2} if arguments.get("threshold") else arguments
 
 
@@ -235,7 +235,7 @@ def _with_rank(call: CallContext, x: Tensor, rank: int) -> Tensor:
     missing = rank - x.rank
     if not missing:
         return x
-    if x.rank == 2:  # (N, C), as with channels first: then only axes at the end are missing
+    if x.rank == 2:  # (N, C) is reshaped to (N, C, 1, ..), with channels first, without a transposition
         return call.apply(blocks.reshape, x, transposed=True, to=(0, -1, *(1,) * missing))
     return call.apply(blocks.expand_dims, call.to_keras_order(x), axes=(1,) * missing)
 

@@ -31,8 +31,8 @@ def attend(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bo
              heads: int = 1, masking: str = SUBTRACTED) -> List[Any]:  # fmt: skip
     """Returns the output (N, T, D), the weights, and the weights after dropout.
 
-    The weights are the softmax of the scores (N, T, S), without the positions that any mask excludes; `masking` is the
-    rule for these. N counts the heads of each batch entry; the masks have one entry for all of its heads.
+    The weights are the softmax of the scores (N, T, S). `masking` is the rule for positions that any mask excludes. The
+    batch of the scores has one entry for each head of each sequence, that of the masks one for each sequence.
     """
     allowed = None
     for name, mask in masks.items():
@@ -41,8 +41,7 @@ def attend(F: Any, scores: Any, value: Any, masks: Mapping[str, Any], causal: bo
     if allowed is not None and heads > 1:
         allowed = F.repeat(allowed, repeats=heads, axis=0)
     if causal:
-        not_later = causal_mask(F, scores)
-        allowed = not_later if allowed is None else F.broadcast_mul(allowed, not_later)
+        allowed = causal_mask(F, scores) if allowed is None else F.broadcast_mul(allowed, causal_mask(F, scores))
     if allowed is not None and masking == SUBTRACTED:
         scores = F.broadcast_add(scores, (1 - allowed) * MASKED)
     elif allowed is not None:
@@ -195,7 +194,7 @@ def _multi_head_of_sequences(call: CallContext, inputs: Sequence[Tensor], attent
     masks = {name: x.mask for name, x in named.items() if x.mask is not None}
     if attention_mask is not None:
         check(attention_mask.rank == 3, "attention_mask must have 3 axes", shape=attention_mask.shape)
-        is_bool = call.version == 3 or masks or use_causal_mask  # Keras 2 does not cast an only mask
+        is_bool = call.version == 3 or masks or use_causal_mask  # without other masks, Keras 2 does not cast it
         masks["attention"] = call.cast(attention_mask, "bool") if is_bool else attention_mask
     value_dim = integer("value_dim", config.get("value_dim") or key_dim, 1)
     rows = {"query": heads * key_dim, "key": key_heads * key_dim, "value": key_heads * value_dim, "output": units}
@@ -209,12 +208,13 @@ def _multi_head_of_sequences(call: CallContext, inputs: Sequence[Tensor], attent
     pairs = zip(specs, call.layer.weights)
     conversions = {spec.name: _as_matrix(tuple(array.shape), spec.name == "output_kernel") for spec, array in pairs}
     masking = SUBTRACTED
-    if call.version == 3:  # its Softmax layer sets masked weights to 0, but is used in these cases only
+    if call.version == 3:  # only in these cases Keras 3 uses a Softmax layer, which sets masked weights to 0
         masking = ZEROS if return_attention_scores or config.get("dropout") else REPLACED
     inputs = [named[name] for name in ("query", "key", "value")]
-    return _attended(call, multi_head_attention, inputs, masks, shapes, conversions, heads=heads, key_heads=key_heads,
-                     units=rows, masking=masking, use_causal_mask=use_causal_mask,
-                     return_attention_scores=return_attention_scores)  # fmt: skip
+    return _apply_attention(
+        call, multi_head_attention, inputs, masks, shapes, conversions, heads=heads, key_heads=key_heads, units=rows,
+        masking=masking, use_causal_mask=use_causal_mask, return_attention_scores=return_attention_scores,
+    )  # fmt: skip
 
 
 def _multi_head_of_images(call: CallContext, axes: List[int], inputs: Sequence[Tensor]) -> Tensor:
@@ -235,8 +235,8 @@ def _multi_head_of_images(call: CallContext, axes: List[int], inputs: Sequence[T
     return permute(call, out, [order.index(axis) for axis in range(rank)])
 
 
-def _attended(call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], shapes: Any,
-              conversions: Any, **arguments: Any) -> List[Tensor]:  # fmt: skip
+def _apply_attention(call: CallContext, function: Any, inputs: List[Tensor], masks: Dict[str, Tensor], shapes: Any,
+                     conversions: Any, **arguments: Any) -> List[Tensor]:  # fmt: skip
     """Applies an attention function, and returns its outputs. The first output has the mask of the query."""
     rate = 0.0 if call.training is False else dropout_rate(call, "dropout", 0.0)
     dropout = {"p": rate, "mode": "always" if call.training else "training"} if rate else {}
@@ -266,6 +266,7 @@ def _attention(call: CallContext, query: Tensor, value: Tensor, key: Optional[Te
         masks = {name: call.cast(mask, "bool") for name, mask in masks.items()}
     causal = bool(use_causal_mask) or bool(config.get("causal", False))
     conversion = UNCHANGED if is_additive else SCALAR
-    return _attended(call, attention, [query, key, value], masks, shapes, conversion, score_mode=mode,
-                     replaces=call.version == 3, use_causal_mask=causal,
-                     return_attention_scores=bool(return_attention_scores))  # fmt: skip
+    return _apply_attention(
+        call, attention, [query, key, value], masks, shapes, conversion, score_mode=mode, replaces=call.version == 3,
+        use_causal_mask=causal, return_attention_scores=bool(return_attention_scores),
+    )  # fmt: skip

@@ -35,26 +35,28 @@ def _reshape_layer(call: CallContext, x: Tensor) -> Tensor:
 
 @operator("reshape", dtypes=ANY_DTYPE, order=KERAS_ORDER, aliases={"shape": "newshape"}, lengths=("newshape",))
 def _reshape(call: CallContext, x: Tensor, newshape: Any) -> Tensor:
-    """Reshapes to `newshape`. Its batch is -1, with other lengths that are static, or an entry of `tf.shape`: then one
-    other length may be -1 or dynamic. If the other lengths have another product, the batch is split or merged."""
+    """Reshapes to `newshape`, whose batch is -1 or a batch of `tf.shape`.
+
+    With -1, all other lengths must be static. With a batch of `tf.shape`, one of them may be -1 or dynamic. If the
+    number of elements after the batch changes, axes are merged into the batch, or split from it."""
     batch, *lengths = as_list(newshape)
     lengths = [-1 if isinstance(n, DynamicLength) and not n.is_batch else n for n in lengths]
     refuse_lengths("shape", lengths)
-    is_named = isinstance(batch, DynamicLength) and batch.is_batch  # the batch of some tensor
+    is_tensor_batch = isinstance(batch, DynamicLength) and batch.is_batch
     rule, received = "shape must be -1 for the batch, then static", {"shape": newshape, "data": x.shape}
-    check(is_named or batch in (-1, None), rule, **received)
+    check(is_tensor_batch or batch in (-1, None), rule, **received)
     is_static = None not in (x.batch_factor, *x.shape[1:])
     elements = math.prod(x.shape[1:]) * x.batch_factor if is_static else None  # for each entry of the inputs' batch
-    factor = batch.tensor.batch_factor if is_named else x.batch_factor
+    factor = batch.tensor.batch_factor if is_tensor_batch else x.batch_factor
     keeps_elements = -1 not in lengths and elements == (factor or 0) * math.prod(lengths)
-    if factor is not None and (factor == x.batch_factor if is_named else keeps_elements):
+    if factor is not None and (factor == x.batch_factor if is_tensor_batch else keeps_elements):
         return _to_shape(call, x, lengths)
-    if is_named and factor and elements and lengths.count(-1) == 1:
+    if is_tensor_batch and factor and elements and lengths.count(-1) == 1:
         inferred = elements / factor / -math.prod(lengths)
         lengths = [int(inferred) if n == -1 and inferred == int(inferred) else n for n in lengths]
-    check((factor or not is_named) and min(lengths, default=1) > 0, rule, **received)
+    check((factor or not is_tensor_batch) and min(lengths, default=1) > 0, rule, **received)
     out = call.apply(blocks.reshape, x, shape=(None, *lengths), to=(-1, *lengths))
-    return out._replace(batch_factor=factor if is_named else elements and elements / math.prod(lengths))
+    return out._replace(batch_factor=factor if is_tensor_batch else elements and elements / math.prod(lengths))
 
 
 def _to_shape(call: CallContext, x: Tensor, target: Sequence[int]) -> Tensor:
@@ -101,8 +103,8 @@ def _squeeze(call: CallContext, x: Tensor, axis: Any = None) -> Tensor:
     if axis in (None, []):
         check(None not in x.shape[1:], "axis must be given where lengths are dynamic", shape=x.shape)
         check(not call.steps.has_batch_of_1, "axis must be given where an input declares a batch of 1", axis=axis)
-        axis = tuple(at for at, n in enumerate(x.shape) if at and n == 1)
-        return call.apply(blocks.squeeze_all, x, axis=axis)
+        axes = tuple(index for index, n in enumerate(x.shape) if index and n == 1)
+        return call.apply(blocks.squeeze_all, x, axis=axes)
     return call.apply("squeeze", x, axis=tuple(axes_of(axis, x.rank)))
 
 
@@ -198,8 +200,8 @@ MAX_PARTS = 10_000
 @operator("split", dtypes=ANY_DTYPE)
 def _split(call: CallContext, x: Tensor, num_or_size_splits: Any = None, axis: int = 0, indices_or_sections: Any = None,
            num: Optional[int] = None) -> List[Tensor]:  # fmt: skip
-    """Splits an axis into a number of equal parts. A list contains TensorFlow's sizes of the parts, or Keras's
-    positions."""
+    """Splits an axis. An integer is the number of equal parts. A list contains the sizes of the parts (TensorFlow), or
+    the positions between them (Keras)."""
     splits = indices_or_sections if num_or_size_splits is None else num_or_size_splits
     (axis,) = axes_of(axis, x.rank)
     length = x.shape[axis]
@@ -238,6 +240,7 @@ WHOLE = slice(None)
 def _get_item(call: CallContext, x: Operand, key: Any) -> Any:
     """Indexes a tensor, or a shape. Slices keep their axis, integers remove it, and None inserts one. The key must
     select the whole batch."""
+    # files store a slice as a dict
     key = [slice(*map(entry.get, ("start", "stop", "step"))) if isinstance(entry, dict) and "start" in entry else entry
            for entry in as_list(key)]  # fmt: skip
     if not isinstance(x, Tensor):  # a shape

@@ -143,8 +143,8 @@ def _common_dtype(call: CallContext, operands: Sequence[Operand]) -> str:
 
 
 def _elementwise_of_same_rank(call: CallContext, name: str, x: Tensor, y: Tensor) -> Tensor:
-    """Applies an elementwise function to two tensors of the same rank. For other tensors, Keras's operators add axes
-    before the batch, and are refused."""
+    """Applies an elementwise function to two tensors of the same rank. Other tensors are refused: Keras's operators add
+    axes before the batch."""
     check(x.rank == y.rank, "tensors must have the same number of axes", shapes=[x.shape, y.shape])
     return elementwise(call, name, [x, y])
 
@@ -194,8 +194,7 @@ TRIGONOMETRY = [f"{arc}{name}{h}" for arc in ("", "arc") for name in ("sin", "co
 @operator("square", "rsqrt", "reciprocal", "sign", "trunc", "erf")
 @operator("stop_gradient", dtypes=dtypes.ANY_DTYPE)
 def _unary(call: CallContext, x: Operand) -> Any:
-    """Applies a function to one tensor. `sqrt` also takes a length as a float: attention divides by the square root of
-    one."""
+    """Applies a function to one tensor. `sqrt` also takes a length that was cast to float, as attention needs it."""
     name = call.converter.name
     if not isinstance(x, Tensor):
         check(name == "sqrt" and type(x) is float and x >= 0, "x must be a tensor", x=x)
@@ -223,8 +222,8 @@ def _clip(call: CallContext, x: Tensor, x_min: float, x_max: float) -> Tensor:
 
 @operator("identity", "cast", masks=HANDLES_MASK, dtypes=dtypes.SETS_DTYPE)
 def _cast(call: CallContext, x: Operand, dtype: Any = None) -> Any:
-    """Casts a tensor or a static length. A cast to the dtype of the tensor returns, in Keras, the same tensor with its
-    mask; an identity returns a new tensor without one."""
+    """Casts a tensor or a static length. As in Keras, a cast to the same dtype keeps the mask, and an identity drops
+    it."""
     if not isinstance(x, Tensor):
         check(type(x) is int and dtype is not None, "x must be a tensor or a length", x=x)
         return np.asarray(x).astype(dtypes.standardize_dtype(dtype)).item()

@@ -197,17 +197,17 @@ def _tensordot(call: CallContext, x: Tensor, y: Operand, axes: Any = 2) -> Tenso
     check(not isinstance(y, Tensor) and array.ndim, "the second tensor must be a constant array")
     if isinstance(axes, int):
         axes = [list(range(x.rank - axes, x.rank)), list(range(axes))]
-    first, second = ([axis % rank for axis in as_list(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
-    summed = [x.shape[axis] for axis in first]
-    agree = 0 not in first and summed == [array.shape[axis] for axis in second]
+    x_axes, y_axes = ([axis % rank for axis in as_list(each)] for each, rank in zip(axes, (x.rank, array.ndim)))
+    summed = [x.shape[axis] for axis in x_axes]
+    agree = 0 not in x_axes and summed == [array.shape[axis] for axis in y_axes]
     rule = "the summed axes must be static, have the same lengths in both, and not be the batch"
     check(agree, rule, axes=axes, shapes=[x.shape, array.shape])
-    free = [axis for axis in range(x.rank) if axis not in first]
-    new = [axis for axis in range(array.ndim) if axis not in second]
-    x = permute(call, x, [*free, *first]) if first else call.apply(blocks.expand_dims, x, axes=(x.rank,))
-    if len(first) > 1:
+    free = [axis for axis in range(x.rank) if axis not in x_axes]
+    new = [axis for axis in range(array.ndim) if axis not in y_axes]
+    x = permute(call, x, [*free, *x_axes]) if x_axes else call.apply(blocks.expand_dims, x, axes=(x.rank,))
+    if len(x_axes) > 1:
         x = call.apply(blocks.reshape, x, to=(*(0 for _ in free), -1))
-    weight = array.transpose([*new, *second]).reshape(-1, math.prod(summed))
+    weight = array.transpose([*new, *y_axes]).reshape(-1, math.prod(summed))
     out = call.constant(blocks.dense, x, {"weight": weight}, units=len(weight))
     if len(new) == 1:
         return out
@@ -223,7 +223,7 @@ def _einsum(call: CallContext, *operands: Operand, subscripts: str = "") -> Tens
     are_stored = tensors or call.version == 3
     check(are_stored, "tf.einsum must be replaced by Dot, EinsumDense or tf.matmul: Keras 2 does not store its tensors")
     is_supported = len(tensors) == len(operands) <= 2
-    check(is_supported, f"einsum must be of an equation and one or two tensors; received {len(tensors)}")
+    check(is_supported, f"einsum must have an equation and one or two tensors; received {len(tensors)}")
     if len(tensors) == 1:
         return permute(call, tensors[0], einsum_order(subscripts, tensors[0].rank))
     x, y = tensors

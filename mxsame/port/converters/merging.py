@@ -21,7 +21,7 @@ def _merge(call: CallContext, *inputs: Tensor) -> Tensor:
     name, masks = call.layer.class_name.lower(), [x.mask for x in inputs]
     check(name != "subtract" or len(inputs) == 2, f"inputs must be two; received {len(inputs)}")
     if call.version == 3 and any(masks) and name in ("multiply", "maximum", "minimum"):
-        out = _merged_by_masks(call, name, inputs)
+        out = _merged_without_masked_steps(call, name, inputs)
     else:
         out = elementwise(call, name, inputs)
     return out._replace(mask=_merged_mask(call, masks))
@@ -33,17 +33,17 @@ def _merged_mask(call: CallContext, masks: Sequence[Any]) -> Any:
     present = [mask for mask in masks if mask is not None]
     check(len({mask.rank for mask in present}) <= 1, "masks must agree", shapes=[mask.shape for mask in present])
     if call.version == 2:
-        return _combined(call, "multiply", present)
-    return None if None in masks else _combined(call, "maximum", present)
+        return _combined_mask(call, "multiply", present)
+    return None if None in masks else _combined_mask(call, "maximum", present)
 
 
-def _combined(call: CallContext, name: str, masks: Sequence[Tensor]) -> Any:
+def _combined_mask(call: CallContext, name: str, masks: Sequence[Tensor]) -> Any:
     """Combines distinct masks by an elementwise function. Returns None if there is no mask."""
     distinct = list({mask.key: mask for mask in masks}.values())
     return call.apply(blocks.ELEMENTWISE[name], *distinct) if len(distinct) > 1 else next(iter(distinct), None)
 
 
-def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
+def _merged_without_masked_steps(call: CallContext, name: str, inputs: Sequence[Tensor]) -> Tensor:
     """Merges inputs as Keras 3 does: products, maxima and minima skip masked steps. A product is 0 where all inputs are
     masked."""
     agree = len({x.rank if name == "multiply" else x.shape for x in inputs}) == 1
@@ -53,13 +53,13 @@ def _merged_by_masks(call: CallContext, name: str, inputs: Sequence[Tensor]) -> 
     if name == "multiply":
         factors = [x if x.mask is None else call.apply(blocks.where_mask, x, x.mask, other=1.0) for x in inputs]
         out = elementwise(call, name, factors)
-        return out if None in masks else call.apply(blocks.where_mask, out, _combined(call, "maximum", masks))
+        return out if None in masks else call.apply(blocks.where_mask, out, _combined_mask(call, "maximum", masks))
     function, out, mask = blocks.ELEMENTWISE[name], inputs[0], masks[0]
-    for x in inputs[1:]:  # a masked element is replaced by the other one
+    for x in inputs[1:]:  # where one operand is masked, the other replaces it
         right = x if x.mask is None else call.apply(blocks.where_mask, x, x.mask, out)
         left = out if mask is None else call.apply(blocks.where_mask, out, mask, right)
         out = call.apply(function, left, right)
-        mask = None if mask is None or x.mask is None else _combined(call, "maximum", [mask, x.mask])
+        mask = None if mask is None or x.mask is None else _combined_mask(call, "maximum", [mask, x.mask])
     return out
 
 
@@ -102,5 +102,5 @@ def _concatenated(call: CallContext, inputs: Sequence[Tensor], axis: int) -> Ten
         return inputs[0]
     inputs = with_static_lengths(inputs, axis % inputs[0].rank)
     out = call.apply(blocks.concatenate, *inputs, axis=array_axis, copies=inputs[0].shape[axis] in (1, None))
-    is_batch = array_axis == 0 and out.batch_factor is not None
-    return out._replace(batch_factor=out.batch_factor * len(inputs)) if is_batch else out
+    scales_batch = array_axis == 0 and out.batch_factor is not None
+    return out._replace(batch_factor=out.batch_factor * len(inputs)) if scales_batch else out

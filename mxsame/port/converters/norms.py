@@ -100,7 +100,7 @@ def _apply_with_weights_along(call: CallContext, function: Callable, x: Tensor, 
 
 def _apply_norm(call: CallContext, norm: Callable, x: Tensor, axes: Sequence[int], keras_shape: Optional[tuple] = None,
                 epsilon: float = 1e-3, **arguments: Any) -> Tensor:  # fmt: skip
-    """Applies a norm, then gamma and beta along these axes. `epsilon` is the default of the layer's."""
+    """Applies a norm, then gamma and beta along these axes. `epsilon` is the default of the layer's epsilon."""
     arguments.update(before=norm, epsilon=call.number("epsilon", epsilon))
     return _apply_with_weights_along(call, blocks.scale_shift, x, axes, keras_shape, **arguments)
 

@@ -101,7 +101,7 @@ def _direction(call: CallContext, kind: str, config: Dict[str, Any], x: Tensor, 
 
 def _add_recurrent(call: CallContext, maker: Callable, x: Tensor, states: List[Tensor], conversions: Any,
                    configs: Sequence[Dict[str, Any]] = ()) -> List[Tensor]:  # fmt: skip
-    """Adds the block of `maker(x)`, the function that makes it, and returns its outputs.
+    """Adds a recurrent block, and returns its outputs. `maker(x)` returns the function that makes the block.
 
     The data is (N, T, D), or (T, N, D) if the configurations are `time_major`. Sequences get the mask of the data.
     """
@@ -161,7 +161,7 @@ def _layers_of_cells(config: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]
         check(name in CELLS, f"cells must be {', '.join(CELLS)}", cell=name)
         is_same = dtype_name(cell.get("dtype")) == dtype_name(config.get("dtype"))
         is_same = is_same and bool(cell.get("trainable", True)) == bool(config.get("trainable", True))
-        check(is_same, "cells must have the dtype of their layer, and be trainable as it is", cell=cell.get("name"))
+        check(is_same, "cells must have the dtype and the trainable of their layer", cell=cell.get("name"))
         layers.append((CELLS[name], {**cell, **shared}))
     for _, layer_config in layers[:-1]:
         layer_config.update(return_sequences=True, zero_output_for_mask=False)

@@ -35,7 +35,7 @@ SEPARABLE = [*(WeightSpec(f"{name}_kernel", f"{name}_weight") for name in ("dept
 CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D")
 
 
-def _lengths(call: CallContext, rule: Callable, x: Tensor, *, strides: Any, **arguments: Any) -> List[Optional[int]]:
+def _out_lengths(call: CallContext, rule: Callable, x: Tensor, strides: Any, **arguments: Any) -> List[Optional[int]]:
     """Returns rule(length, stride=.., **arguments) for each spatial axis, and None for a dynamic length. An argument is
     a tuple with one entry per axis, or one value for all axes."""
     arguments["stride"], lengths = strides, []
@@ -67,7 +67,7 @@ def _conversion(spec: WeightSpec, is_transposed: bool, depth_multiplier: int) ->
     return kernel("conv_transpose" if is_transposed else "pointwise" if spec.name == "pointwise_kernel" else "conv")
 
 
-def _has_kernel(call: CallContext, name: str) -> bool:
+def _has_weight(call: CallContext, name: str) -> bool:
     """Returns whether the layer's class has a weight of this name."""
     return any(spec.name == name for spec in call.converter.weights)
 
@@ -79,12 +79,12 @@ def _add_convolution(call: CallContext, x: Tensor, lengths: Sequence[Optional[in
     config, layer_class, in_channels = call.config, getattr(nn, call.layer.class_name), call.channels(x)
     multiplier = config.get("depth_multiplier", 1)
     arguments.update(use_bias=config.get("use_bias", True), in_channels=in_channels or 0)
-    if _has_kernel(call, "depthwise_kernel"):
+    if _has_weight(call, "depthwise_kernel"):
         arguments["depth_multiplier"] = multiplier
         channels = in_channels and in_channels * multiplier
     else:
         arguments["groups"] = config.get("groups", 1)
-    if _has_kernel(call, "kernel") or _has_kernel(call, "pointwise_kernel"):
+    if _has_weight(call, "kernel") or _has_weight(call, "pointwise_kernel"):
         channels = arguments["channels"] = config["filters"]
     conversions = {spec.name: _conversion(spec, is_transposed, multiplier) for spec in call.layer.weight_specs or ()}
     shape = call.in_data_format(x.shape[0], lengths, channels)
@@ -110,9 +110,9 @@ def _convolution_with_one_batch_axis(call: CallContext, x: Tensor) -> Tensor:
     if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.is_only_call:
         arguments["padding"], x = x.pads, x.without_pads
     x, strides = call.to_channels_first(x), arguments["strides"]
-    is_supported = max(strides) == 1 or max(arguments["dilation"]) == 1 or _has_kernel(call, "kernel")
+    is_supported = max(strides) == 1 or max(arguments["dilation"]) == 1 or _has_weight(call, "kernel")
     check(is_supported, "strides and dilation_rate must not both be above 1", strides=strides)
-    lengths = _lengths(call, arithmetic.output_size, x, **arguments)
+    lengths = _out_lengths(call, arithmetic.output_size, x, **arguments)
     return _add_convolution(call, x, lengths, arguments)
 
 
@@ -165,9 +165,9 @@ def _transposed_convolution(call: CallContext, x: Tensor) -> Tensor:
     if output_padding is not None:
         output_padding = validation.per_axis("output_padding", output_padding, call.num_spatial_dims, 0)
     arguments["output_padding"] = output_padding
-    lengths = _lengths(call, arithmetic.transposed_output_size, x, **arguments)
+    lengths = _out_lengths(call, arithmetic.transposed_output_size, x, **arguments)
     if arguments["padding"] == KERAS_MXNET:
-        keras_lengths = _lengths(call, arithmetic.keras_transposed_size, x, **{**arguments, "padding": "same"})
+        keras_lengths = _out_lengths(call, arithmetic.keras_transposed_size, x, **{**arguments, "padding": "same"})
         rule = "the output size that keras-mxnet infers must be the one that MXNet computes"
         check(keras_lengths == lengths, rule, lengths=lengths, inferred=keras_lengths)
     return activate(call, _add_convolution(call, x, lengths, arguments, is_transposed=True))
@@ -182,7 +182,7 @@ def _pooling(call: CallContext, x: Tensor) -> Tensor:
     name = call.layer.class_name.replace("Pooling", "Pool").replace("Average", "Avg")
     sizes, padding = call.per_spatial_axis("pool_size", 2), padding_of(call)
     strides = call.per_spatial_axis("strides", sizes)
-    lengths = _lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding=padding)
+    lengths = _out_lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding=padding)
     shape = call.in_data_format(x.shape[0], lengths, call.channels(x))
     return call.add_block(partial(getattr(nn, name), sizes, strides, padding=padding), x, shape=shape)[0]
 
@@ -245,8 +245,8 @@ def _locally_connected(call: CallContext, x: Tensor) -> Tensor:
     rule = "implementation must be 1, padding valid, and data_format channels_last"
     check(is_supported, rule, **options, data_format=call.config.get("data_format"))
     sizes, strides = call.per_spatial_axis("kernel_size"), call.per_spatial_axis("strides", 1)
-    call.static_spatial_shape(x)
-    lengths = tuple(_lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding="valid"))
+    call.static_spatial_shape(x)  # refuses a dynamic size
+    lengths = tuple(_out_lengths(call, arithmetic.output_size, x, kernel_size=sizes, strides=strides, padding="valid"))
     filters = call.integer("filters")
     shapes = {"weight": (math.prod(lengths), math.prod(sizes) * x.shape[-1], filters), "bias": (*lengths, filters)}
     out = call.apply_with_weights(
