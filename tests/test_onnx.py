@@ -8,6 +8,7 @@ import keras_recording
 import numpy as np
 import pytest
 import running
+from configurations import connected, entry, functional
 from running import Own, difference, of_the_day, outputs, sequential as chain, trained
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[onnx]'")
@@ -125,13 +126,8 @@ def test_names(path):
 
 def test_names_of_a_keras_model(path):
     """Those of its input layers, and of the layers whose outputs it returns; each is there once."""
-    inputs = [{"class_name": "InputLayer", "name": name, "inbound_nodes": [],
-               "config": {"name": name, "batch_input_shape": [None, 3]}} for name in ("left", "right")]  # fmt: skip
-    calls = [[[name, 0, 0, {}]] for name in ("left", "right")]
-    relu = {"class_name": "ReLU", "name": "relu", "config": {"name": "relu"}, "inbound_nodes": calls}
-    ends = {"input_layers": [["left", 0, 0], ["right", 0, 0]], "name": "net"}
-    ends["output_layers"] = [["relu", 1, 0], ["relu", 0, 0], ["left", 0, 0]]
-    model = {"class_name": "Functional", "config": {"layers": [*inputs, relu], **ends}}
+    relu = connected(entry("ReLU", "relu"), ["left"], ["right"])
+    model = functional([relu], {"left": (3,), "right": (3,)}, [("relu", 1, 0), "relu", "left"])
     net, (left, right) = mxsame.from_keras(json.dumps(model)), (random(2, 3, seed=seed) for seed in range(2))
     mxsame.export_onnx(net, path)
     got = onnxruntime.InferenceSession(str(path)).run(["relu_1", "relu", "left_1"], {"right": right, "left": left})

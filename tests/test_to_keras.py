@@ -13,6 +13,7 @@ import numpy as np
 import operator_cases
 import pytest
 from click.testing import CliRunner
+from configurations import connected, entry, functional, model_of
 from operator_cases import TABLE, block_of, inputs_of
 from running import Own, difference, outputs, sequential as chain
 from test_chains import random_net
@@ -566,9 +567,8 @@ def test_names_of_layers_may_be_paths(recorded, tmp_path):
 
 def of_steps(*layers):
     """A network of Keras on sequences."""
-    entries = [{"class_name": "InputLayer", "config": {"name": "steps", "batch_input_shape": [None, 5, 3]}}]
-    entries += [{"class_name": name, "config": {"name": name.lower(), **config}} for name, config in layers]
-    return mxsame.from_keras(json.dumps({"class_name": "Sequential", "config": {"layers": entries}}))
+    entries = (entry(name, name.lower(), config) for name, config in layers)
+    return mxsame.from_keras(json.dumps(model_of(*entries, shapes=[(5, 3)])))
 
 
 class Clipped(nn.HybridBlock):
@@ -604,25 +604,16 @@ def test_a_mask_ends_where_it_ends_in_the_net(ends, tmp_path):
 
 def called_twice(layer):
     """A network of two inputs, in which a model of this layer is called on both."""
-    ends = {"input_layers": [["a", 0, 0], ["b", 0, 0]], "output_layers": [["add", 0, 0]]}
-    inputs = [
-        {"class_name": "InputLayer", "config": {"name": name, "batch_input_shape": [None, 5, 3]}} for name in "ab"
-    ]
-    first = {"class_name": "InputLayer", "config": {"name": "first", "batch_input_shape": [None, 5, 3]}}
-    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [first, layer]}}
-    add = {"class_name": "Add", "config": {"name": "add"}}
-    calls = [[], [], [[["a", 0, 0, {}]], [["b", 0, 0, {}]]], [[["inner", 1, 0, {}], ["inner", 2, 0, {}]]]]
-    layers = [{**each, "name": each["config"]["name"], "inbound_nodes": nodes}
-              for each, nodes in zip([*inputs, inner, add], calls)]  # fmt: skip
-    return mxsame.from_keras(
-        json.dumps({"class_name": "Functional", "config": {"name": "net", "layers": layers, **ends}})
-    )
+    first = entry("InputLayer", "first", {"batch_input_shape": [None, 5, 3]})
+    inner = connected(entry("Sequential", "inner", {"layers": [first, layer]}), ["a"], ["b"])
+    add = connected(entry("Add", "add"), [("inner", 1, 0), ("inner", 2, 0)])
+    return mxsame.from_keras(json.dumps(functional([inner, add], dict.fromkeys("ab", (5, 3)), ["add"])))
 
 
 def test_one_of_several_networks_is_written_by_operators(tmp_path):
     """That in which a layer is replaced of a model that is called twice; another one after it stays as it is."""
     dropout = ("SpatialDropout1D", {"rate": 0.1})
-    first = called_twice({"class_name": "ReLU", "config": {"name": "relu"}})
+    first = called_twice(entry("ReLU", "relu"))
     net = Own(
         lambda F, x, y, first, second, third: third(second(first(x, y))), first, of_steps(dropout), of_steps(dropout)
     )

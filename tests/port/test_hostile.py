@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from configurations import connected, entry, functional
 
 import mxsame
 
@@ -391,42 +392,36 @@ cases("model.json", null="null", number="3", text='"net"', list="[1]", nan="NaN"
 
 def step(name, *sources):
     """A layer without weights of a functional Keras 2 model, called on these layers."""
-    inbound = [[[source, *(position if position else (0, 0)), {}] for source, *position in sources]]
-    config = {"name": name, "activation": "relu"}
-    return {"class_name": "Activation", "name": name, "config": config, "inbound_nodes": inbound}
+    return connected(entry("Activation", name, {"activation": "relu"}), sources)
 
 
-def functional(*layers, outputs=None, inputs=None):
+def chain(*layers, outputs=None):
     """A functional Keras 2 model with the input `data`."""
-    data = {"name": "data", "batch_input_shape": [None, 3], "dtype": "float32"}
-    first = {"class_name": "InputLayer", "name": "data", "config": data, "inbound_nodes": []}
-    config = {
-        "name": "model",
-        "layers": [first, *layers],
-        "input_layers": inputs or [["data", 0, 0]],
-        "output_layers": outputs or [[layers[-1]["name"], 0, 0]],
-    }
-    return {"class_name": "Functional", "config": config}
+    return functional(layers, {"data": (3,)}, outputs or [layers[-1]["name"]])
+
+
+def with_input(model, name):
+    return {**model, "config": {**model["config"], "input_layers": [[name, 0, 0]]}}
 
 
 cases(
     "one|other|nowhere",
-    itself=functional(step("one", ("one",))),
-    two=functional(step("one", ("other",)), step("other", ("one",))),
-    unknown=functional(step("one", ("nowhere",))),
-    node=functional(step("one", ("data", 3, 0)), step("other", ("one",))),
-    tensor=functional(step("one", ("data", 0, 7)), step("other", ("one",))),
-    output=functional(step("one", ("data",)), outputs=[["nowhere", 0, 0]]),
-    output_tensor=functional(step("one", ("data",)), outputs=[["one", 0, 5]]),
-    input=functional(step("one", ("data",)), inputs=[["nowhere", 0, 0]]),
-    twice=functional(step("one", ("data",)), step("one", ("data",))),
-    unconnected=functional({**step("one"), "inbound_nodes": []}),
+    itself=chain(step("one", "one")),
+    two=chain(step("one", "other"), step("other", "one")),
+    unknown=chain(step("one", "nowhere")),
+    node=chain(step("one", ("data", 3, 0)), step("other", "one")),
+    tensor=chain(step("one", ("data", 0, 7)), step("other", "one")),
+    output=chain(step("one", "data"), outputs=["nowhere"]),
+    output_tensor=chain(step("one", "data"), outputs=[("one", 0, 5)]),
+    input=with_input(chain(step("one", "data")), "nowhere"),
+    twice=chain(step("one", "data"), step("one", "data")),
+    unconnected=chain({**step("one"), "inbound_nodes": []}),
 )(json_model)
 
 
 def test_a_part_of_a_model_with_a_cycle_is_refused():
     """The part is found before the calls are sorted."""
-    model = functional(step("one", ("two",)), step("two", ("one",)), step("end", ("two",)))
+    model = chain(step("one", "two"), step("two", "one"), step("end", "two"))
     with pytest.raises(ValueError, match="layer 'two' is in a cycle"):
         mxsame.from_keras(json.dumps(model), outputs="two")
 
@@ -434,22 +429,22 @@ def test_a_part_of_a_model_with_a_cycle_is_refused():
 @cases("dense0")
 def graph_of_exponential_paths(folder):
     """Sixty layers, each called on the one before twice: paths must not be walked one by one. Its end is unknown."""
-    layers = [step("dense0", ("nowhere",))]
+    layers = [step("dense0", "nowhere")]
     for number in range(1, 60):
-        entry = step(f"dense{number}", (f"dense{number - 1}",), (f"dense{number - 1}",))
+        entry = step(f"dense{number}", f"dense{number - 1}", f"dense{number - 1}")
         layers.append({**entry, "class_name": "Add", "config": {"name": f"dense{number}"}})
-    return json_model(folder, functional(*layers))
+    return json_model(folder, chain(*layers))
 
 
 @cases("at most 20000 times")
 def graph_of_exponential_calls(folder):
     """Thirty models in each other, each of which calls the next twice: a billion calls."""
-    entry = functional(step("one", ("data",)))
+    model = chain(step("one", "data"))
     for number in range(30):
         name = f"model{number}"
-        called = {**entry, "name": name, "inbound_nodes": [[["data", 0, 0, {}]], [[name, 1, 0, {}]]]}
-        entry = functional(called, outputs=[[name, 2, 0]])
-    return json_model(folder, entry)
+        inner = connected({**model, "name": name}, ["data"], [(name, 1, 0)])
+        model = chain(inner, outputs=[(name, 2, 0)])
+    return json_model(folder, model)
 
 
 @cases(
@@ -472,13 +467,13 @@ def graph_of_exponential_calls(folder):
 )
 def configuration_is_not_one(folder, given):
     name, shape, values = given
-    entry = step("one", ("data",))
+    entry = step("one", "data")
     if name[0].isupper():
         entry.update(class_name=name, config={"name": "one", **values})
     else:
         entry.update(class_name="TFOpLambda", config={"name": "one", "function": name})
         entry["inbound_nodes"] = [["data", 0, 0, values]]
-    model = functional(entry)
+    model = chain(entry)
     model["config"]["layers"][0]["config"]["batch_input_shape"] = [None, *shape]
     return json_model(folder, model)
 
@@ -563,7 +558,7 @@ def operator_that_is_not_one(folder, function):
         "config": {"name": "evil", "function": function},
         "inbound_nodes": [["data", 0, 0, {"contents": "x", "filename": str(folder / "executed")}]],
     }
-    return json_model(folder, functional(entry))
+    return json_model(folder, chain(entry))
 
 
 # ---- the tests -------------------------------------------------------------------------------------------------------
