@@ -29,10 +29,10 @@ def lower(w: GraphWriter) -> None:
             formulas = w.emit(RULES[node.kind], node, *(F.var(str(number)) for number in range(len(node.inputs))))
             outputs = _splice(node, F.Group(formulas)) if formulas else []
             for user in users[node]:
-                old = w.graph.inputs_of(user.node)[user.position]
-                if old.index < len(outputs):
-                    w.graph.connect(user, outputs[old.index])
-                    w.shapes.share(outputs[old.index], old)
+                replaced = w.graph.inputs_of(user.node)[user.position]
+                if replaced.index < len(outputs):
+                    w.graph.connect(user, outputs[replaced.index])
+                    w.shapes.share(outputs[replaced.index], replaced)
     w.shapes.infer(w.graph)
 
 
@@ -66,7 +66,7 @@ def slice_axis(x: Any, axis: int, begin: Any, end: Any) -> Any:
 
 
 @rewrites("SwapAxis")
-def _transpose(w: GraphWriter, node: Node, x: Any) -> Any:
+def _swap_axes(w: GraphWriter, node: Node, x: Any) -> Any:
     axes = list(range(ndim_of(w, node)))
     first, second = node.attr("dim1"), node.attr("dim2")
     axes[first], axes[second] = axes[second], axes[first]
@@ -126,8 +126,8 @@ def _slice(w: GraphWriter, node: Node, x: Any) -> Any:
 
 @rewrites("slice_like")
 def _slice_like(w: GraphWriter, node: Node, x: Any, _: Any) -> Any:
-    shape, like = (w.shape(source) for source in node.inputs)
-    axes = [axis for axis in axes_of(w, node, "axes") if shape[axis] != like[axis]]
+    shape, like_shape = (w.shape(source) for source in node.inputs)
+    axes = [axis for axis in axes_of(w, node, "axes") if shape[axis] != like_shape[axis]]
     lengths = dict(zip(axes, w.static(node.inputs[1], "the lengths that are taken", axes)))
     end = tuple(map(lengths.get, range(len(shape))))
     return F.slice(x, begin=(None,) * len(end), end=end)

@@ -327,7 +327,7 @@ class Deployed(mx.gluon.SymbolBlock):
 
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
-    if dtype == bfloat16.NAME:  # on another machine
+    if dtype == bfloat16.NAME:  # it may have been pickled on another machine
         _check_bfloat16(dtype, FLOAT32, devices)
     return Deployed(Graph.of(mx.sym.load_json(symbol), arrays, signature.shapes), signature, devices, dtype)
 

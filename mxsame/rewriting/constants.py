@@ -33,7 +33,7 @@ def fold(graph: Graph) -> None:
 
 def is_pure(node: Node) -> bool:
     """Returns whether an operator computes its outputs from inputs, and from nothing else."""
-    return bool(node.inputs) and node.is_shown_by_attributes and is_deterministic(node)
+    return bool(node.inputs) and node.is_defined_by_attributes and is_deterministic(node)
 
 
 def is_deterministic(node: Node) -> bool:

@@ -23,7 +23,7 @@ NO_BIAS = "__no_bias__"  # attribute of an RNN, also in files: its layer has no 
 FORMULAS = "__formulas__"  # attribute of an RNN in a graph for another format: its `RecurrentFormulas`, as JSON
 RNN_WITH_FORMULAS = "RNN with other formulas"  # the kind of an RNN that has them
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-# kind -> how MXNet's names of the operator are written in `FORMS`
+# kind -> the words for it in MXNet's names of operators, which `FORMS` completes
 ARITHMETIC = {
     "add": ("add", "plus"),
     "subtract": ("sub", "subtract", "minus"),
@@ -38,7 +38,7 @@ ARITHMETIC = {
     "lesser": ("lesser", "less"),
     "lesser_equal": ("lesser_equal", "less_equal"),
 }
-FORMS = {  # kind, with arrays, a scalar as the second operand, or as the first -> MXNet's names of operators
+FORMS = {  # kind of operators on two arrays, with a scalar as the second operand, and as the first -> MXNet's names
     "{}": ("elemwise_{}", "broadcast_{}", "_npi_{}", "_{}"),
     "{}_scalar": ("_{}_scalar", "_npi_{}_scalar"),
     "r{}_scalar": ("_r{}_scalar", "_npi_r{}_scalar"),
@@ -65,8 +65,8 @@ for _kind, _names in ARITHMETIC.items():
 
 
 class RecurrentFormulas(NamedTuple):
-    """The formulas of a recurrent layer that MXNet's operator does not have: its activations, for the output and for
-    the gates, each a name and its arguments; and where the reset gate of a GRU is."""
+    """The formulas of a recurrent layer that MXNet's operator cannot compute: the activations of the output and of the
+    gates, each a name with arguments, and whether a GRU applies its reset gate after the matrix product."""
 
     activations: Sequence[Tuple[str, Mapping[str, Any]]]
     reset_after: bool
@@ -76,8 +76,8 @@ class RecurrentFormulas(NamedTuple):
 class Node:
     """An operator, or a variable, whose `op` is "null". Attributes are strings, as in MXNet's files.
 
-    The last fields are what an exporter needs and the attributes do not show: the windows of an operator; that a pad
-    operator or a slice is merged into the windows of the operator next to it; and the formulas of an RNN."""
+    The last three fields hold what exporters need and the attributes lack: the windows of an operator; whether a pad
+    operator or a slice is merged into the windows of an operator next to it; and the formulas of an RNN."""
 
     op: str
     name: str
@@ -94,8 +94,8 @@ class Node:
         return RNN_WITH_FORMULAS if self.formulas else KINDS.get(self.op, self.op)
 
     @property
-    def is_shown_by_attributes(self) -> bool:
-        """Whether the attributes show all that the operator computes."""
+    def is_defined_by_attributes(self) -> bool:
+        """Whether the attributes define everything that the operator computes."""
         return self.windows is None and not self.is_merged and self.formulas is None
 
     @property

@@ -83,7 +83,7 @@ def merge_pads(node: Node, shapes: OutputShapes, users: Users) -> Iterator[Merge
     yield merged
     while len(users[merged.last]) == 1:
         user, shape = users[merged.last][0].node, shapes[Output(merged.last)]
-        if user is None or not user.is_shown_by_attributes or Output(user) not in shapes:
+        if user is None or not user.is_defined_by_attributes or Output(user) not in shapes:
             return
         parts = slice_ranges(user, shape)
         if parts is None or any(part.step != 1 for part in parts) or not keeps_batch(user):

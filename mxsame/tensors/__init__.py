@@ -1,5 +1,5 @@
-"""Functions that return the shape, type, origin and layout of an array or a Symbol, that store these in the attributes
-of a graph's variables, and that add operators which fix a Symbol's size, type or layout."""
+"""Reads the shape, type, origin and layout of an array or a Symbol, stores them in a graph's variables, and adds
+operators that fix a Symbol's size, type or layout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def known_shape(array: Any) -> Optional[tuple[Optional[int], ...]]:
     if isinstance(array, mx.nd.NDArray):
         return tuple(array.shape)
     declared = array.attr("__shape__") if array.get_children() is None else None
-    return _infer_shape(array, {}) if declared is None else with_none(_parsed(declared))
+    return _infer_shape(array, {}) if declared is None else with_none(_parse_shape(declared))
 
 
 def declared_shapes(symbol: Any) -> dict[str, tuple[Optional[int], ...]]:
@@ -29,10 +29,10 @@ def declared_shapes(symbol: Any) -> dict[str, tuple[Optional[int], ...]]:
     an unknown rank."""
     attributes = symbol.attr_dict()
     texts = {name: attributes.get(name, {}).get("__shape__") for name in symbol.list_arguments()}
-    return {name: with_none(_parsed(text)) or () for name, text in texts.items() if text is not None}
+    return {name: with_none(_parse_shape(text)) or () for name, text in texts.items() if text is not None}
 
 
-_parsed = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # a variable's attribute `__shape__`
+_parse_shape = functools.lru_cache(maxsize=4096)(ast.literal_eval)  # from a variable's attribute `__shape__`
 
 
 def with_none(shape: Sequence[int]) -> Optional[tuple[Optional[int], ...]]:
@@ -96,11 +96,11 @@ def is_in_blocks(array: Any, purpose: Optional[str]) -> bool:
     """
     if not isinstance(array, mx.sym.Symbol):
         return False
-    keeps_blocks = KEEP_AS_TRACED | {"BatchNorm"} if purpose == "deployment" else KEEP_AS_TRACED
-    keeps_blocks = keeps_blocks - {"Dropout"} if purpose == "training" else keeps_blocks
+    pass_through = KEEP_AS_TRACED | {"BatchNorm"} if purpose == "deployment" else KEEP_AS_TRACED
+    pass_through = pass_through - {"Dropout"} if purpose == "training" else pass_through
     graph = json.loads(array.tojson())
     nodes, position = graph["nodes"], graph["heads"][0][0]
-    while nodes[position]["op"] in keeps_blocks:
+    while nodes[position]["op"] in pass_through:
         position = nodes[position]["inputs"][0][0]
     node = nodes[position]
     if node["op"] == "null":
@@ -112,7 +112,7 @@ def known_type(data: Any) -> Optional[str]:
     """Returns the name of the data's type; None if MXNet cannot infer it, and for bfloat16, which NumPy cannot name."""
     try:
         dtype = data.dtype if isinstance(data, mx.nd.NDArray) else data.infer_type_partial()[1][0]
-    except mx.base.MXNetError:  # an operator requires a known type
+    except mx.base.MXNetError:  # MXNet cannot infer the type
         return None
     return None if dtype is None or operands.is_bfloat16(dtype) else np.dtype(dtype).name
 
