@@ -65,7 +65,7 @@ try:
 except TypeError as error:
     print(error)
 weight = mx.nd.ones((2, 3, 3, 3))
-mxsame.tensors.operands.check_together("weight", weight, "data", half)  # AMP's to bring together
+mxsame.tensors.operands.check_same_kind_and_device("weight", weight, "data", half)  # AMP's to bring together
 print("together")
 """
 

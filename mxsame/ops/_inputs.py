@@ -121,7 +121,7 @@ class Arrays:
         for name, array in others:
             if array is not None or name != "bias":
                 operands.check(name, array)
-                operands.check_together(name, array, data_name, data)
+                operands.check_same_kind_and_device(name, array, data_name, data)
         arrays, restore = tuple(named.values()), _IDENTITY
         if isinstance(data, operands.NUMPY_KINDS):
             arrays, restore = operands.as_classic(arrays), _TO_NP_ARRAY

@@ -142,7 +142,7 @@ def _workloads(windows: Windows, work: Workload, for_both_purposes: bool) -> Lis
 
 def _measured_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
     """Returns the strategy if it was measured with channels last, otherwise the first one that was."""
-    return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_LAST), name)
+    return next((each for each in (name, *plans) if each in gpu_costs.MEASURED_CHANNELS_LAST), name)
 
 
 # -- pooling: the layout in which oneDNN has fast code

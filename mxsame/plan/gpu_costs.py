@@ -46,7 +46,7 @@ MAX_FAST_EVEN = 4  # the longest even kernel for which cuDNN is as fast as for o
 IMAGE_CHANNELS = 4  # data with at most this many channels is an image
 
 PRODUCTS = ("dense", "dense_last", "depthwise", "depthwise_slow")  # constants per multiplication
-MEASURED_LAST = ("native", "full", "slice", "concat", "kernel")  # strategies that were measured with channels last
+MEASURED_CHANNELS_LAST = ("native", "full", "slice", "concat", "kernel")  # strategies
 Counts = Mapping[str, float]  # name of a constant -> how often it is spent
 
 

@@ -106,7 +106,7 @@ def are_cast(*arrays: Any) -> bool:
     return all(is_bfloat16(each.dtype) or np.dtype(each.dtype).name in ("float16", "float32") for each in arrays)
 
 
-def check_together(name: str, array: Any, data_name: str, data: Any) -> None:
+def check_same_kind_and_device(name: str, array: Any, data_name: str, data: Any) -> None:
     """Raises unless an array has the kind, the type and the device of the data."""
     kind = _kind(data)
     if _kind(array) != kind:
