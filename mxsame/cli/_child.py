@@ -17,7 +17,7 @@ from mxsame import threads
 from mxsame.cli._shared import click, flushed_output
 
 SECONDS = 60.0  # limit for a small file on a busy machine, including the import of MXNet
-BYTES_PER_SECOND = 10e6  # the limit grows with the size of the file
+BYTES_PER_SECOND = 10e6  # a file of so many bytes has one more second
 MEMORY = 2**30  # bytes that reading may allocate, in addition to three times the size of the file
 STACK, HEAP = 2**23, 2**26  # address space that a thread reserves: for its stack, if that is unlimited, and for malloc
 TEAMS = 2  # teams of OpenMP threads: one for MXNet's engine, and one for the thread that calls MXNet

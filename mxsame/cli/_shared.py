@@ -59,8 +59,8 @@ OPTIONS = {  # pattern of an argument in the library's messages -> the option in
 
 @contextlib.contextmanager
 def refusals(option: str | None = None) -> Iterator[None]:
-    """Exits with the message of an error in the block, in which options replace arguments. The error is one of usage
-    if the message names an option, or if `option` is given: then all errors in the block are about that option."""
+    """Exits with the message of an error in the block, in which options replace arguments. It is a usage error if the
+    message names an option, or if `option` is given: then all errors in the block are about that option."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:

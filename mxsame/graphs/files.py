@@ -40,7 +40,7 @@ class Written(NamedTuple):
     form: Optional[str] = None
 
 
-# A path with one of these is probably not meant as the start of two paths.
+# A path that ends with one of these was probably meant as the name of a single file.
 FOREIGN_EXTENSIONS = (".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".json", ".params", ".pt", ".pth")
 
 

@@ -17,7 +17,7 @@ import numpy
 from mxsame.installation.requirements import TESTED
 
 IS_NUMPY_2 = "trapezoid" in vars(numpy)
-LEGACY: Any = "1.25"  # print numbers as NumPy 1 did
+LEGACY: Any = "1.25"  # value of the print option `legacy` with which NumPy 2 prints numbers as NumPy 1 did
 
 
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
@@ -26,7 +26,7 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
 
 
 def with_interpolation(function: Any) -> Callable[..., Any]:
-    """Returns a function whose argument `method` is named `interpolation`, as it could be until NumPy 2.4."""
+    """Returns a function that accepts `interpolation` in place of `method`, as NumPy did until 2.4."""
 
     def renamed(*args: Any, interpolation: str = "linear", **kwargs: Any) -> Any:
         return function(*args, **{"method": interpolation, **kwargs})
@@ -39,7 +39,7 @@ def financial(*args: Any, **kwargs: Any) -> Any:
     raise RuntimeError("NumPy 1.20 removed its financial functions; the package numpy_financial has them")
 
 
-ADDED: Dict[str, Any] = {  # unless NumPy has the name; the comments tell what needs it
+ADDED: Dict[str, Any] = {  # names that NumPy may lack; a comment tells what uses them
     "int": int,  # mx.test_utils.chi_square_check
     "PZERO": 0.0,  # mx.np, which exports these constants
     "NZERO": -0.0,
