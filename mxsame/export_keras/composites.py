@@ -115,7 +115,7 @@ class NetworkWriter:
             try:
                 written = self._write_call(layer, layer_path, call, recorded)
             except InvalidValue as error:
-                self._reasons.append(_named(layer, layer_path, error))
+                self._reasons.append(_reason_with_name(layer, layer_path, error))
                 written = [TensorId(layer.name, number, index) for index in range(len(recorded))]
             for index, (value, tensor) in enumerate(zip(recorded, written)):
                 self._record(path, TensorId(layer.name, number, index), value, tensor)
@@ -157,13 +157,14 @@ class NetworkWriter:
     def _write_by_operators(
         self, layer: Layer, path: Path, call: LayerCall, recorded: Sequence[Any], reason: ValueError
     ) -> List[TensorId]:
-        """Writes the operators of a layer; returns the outputs. Raises `reason` if these are not float32 tensors."""
+        """Writes the operators of a layer, which cannot be copied for this reason; returns the outputs. Raises `reason`
+        if these are not float32 tensors."""
         if not all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in recorded):
             raise reason
         by_key, masked, builder = self._tensors_by_key(call), self._masked_tensors(), self._w.builder
         if recorded[0].key not in by_key:
             if not self._network.layer_state(path).is_custom:
-                builder.by_operators.append(_named(layer, path, reason))
+                builder.by_operators.append(_reason_with_name(layer, path, reason))
             part = self._network.part(by_key.keys(), [x.key for x in recorded])
             count = len(builder.layers)
             with builder.ignoring_masks(masked):
@@ -182,7 +183,7 @@ class NetworkWriter:
         return [x.tensor for x in written]
 
 
-def _named(layer: Layer, path: Path, reason: ValueError) -> str:
+def _reason_with_name(layer: Layer, path: Path, reason: ValueError) -> str:
     return f"layer {'/'.join(path)!r} ({layer.operator or layer.class_name}): {reason}"
 
 
@@ -208,7 +209,7 @@ def model_for_format(network: Network, model: Model, target: int) -> Model:
             calls = (_without_keys(layer, call) for call in layer.calls if call.args)
             layers.append(replace(converted, calls=[call_of(layer, call, model.version, target) for call in calls]))
         except InvalidValue as error:
-            reasons.append(_named(layer, (layer.name,), error))
+            reasons.append(_reason_with_name(layer, (layer.name,), error))
     if reasons:
         raise Refused(reasons)
     return replace(model, layers=layers, version=target)

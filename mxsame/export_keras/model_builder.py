@@ -97,7 +97,8 @@ def all_trained(names: Set[str], trained: Set[str]) -> bool:
 
 class KerasFile(NamedTuple):
     """A model to write, the shapes of the net's inputs, and the orders of the axes of its inputs and outputs in the
-    file; its form, as in `Written`; and the Keras layers that are written by their operators, with the reasons."""
+    file. `form` is that of `Written`; `by_operators` names the layers of Keras that are written by their operators, and
+    the reasons."""
 
     model: Model
     shapes: Mapping[str, Shape]

@@ -1,4 +1,4 @@
-"""Writes a graph as a Keras model, node by node, with a table of emitters.
+"""Writes a graph as a Keras model, with one emitter for each kind of node.
 
 Keras's arrays have the batch first and mostly the channels last. A `KerasTensor` records which axis of MXNet's array
 each of its axes is, so a Permute layer is written only if a layer needs another order.
@@ -46,8 +46,8 @@ writes = EMITTERS.writes
 
 # operators whose data may be a constant
 TAKES_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "take")
-# Layers with a `data_format`, which is written, as its default depends on the user's Keras. Other 1-D layers have none
-# in tf.keras 2
+# Layers whose `data_format` is written, since its default depends on the configuration of the user's Keras. In tf.keras
+# 2, other 1-D layers have none.
 HAS_DATA_FORMAT = re.compile(r"(Depthwise)?Conv.D.*|.*Pooling.D|(ZeroPadding|Cropping|UpSampling)[23]D|Flatten")
 PARAMETER_SUFFIX = re.compile(
     r"_(weight|bias|gamma|beta|alpha|parameters|i2h_weight|l0_i2h_weight|depthwise_weight)$|_fwd$"
@@ -55,7 +55,7 @@ PARAMETER_SUFFIX = re.compile(
 
 
 class Weight(NamedTuple):
-    """A weight of a layer: its array, and the output of the graph that it comes from."""
+    """A weight of a layer: its array, and the output of the graph from which the array is computed."""
 
     array: np.ndarray
     source: Output
@@ -88,11 +88,13 @@ class KerasWriter(GraphWriter):
     Parameters
     ----------
     traced : mxsame.exporting.blocks.NetGraph
+        The graph to write.
     builder : ModelBuilder
-        The model that it writes to.
+        Builds the model of the file.
     inputs : mapping of str to KerasTensor
-        For each input of the graph a tensor of the model.
+        The graph's inputs, and tensors of the model in their place.
     options : Options
+        How the file is written.
     advice
         As for `GraphWriter`.
     """
@@ -110,17 +112,18 @@ class KerasWriter(GraphWriter):
         super().__init__(traced, EMITTERS, options.functions, advice)
         self.builder, self.options = builder, options
         self._permuted: Dict[Tuple[TensorId, Order], KerasTensor] = {}
-        self.channels_last_inputs: Dict[str, Order] = {}  # the order of inputs that a layer takes with channels last
+        self.channels_last_inputs: Dict[str, Order] = {}  # inputs that a layer takes with channels last, and this order
         self._inputs = inputs
 
     # -- overrides of GraphWriter
 
     def variable(self, node: Node) -> Any:
-        """Returns the tensor of an input; for a parameter its graph output, whose array emitters look up."""
+        """Returns the tensor of an input. For a parameter, returns its output in the graph; emitters look up its
+        array."""
         return self._inputs.get(node.name, Output(node))
 
     def placeholder(self, output: Output) -> KerasTensor:
-        """Returns a tensor of the right shape that no layer computes."""
+        """Returns a tensor of the output's shape that no layer computes."""
         order = tuple(range(len(self.shape(output))))
         return KerasTensor(TensorId(output.node.name), self.lengths(output, order), order)
 
@@ -135,17 +138,17 @@ class KerasWriter(GraphWriter):
         return KerasTensor(value.tensor, keras_shape(shape, order), order)
 
     def write_function(self, source: Any) -> Callable[..., Any]:
-        """Returns a function of (class_name, inputs, weights, outputs, configuration). Layers that a block has written
-        are called again in the next call of the block."""
+        """Returns a function that calls a layer or an operator. The next call of a block calls the layers that its
+        first call has written."""
         numbers = itertools.count()
 
         def write(class_name: str, /, *inputs: Any, weights: Any = (), outputs: int = 1, **config: Any) -> Any:
             if class_name not in LAYERS:
                 out = self.add_operator(class_name, *inputs, shape=(), **config)
             else:
-                fits = inputs and all(isinstance(x, KerasTensor) for x in inputs)
+                are_tensors = inputs and all(isinstance(x, KerasTensor) for x in inputs)
                 rule = f"{class_name} must be called on inputs of the function, or on outputs of write"
-                check_type(fits, rule, inputs=[type(x).__name__ for x in inputs])
+                check_type(are_tensors, rule, inputs=[type(x).__name__ for x in inputs])
                 key = (source, next(numbers))
                 if key not in self.builder.numbers:
                     self.builder.numbers[key] = self._custom_layer(class_name, source, config, weights)
@@ -156,10 +159,10 @@ class KerasWriter(GraphWriter):
         return write
 
     def _custom_layer(self, class_name: str, source: Any, config: Dict[str, Any], weights: Sequence[Any]) -> int:
-        """Adds a layer of a user's function; it is trainable if the operator or block has a trained parameter, or no
-        parameters."""
-        own = [*map(self._parameters, source.inputs)] if isinstance(source, Node) else [source.collect_params().keys()]
-        parameters = set().union(*own)
+        """Adds a layer of a user's function. It is trainable if a parameter of the operator or block is trained, or if
+        there are no parameters."""
+        is_node = isinstance(source, Node)
+        parameters = set().union(*(map(self._parameters, source.inputs) if is_node else [source.collect_params()]))
         config = {"trainable": bool(parameters & self.builder.trained) or not parameters, **config}
         layer = self._make_layer(class_name, self.builder.unique(layer_name(source.name)), config)
         names, shapes = [spec.name for spec in layer.weight_specs or ()], [np.shape(array) for array in weights]
@@ -169,17 +172,17 @@ class KerasWriter(GraphWriter):
         return self.builder.add(replace(layer, weights=arrays))
 
     def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
-        """In a draft, does not call the function, and returns tensors that no layer computes."""
+        """Calls the user's function, except in a draft: then it returns tensors that no layer computes."""
         if not self.options.is_draft:
             return super()._write_by_user(source, inputs, shapes)
-        self.custom.function_of(source.op if isinstance(source, Node) else source)  # which counts as used
+        self.custom.function_of(source.op if isinstance(source, Node) else source)  # records that its key is used
         for output in inputs:
             self.input_for_user(output)
         tensor = KerasTensor(TensorId(source.name), (), ())
         return [self.output_of_user(tensor, shape) for shape in shapes.values()]
 
     def _write(self, node: Node) -> None:
-        """Writes a node, unless it depends on parameters only: its array is computed when an emitter asks for it."""
+        """Writes a node. If it depends on parameters only, its array is computed when an emitter needs it."""
         dtypes = [self._dtypes.get(output) for output in self.outputs_of(node)]
         allowed = {"float32"} if Output(node) in self.graph.outputs else {"float32", "bool"}  # written as 0 and 1
         others = sorted({np.dtype(dtype).name for dtype in dtypes if dtype is not None} - allowed)
@@ -195,31 +198,31 @@ class KerasWriter(GraphWriter):
         if others and not isinstance(self._written[Output(node)], Output):
             self.refusals.append(f"arrays must be float32; received {', '.join(others)} of {self.path_to(node)}")
 
-    # -- for emitters, to read
+    # -- reading, for emitters
 
     def lengths(self, output: Output, order: Sequence[int]) -> KerasShape:
         """Returns the lengths of an output of the graph, with its axes in this order."""
         return keras_shape(self.shape(output), order)
 
     def weight(self, output: Any) -> Weight:
-        """Returns a weight for a layer: a parameter, or an array that is computed from parameters."""
+        """Returns a parameter, or an array that is computed from parameters, as the weight of a layer."""
         check(not isinstance(output, KerasTensor), "weights must depend on parameters only")
         return Weight(self.computed(output), output)
 
     def constant(self, output: Output, x: KerasTensor) -> Any:
-        """Returns a number, or an array to which x broadcasts, with the axes of x."""
+        """Returns a constant as a number, or as an array that broadcasts with x, with the axes of x after the batch."""
         trained = sorted(self._parameters(output) & self.builder.trained)
         check(not trained, f"a trained parameter must be a weight of a Keras layer; received {', '.join(trained)}")
         array = self.computed(output)
         if (array == array.ravel()[:1]).all():
             return float(array.ravel()[0])
         array = array.reshape((1,) * (x.rank - array.ndim) + array.shape)
-        fits = array.ndim == x.rank and array.shape[x.order[0]] == 1
-        check(fits, "a constant must have the data's axes, and a batch of 1", shape=array.shape)
+        agree = array.ndim == x.rank and array.shape[x.order[0]] == 1
+        check(agree, "a constant must have the data's axes, and a batch of 1", shape=array.shape)
         return array.transpose(x.order)[0].astype("float32")
 
     def name_of(self, weight: Weight) -> str:
-        """Returns the name of the layer that has a weight."""
+        """Returns a name for the layer that has a weight, from the name of the parameter."""
         variables = (node.name for node in self.graph.nodes([weight.source]) if node.op == "null")
         return layer_name(next(variables))
 
@@ -230,7 +233,7 @@ class KerasWriter(GraphWriter):
     def _parameters(self, output: Output) -> Set[str]:
         return {node.name for node in self.graph.nodes([output]) if node.op == "null"}
 
-    # -- for emitters, to write
+    # -- writing, for emitters
 
     def add_layer(
         self,
@@ -243,10 +246,10 @@ class KerasWriter(GraphWriter):
         suffix: str = "",
         call: Mapping[str, Any] = EMPTY,
     ) -> KerasTensor:
-        """Calls a layer on tensors. Its output has the shape and axis order of the first unless they are given.
+        """Calls a layer on tensors; returns its output, by default with the shape and axis order of the first tensor.
 
-        `weights` has Keras's names as keys; `suffix` is added to the name of a layer that is only a part of the node;
-        `call` has more arguments."""
+        `weights` has Keras's names as keys. `suffix` ends the name of a layer that is only a part of the node. `call`
+        contains further arguments of the call."""
         sources = tuple((weights[name].source.node.name, weights[name].source.index) for name in sorted(weights))
         features = None if inputs[0].feature_order is None else inputs[0].feature_order.tobytes()
         key = (class_name, json.dumps(config), sources, suffix, features)
@@ -265,8 +268,8 @@ class KerasWriter(GraphWriter):
         call: Mapping[str, Any] = EMPTY,
         **config: Any,
     ) -> KerasTensor:
-        """Calls a function of `keras.ops` on values and numbers. Its output is like the first value, or of this shape;
-        `class_name` has the function's module as a prefix, unless that is `numpy`."""
+        """Calls a function of `keras.ops` on tensors and numbers; returns its output, by default with the shape of the
+        first tensor. `class_name` starts with the module of the function, unless that is `numpy`."""
         check(not self.builder.is_h5, "an .h5 file has layers only: use a path that ends in .keras")
         name = self.builder.unique(layer_name(self.node.name))
         module, _, class_name = class_name.rpartition(".")
@@ -278,7 +281,7 @@ class KerasWriter(GraphWriter):
     def _call(
         self, number: int, args: tuple, call: Mapping[str, Any], like: KerasTensor, shape: Optional[KerasShape]
     ) -> KerasTensor:
-        """Calls a layer; its output is like another tensor, but of this shape if one is given."""
+        """Calls a layer; returns its output, with the axis order of `like`, and by default its shape."""
         shape = like.shape if shape is None else shape
         return like._replace(tensor=self.builder.call(number, args, call), shape=shape)
 
@@ -287,8 +290,8 @@ class KerasWriter(GraphWriter):
         return KerasTensor(x.tensor._replace(output=number), shape, order)
 
     def _new_layer(self, class_name: str, config: Dict[str, Any], weights: Mapping[str, Weight], suffix: str) -> int:
-        named = next(map(self.name_of, weights.values()), layer_name(self.node.name))
-        name = self.builder.unique(f"{named}_{suffix}" if suffix else named)
+        name = next(map(self.name_of, weights.values()), layer_name(self.node.name))
+        name = self.builder.unique(f"{name}_{suffix}" if suffix else name)
         layer = self._make_layer(class_name, name, config)
         weight_specs = layer.weight_specs or []
         is_complete = {spec.name for spec in weight_specs} == weights.keys()
@@ -310,10 +313,10 @@ class KerasWriter(GraphWriter):
         trained = names & self.builder.trained
         is_trained = all_trained(names, trained)
         self.claim(trained, self.node)
-        moved = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
-        fits = moved or not trained or self.node.op == "RNN"
+        are_parameters = all(node.op in ("null", *MOVES) for node in self.graph.nodes([*sources.values()]))
+        is_exact = are_parameters or not trained or self.node.op == "RNN"
         rule = "a trained parameter must be a weight itself, not an input of a computation"
-        check(fits, rule, parameters=sorted(trained))
+        check(is_exact, rule, parameters=sorted(trained))
         return is_trained or not names
 
     def claim(self, trained: Collection[str], owner: Any) -> None:
@@ -325,7 +328,7 @@ class KerasWriter(GraphWriter):
     # -- orders of axes, and shapes
 
     def permute(self, x: KerasTensor, order: Sequence[int]) -> KerasTensor:
-        """Permutes the axes of a value into this order."""
+        """Permutes the axes of a tensor into this order."""
         order = tuple(order)
         if order == x.order:
             return x
@@ -335,8 +338,8 @@ class KerasWriter(GraphWriter):
         if (x.tensor, order) not in self._permuted:
             axes = [x.order.index(axis) for axis in order]
             shape = tuple(x.shape[axis] for axis in axes)
-            made = self.add_layer("Permute", {"dims": axes[1:]}, x, shape=shape, order=order, suffix="permute")
-            self._permuted[x.tensor, order] = made
+            out = self.add_layer("Permute", {"dims": axes[1:]}, x, shape=shape, order=order, suffix="permute")
+            self._permuted[x.tensor, order] = out
         return self._permuted[x.tensor, order]
 
     def to_channels_last(self, x: KerasTensor) -> KerasTensor:
@@ -345,19 +348,19 @@ class KerasWriter(GraphWriter):
 
     def to_one_order(self, *inputs: KerasTensor) -> List[KerasTensor]:
         """Permutes the axes of all tensors into the order of the first."""
-        fits = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
-        check(fits, "arrays must depend on the net's inputs, and have the same number of axes")
+        have_one_rank = all(isinstance(x, KerasTensor) and x.rank == inputs[0].rank for x in inputs)
+        check(have_one_rank, "arrays must depend on the net's inputs, and have the same number of axes")
         return [self.permute(x, inputs[0].order) for x in inputs]
 
     def reshape(
         self, x: KerasTensor, shape: Sequence[Optional[int]], order: Sequence[int], suffix: str = "reshape"
     ) -> KerasTensor:
-        """Reshapes to a shape with as many elements; they keep their order in the file."""
+        """Reshapes as Keras does, in the order of the tensor's axes; `order` is that of the new axes."""
         shape, order = tuple(shape), tuple(order)
         if x.shape == shape:
             return x._replace(order=order)
-        fits = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
-        check(fits, "only the batch may be dynamic, and must be the first axis", data=x.shape, shape=shape)
+        is_static = x.shape[0] is None is shape[0] and None not in (*x.shape[1:], *shape[1:])
+        check(is_static, "only the batch may be dynamic, and must be the first axis", data=x.shape, shape=shape)
         if num_elements(x.shape) != num_elements(shape):  # attention heads or time steps are merged into the batch
             check(order[0] <= x.order[0], "the batch, merged with an axis, must stay where it is", axis=order[0])
             return self.add_operator("Reshape", x, shape=shape, newshape=[-1, *shape[1:]])._replace(order=order)
@@ -366,21 +369,22 @@ class KerasWriter(GraphWriter):
         return self.add_layer(name, config, x, shape=shape, order=order, suffix=suffix)
 
     def reshape_as_mxnet(self, x: KerasTensor, source: Shape, target: Shape, for_dense: bool = False) -> KerasTensor:
-        """Reshapes as MXNet does, from one shape to another. With `for_dense`, features may stay in another order.
-
-        Axes that are split or merged must be next to each other in MXNet's order; all others stay where they are."""
+        """Reshapes as MXNet does, from one shape to another. Axes that are split or merged must be neighbors in MXNet's
+        order; all others stay where they are. With `for_dense`, features may stay in another order, too."""
         nontrivial = [axis for axis in x.order if source[axis] != (1, 1)]
         groups = groups_of(source, target)
         groups.sort(key=lambda group: min(map(nontrivial.index, {*nontrivial} & {*group[0]}), default=99))
-        wanted, to = [], []
+        order, new_order = [], []
         for before, after in groups:
-            wanted += before
-            ones = all(n in ((1, 1),) for n in map(target.__getitem__, after) if n.is_static)
-            to += sorted(after, key=lambda axis: target[axis].is_static) if ones else after  # the batch comes first
-        if nontrivial == [axis for axis in wanted if axis in nontrivial]:
-            return self.reshape(x, keras_shape(target, to), to)
+            order += before
+            are_ones = all(n in ((1, 1),) for n in map(target.__getitem__, after) if n.is_static)
+            # the batch comes first
+            new_order += sorted(after, key=lambda axis: target[axis].is_static) if are_ones else after
+        new_shape = keras_shape(target, new_order)
+        if nontrivial == [axis for axis in order if axis in nontrivial]:
+            return self.reshape(x, new_shape, new_order)
         if not for_dense or len(target) != 2 or x.shape[0] is not None:
-            return self.reshape(self.permute(x, wanted), keras_shape(target, to), to)
+            return self.reshape(self.permute(x, order), new_shape, new_order)
         lengths = [n.traced for n in source[1:]]
         positions = np.arange(math.prod(lengths)).reshape(lengths).transpose([axis - 1 for axis in x.order[1:]])
         return self.reshape(x, keras_shape(target, (0, 1)), (0, 1))._replace(feature_order=positions.ravel())
