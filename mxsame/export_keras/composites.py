@@ -124,7 +124,7 @@ class NetworkWriter:
         """Writes a call of a layer; returns the outputs. If the layer cannot be copied, a nested model is written layer
         by layer, and any other layer operator by operator."""
         try:
-            copy = self._copy_of(layer, path)
+            number = self._copy(layer, path)
         except InvalidValue as error:
             is_custom = self._network.layer_state(path).is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
@@ -132,11 +132,11 @@ class NetworkWriter:
             return self._write_by_operators(layer, path, call, recorded, error)
         builder, version = self._w.builder, self._network.description.version
         call = call_of(layer, _without_keys(layer, call), version, builder.version)
-        first = builder.call(copy, call.args, call.kwargs)
+        first = builder.call(number, call.args, call.kwargs)
         return [first._replace(output=index) for index in range(len(recorded))]
 
-    def _copy_of(self, layer: Layer, path: Path) -> int:
-        """Returns the number of a layer's copy in the file's model, which all its calls share."""
+    def _copy(self, layer: Layer, path: Path) -> int:
+        """Copies a layer into the file's model at its first call; returns the number of the copy."""
         builder, key = self._w.builder, (id(self._network), path)
         if key not in builder.numbers:
             copy = layer_for_format(self._network, layer, builder.version)

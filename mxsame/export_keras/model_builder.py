@@ -109,7 +109,7 @@ class KerasFile(NamedTuple):
 
 
 class ModelBuilder:
-    """Builds the `model`, and records which layers train a parameter, and which masks the net does not have.
+    """Builds a model, and records which layers train a parameter, and which masks the net does not have.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class ModelBuilder:
         self.trained, self.is_h5, self.name, self.version = trained, version == 2, name, version
         self.inputs: List[TensorId] = []
         self.layers: List[Layer] = []
-        self.numbers: Dict[Any, int] = {}  # what identifies a layer -> its number; it may be called again
+        self.numbers: Dict[Any, int] = {}  # what identifies a layer that may be called again -> its index in `layers`
         self.owners: Dict[str, Any] = {}  # parameter -> the layer or node that trains it
         self.ignored_masks: Set[TensorId] = set()  # tensors that have a mask in Keras, but not in the net
         self.by_operators: List[str] = []  # Keras layers that are written by their operators, and why
@@ -145,7 +145,7 @@ class ModelBuilder:
         return self.inputs[-1]
 
     def add(self, layer: Layer) -> int:
-        """Adds a layer; returns its number."""
+        """Adds a layer; returns its number, the index in `layers`."""
         self.layers.append(layer)
         return len(self.layers) - 1
 

@@ -92,16 +92,15 @@ def _cubic(length: int, size: int) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], pads: bool) -> List[Tuple[int, int]]:
-    """Returns how much to pad (or, without `pads`, to crop) each axis for the aspect ratio of `size`, computed in
-    float32 as in Keras."""
+def _pairs_for_aspect_ratio(call: CallContext, x: Tensor, size: Sequence[int], is_pad: bool) -> List[Tuple[int, int]]:
+    """Returns how much to pad or crop each axis for the aspect ratio of `size`, computed in float32 as in Keras."""
     (height, width), (new_height, new_width) = call.static_spatial_shape(x), size
     products, lengths = (width * new_height, height * new_width), (new_width, new_height)
     targets = [int(np.float32(product) / np.float32(length)) for product, length in zip(products, lengths)]
     pairs = []
     for length, target in zip((height, width), targets):
-        half, odd = divmod(max(target - length, 0) if pads else length - min(length, max(target, 1)), 2)
-        pairs.append((half, half if pads else half + odd))
+        half, odd = divmod(max(target - length, 0) if is_pad else length - min(length, max(target, 1)), 2)
+        pairs.append((half, half if is_pad else half + odd))
     return call.in_data_format((0, 0), pairs, (0, 0))
 
 
@@ -122,9 +121,9 @@ def _resize(call: CallContext, x: Tensor, size: Any, interpolation: str = "bilin
         return _resized_like(call, x, size, method == "nearest")
     height, width = size = [integer("size", length, 1, MAX_SIDE) for length in size]
     if crop_to_aspect_ratio:
-        x = _cropped(call, x, _pairs_for_aspect_ratio(call, x, size, pads=False))
+        x = _cropped(call, x, _pairs_for_aspect_ratio(call, x, size, is_pad=False))
     elif pad_to_aspect_ratio:
-        pads = _pairs_for_aspect_ratio(call, x, size, pads=True)
+        pads = _pairs_for_aspect_ratio(call, x, size, is_pad=True)
         x = call.apply(blocks.pad, x, pads=x.ordered(pads), value=fill_value)
     if method == "bilinear":
         return call.apply(blocks.resize_bilinear, x, size=(height, width))
