@@ -160,20 +160,15 @@ def operate(case: Case, arrays: dict, **more):
     return operator(**arrays, **arguments(case), **more)
 
 
-def as_nd(arrays: dict, dtype: str = "float32", ctx=None) -> dict:
-    """NumPy arrays as NDArrays that collect gradients."""
-    converted = {name: mx.nd.array(array, dtype=dtype, ctx=ctx) for name, array in arrays.items()}
+def as_nd(arrays: dict, dtype: str = "float32", ctx=None, module=mx.nd) -> dict:
+    """NumPy arrays as NDArrays that collect gradients, or as mx.np's."""
+    converted = {name: module.array(array, dtype=dtype, ctx=ctx) for name, array in arrays.items()}
     for array in converted.values():
         array.attach_grad()
     return converted
 
 
-def as_np(arrays: dict, dtype: str = "float32") -> dict:
-    """The same as mx.np arrays."""
-    converted = {name: mx.np.array(array, dtype=dtype) for name, array in arrays.items()}
-    for array in converted.values():
-        array.attach_grad()
-    return converted
+as_np = functools.partial(as_nd, module=mx.np)
 
 
 def imperative(function: Callable, arrays: dict, out_grad=None) -> tuple[np.ndarray, dict]:

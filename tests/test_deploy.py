@@ -360,14 +360,6 @@ def test_a_file_loads_without_mxsame(tmp_path):
     assert running.difference(out, net(data).asnumpy(), 1e-30) < 1e-5
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_net_without_parameters_takes_any_type(dtype):
-    net, data = sequential(mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(2)), normal(2, 3, 9, 8, dtype=dtype)
-    out = mxsame.deploy(net, (2, 3, 9, 8))(data)
-    assert out.dtype == np.dtype(dtype)
-    assert running.difference(out.asnumpy(), net(data).asnumpy()) < 1e-6
-
-
 def test_a_loaded_file_can_be_deployed(tmp_path):
     make, shape = NETWORKS["residual"]
     net = trained(make(), shape)
@@ -594,33 +586,42 @@ def test_constants_of_integers(dtype):
     assert_same(trained(net, EXECUTED), EXECUTED)
 
 
-def test_an_input_that_is_added_to_integers_is_of_integers():
-    net = Own(lambda F, x, k: F.broadcast_add(x, k), k=mx.nd.array([[1, 2]], dtype="int32"))
-    net.initialize()
-    deployed = mxsame.deploy(net, (1, 2))
-    assert deployed(mx.nd.array([[3, 4]], dtype="int32")).asnumpy().tolist() == [[4, 6]]
-    with pytest.raises(TypeError, match=r"the type of the parameters, int32; received data.dtype='float32'"):
-        deployed(mx.nd.array([[3, 4]]))
+def masked(F, x, lengths, dense):
+    return dense(F.SequenceMask(x, lengths, True, axis=1))
 
 
-def test_a_mask_may_be_of_bools():
-    net, data, mask = Own(lambda F, x, m: x * F.cast(m, "float32")), mx.nd.array([[3, 4]]), mx.nd.array([[0, 1]])
-    assert mxsame.deploy(net, [(1, 2)] * 2)(data, mask.astype("bool")).asnumpy().tolist() == [[0, 4]]
+TYPES = {  # last input -> (net, shapes or arrays of the inputs, types that the last one may have, one that it may not)
+    "added to integers": (
+        lambda: Own(lambda F, x, k: F.broadcast_add(x, k), k=mx.nd.array([[1, 2]], dtype="int32")),
+        [(1, 2)], ["int32"], "float32",
+    ),
+    "a mask": (lambda: Own(lambda F, x, m: x * F.cast(m, "float32")), [(1, 2)] * 2, ["bool", "float32"], None),
+    "pooled": (
+        lambda: sequential(mxsame.nn.MaxPool2D(3, 2), mxsame.nn.AvgPool2D(2), nn.Flatten()),
+        [(2, 3, 9, 8)], ["float32", "float64"], "int32",
+    ),
+    "indices": (lambda: sequential(nn.Embedding(5, 4), nn.Dense(3)), [(2, 5)], ["float32", "int32", "int64"], None),
+    "lengths": (
+        lambda: Own(masked, nn.Dense(3, flatten=False)), [(2, 5, 4), mx.nd.array([1, 3], dtype="int32")],
+        ["int32"], "float32",
+    ),
+}  # fmt: skip
 
 
-def test_pooling_takes_no_integers():
-    deployed = mxsame.deploy(sequential(mxsame.nn.MaxPool1D(), nn.Flatten()), (1, 2, 3))
-    with pytest.raises(TypeError, match=r"data must have the type of the parameters, .*received data\.dtype='int32'"):
-        deployed(mx.nd.ones((1, 2, 3), dtype="int32"))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
-def test_an_embedding_takes_integers(dtype):
-    net = sequential(nn.Embedding(10, 4), nn.Dense(3))
-    net.initialize(mx.init.Normal(1))
-    data = mx.nd.array(np.random.RandomState(0).randint(0, 10, (2, 5)), dtype=dtype)
-    want = net(data)
-    running.assert_alike(mxsame.deploy(net, (2, 5))(data), want, 1e-5)
+@pytest.mark.parametrize("name", TYPES)
+def test_types_of_an_input(name):
+    make, shapes, types, refused = TYPES[name]
+    net, random = initialized(make()), np.random.RandomState(0)
+    *others, last = (mx.nd.array(random.randint(1, 5, getattr(shape, "shape", shape))) for shape in shapes)
+    net(*others, last.astype(types[0]))
+    deployed = mxsame.deploy(net, shapes if len(shapes) > 1 else shapes[0])
+    for dtype in types:
+        want = net(*others, last.astype(dtype))
+        running.assert_alike(deployed(*others, last.astype(dtype)), want, 1e-5)
+    if refused:
+        message = rf"must have the type of the parameters, .*{types[0]}.*; received data1?\.dtype='{refused}'"
+        with pytest.raises(TypeError, match=message):
+            deployed(*others, last.astype(refused))
 
 
 def chosen(F, x):
@@ -895,15 +896,6 @@ def test_a_bound_in_double_precision_stays(monkeypatch):
     monkeypatch.setattr(Graph, "dtypes", lambda self: inferred.append(self) or {})
     canonical.write_relus_as_clips(graph)
     assert inferred == [graph]
-
-
-def test_lengths_are_of_the_type_of_the_array_that_is_given():
-    net = initialized(Own(lambda F, x, n, dense: dense(F.SequenceMask(x, n, True, axis=1)), nn.Dense(3, flatten=False)))
-    x, lengths = normal(2, 5, 4), mx.nd.array([1, 3], dtype="int32")
-    want, deployed = net(x, lengths), mxsame.deploy(net, [x, lengths])
-    running.assert_alike(deployed(x, lengths), want, 1e-5)
-    with pytest.raises(TypeError, match=r"the type of the parameters, int32; received data1\.dtype='float32'"):
-        deployed(x, lengths.astype("float32"))
 
 
 @pytest.mark.parametrize("make", [lambda net, x: mxsame.deploy(net, x.shape), lambda net, x: mxsame.hybridize(net)])
