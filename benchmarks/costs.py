@@ -6,8 +6,11 @@ it there is. Graphs end with a maximum over everything, which takes any layout a
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any, Callable, Dict, Sequence, Tuple
+import re
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Sequence, Tuple
 
 from benchmarks.timing import FLAGS, measure, spread
 from benchmarks.variants import call
@@ -37,8 +40,9 @@ class Probe(mx.gluon.HybridBlock):
 
 def constants(rounds: int = 15) -> Dict[str, float]:
     """Every constant of `mxsame.planner.Costs`, by name."""
-    many, few = (_times(shape, rounds) for shape in (MANY, FEW))
-    trained, trained_line = (_times(shape, rounds, train=True) for shape in (MANY, LINE))
+    many, few = _times(MANY, rounds, "trained pictures", "pictures"), _times(FEW, rounds, "few channels")
+    trained = _times(MANY, rounds, "trained pictures", train=True)
+    trained_line = _times(LINE, rounds, "trained lines", train=True)
     elements, pixels = math.prod(MANY), math.prod(FEW)
     longer = 5 * 5 - 3 * 3  # kernel elements
     concat = (many["concat"] - many["concat rows"]) / elements
@@ -68,13 +72,21 @@ def constants(rounds: int = 15) -> Dict[str, float]:
     return {name: max(value, 0.0) for name, value in costs.items()}
 
 
-def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
+def probes(table: str) -> Iterator[Tuple[str, Shape, Build]]:
+    """Name, shape of the weight, and what is built, of each graph in a table of costs.txt."""
+    text = Path(__file__).with_name("costs.txt").read_text(encoding="utf-8")
+    for line in text.partition(f"[{table}]\n")[2].partition("\n\n")[0].splitlines():
+        name, weight, expression = re.fullmatch(r"(.+?)(?: \(([\d ]+)\))?: (.*)", line).groups("")  # type: ignore[union-attr]
+        yield name, tuple(map(int, weight.split())), eval(f"lambda F, x, w: {expression}", globals())
+
+
+def _times(shape: Shape, rounds: int, *tables: str, train: bool = False) -> Dict[str, float]:
     """Nanoseconds of each graph for data of this shape."""
     data = mx.nd.random.normal(shape=shape)
     if train:
         data.attach_grad()
     calls = {}
-    for name, (weight, build) in (TRAINED if train else PROBES)[shape].items():
+    for name, weight, build in itertools.chain.from_iterable(map(probes, tables)):
         probe = Probe(weight, build, len(shape) - 2)
         probe.initialize()
         probe.hybridize(**FLAGS)
@@ -85,106 +97,61 @@ def _times(shape: Shape, rounds: int, train: bool = False) -> Dict[str, float]:
 # -- what graphs are made of
 
 
-def _conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, groups: int = 1) -> Any:
+def conv(F: Any, x: Any, weight: Any, kernel: int, channels: int = 64, groups: int = 1) -> Any:
     sizes = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
     return F.Convolution(x, weight, num_filter=channels, num_group=groups, no_bias=True, **sizes)
 
 
-def _lengthened(F: Any, weight: Any) -> Any:
+def lengthened(F: Any, weight: Any) -> Any:
     weight = F.transpose(weight, axes=(2, 3, 0, 1))
     for axis in (0, 1):
         weight = F.concat(F.zeros_like(F.slice_axis(weight, axis=axis, begin=0, end=1)), weight, dim=axis)
     return F.transpose(weight, axes=(2, 3, 0, 1))
 
 
-def _averaged(F: Any, x: Any, pad: int) -> Any:
+def averaged(F: Any, x: Any, pad: int) -> Any:
     sizes = {"kernel": (3, 3), "stride": (2, 2), "pad": (pad, pad), "pooling_convention": "full"}
     return F.Pooling(x, pool_type="avg", count_include_pad=False, **sizes)
 
 
-def _concatenated(F: Any, x: Any, axes: Sequence[int] = (2, 3)) -> Any:
+def concatenated(F: Any, x: Any, axes: Sequence[int] = (2, 3)) -> Any:
     for axis in axes:
         x = F.concat(x, F.zeros_like(F.slice_axis(x, axis=axis, begin=0, end=1)), dim=axis)
     return x
 
 
-def _concatenated_line(F: Any, x: Any) -> Any:
+def concatenated_line(F: Any, x: Any) -> Any:
     x = F.expand_dims(x, axis=2)
     return F.reshape(F.concat(x, F.zeros_like(F.slice_axis(x, axis=3, begin=0, end=1)), dim=3), shape=(0, -3, 0))
 
 
-def _line(F: Any, x: Any, weight: Any) -> Any:
+def line(F: Any, x: Any, weight: Any) -> Any:
     return F.Convolution(x, weight, kernel=(3,), pad=(1,), num_filter=32, no_bias=True)
 
 
-def _sliced(F: Any, x: Any) -> Any:
+def sliced(F: Any, x: Any) -> Any:
     return F.slice(x, begin=(None, None, 1, 1), end=WHOLE)
 
 
-def _element(F: Any, x: Any, ndim: int = 4) -> Any:
+def element(F: Any, x: Any, ndim: int = 4) -> Any:
     for axis in range(ndim):
         x = F.slice_axis(x, axis=axis, begin=0, end=1)
     return x
 
 
-def _plane(F: Any, x: Any) -> Any:
-    return _element(F, x, ndim=2) + 10
+def plane(F: Any, x: Any) -> Any:
+    return element(F, x, ndim=2) + 10
 
 
-def _gathered(F: Any, x: Any, weight: Any) -> Any:
-    positions = F.contrib.arange_like(F.reshape(_plane(F, x), shape=(-1,)))
+def gathered(F: Any, x: Any) -> Any:
+    positions = F.contrib.arange_like(F.reshape(plane(F, x), shape=(-1,)))
     rows = F.reshape(F.transpose(x, axes=(2, 3, 0, 1)), shape=(-3, -2))
     return F.expand_dims(F.transpose(F.take(rows, positions, axis=0, mode="clip"), axes=(1, 2, 0)), axis=-1)
 
 
-def _chain(F: Any, x: Any, weight: Any) -> Any:
-    x = _element(F, x)
+def chain(F: Any, x: Any) -> Any:
+    x = element(F, x)
     for _ in range(CHAIN):
         length = F.cast(F.slice_axis(F.shape_array(x), axis=0, begin=3, end=4), dtype="float32")
         x = F.broadcast_add(x, F.reshape(F.relu(length % 2), shape=(1, 1, 1, 1)))
     return x
-
-
-# -- the graphs: the shape of the weight, () without one, and what is built
-
-UNUSED: Shape = ()
-DENSE = (64, 64, 1, 1)
-Probes = Dict[Shape, Dict[str, Tuple[Shape, Build]]]
-TRAINED: Probes = {
-    MANY: {
-        "nothing": (UNUSED, lambda F, x, w: x),
-        "concat": (UNUSED, lambda F, x, w: _concatenated(F, x)),
-        "slice": (UNUSED, lambda F, x, w: _sliced(F, x)),
-    },
-    LINE: {
-        "conv k3": ((32, 32, 3), lambda F, x, w: _line(F, x, w)),
-        "concat": ((32, 32, 3), lambda F, x, w: _line(F, _concatenated_line(F, x), w)),
-    },
-}
-PROBES: Probes = {
-    MANY: {
-        **TRAINED[MANY],
-        "concat rows": (UNUSED, lambda F, x, w: _concatenated(F, x, axes=[3])),
-        "depthwise k3": ((64, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, groups=64)),
-        "depthwise k5": ((64, 1, 5, 5), lambda F, x, w: _conv(F, x, w, 5, groups=64)),
-        "flip": (UNUSED, lambda F, x, w: F.slice(x, begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
-        "gather": (UNUSED, _gathered),
-        "element": (UNUSED, lambda F, x, w: _element(F, x)),
-        "chain": (UNUSED, _chain),
-        "1x1": (DENSE, lambda F, x, w: _conv(F, x, w, 1)),
-        "1x1, flip": (DENSE, lambda F, x, w: F.slice(_conv(F, x, w, 1), begin=WHOLE, end=WHOLE, step=(1, 1, -1, -1))),
-        "relu": (UNUSED, lambda F, x, w: F.relu(x)),
-        "conv k4": ((64, 64, 4, 4), lambda F, x, w: _conv(F, x, w, 4)),
-        "lengthened, conv k4": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, _lengthened(F, w), 4)),
-        "average": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 1, 1), end=WHOLE), 1)),
-        "average, partial": (UNUSED, lambda F, x, w: _averaged(F, F.slice(x, begin=(0, 0, 0, 0), end=WHOLE), 0)),
-        "conv k3": ((64, 64, 3, 3), lambda F, x, w: _conv(F, x, w, 3)),
-        "conv k5": ((64, 64, 5, 5), lambda F, x, w: _conv(F, x, w, 5)),
-        "pool k3": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(3, 3), pad=(1, 1), pool_type="max")),
-        "pool k5": (UNUSED, lambda F, x, w: F.Pooling(x, kernel=(5, 5), pad=(2, 2), pool_type="max")),
-    },
-    FEW: {
-        "nothing": (UNUSED, lambda F, x, w: x),
-        "depthwise k3": ((3, 1, 3, 3), lambda F, x, w: _conv(F, x, w, 3, channels=3, groups=3)),
-    },
-}

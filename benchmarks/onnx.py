@@ -174,17 +174,7 @@ def measure(
         rows.append(results.row(name, "nodes of the file", totals, THEIRS, unit="nodes", **more, operators=counts))
         for batch in batches:
             variants = calls(model, net, files, batch)
-            differences = check(variants)
+            given = {**more, "batch": batch, "differences": check(variants)}
             figures = timed(variants, **timing)
-            rows.append(
-                results.row(
-                    f"{name}, batch {batch}",
-                    "inference",
-                    figures,
-                    DEPLOYED,
-                    **more,
-                    batch=batch,
-                    differences=differences,
-                )
-            )
+            rows.append(results.row(f"{name}, batch {batch}", "inference", figures, DEPLOYED, **given))
     return rows
