@@ -136,7 +136,7 @@ def from_keras(
     except ValueError as error:
         if not custom_converters.unsupported or getattr(error, "is_custom", False):
             raise
-        raise unsupported_model([*custom_converters.unsupported, *getattr(error, "reasons", [])]) from error
+        raise unsupported_model([*custom_converters.unsupported, *getattr(error, "reasons", [str(error)])]) from error
 
 
 def _build(rank: int, custom_converters: CustomConverters, output_paths: Sequence[Path], layout: Any, model: Model,

@@ -143,6 +143,8 @@ def test_all_refusals_are_in_one_error():
               "'one/d' .*new=3"]  # fmt: skip
     for line, pattern in zip(str(refused.value).splitlines(), wanted):
         assert re.search(pattern, line)
+    with pytest.raises(ValueError, match=r"2 reasons:\n.* received Softmax1 \('b'\)\n.* no layer 'unknown'"):
+        mxsame.from_keras(json.dumps(model), outputs="unknown")
 
 
 def test_keys_without_meaning_are_accepted():
