@@ -129,7 +129,8 @@ class NetworkWriter:
             is_custom = self._network.layer_state(path).is_custom
             if layer.model is not None and layer.wrapped is None and not is_custom:
                 return self._inline(layer.model, path, call)
-            return self._write_by_operators(layer, path, call, recorded, error)
+            self._w.builder.by_operators += [] if is_custom else [_reason_with_name(layer, path, error)]
+            return self._write_by_operators(path, call, recorded, error)
         builder, version = self._w.builder, self._network.description.version
         call = call_of(layer, _without_keys(layer, call), version, builder.version)
         first = builder.call(number, call.args, call.kwargs)
@@ -154,17 +155,13 @@ class NetworkWriter:
         self._write_calls(model, path)
         return [self._tensors[path, tensor] for tensor in model.outputs]
 
-    def _write_by_operators(
-        self, layer: Layer, path: Path, call: LayerCall, recorded: Sequence[Any], reason: ValueError
-    ) -> List[TensorId]:
+    def _write_by_operators(self, path: Path, call: LayerCall, recorded: Sequence[Any], reason: Any) -> List[TensorId]:
         """Writes the operators of a layer, which cannot be copied for this reason; returns the outputs. Raises `reason`
         if these are not float32 tensors."""
         if not all(isinstance(x, tensors.Tensor) and x.pads is None and x.dtype == "float32" for x in recorded):
             raise reason
         by_key, masked, builder = self._tensors_by_key(call), self._masked_tensors(), self._w.builder
         if recorded[0].key not in by_key:
-            if not self._network.layer_state(path).is_custom:
-                builder.by_operators.append(_reason_with_name(layer, path, reason))
             part = self._network.part(by_key.keys(), [x.key for x in recorded])
             count = len(builder.layers)
             with builder.ignoring_masks(masked):

@@ -175,11 +175,8 @@ class KerasWriter(GraphWriter):
         """Calls the user's function, except in a draft: then it returns tensors that no layer computes."""
         if not self.options.is_draft:
             return super()._write_by_user(source, inputs, shapes)
-        self.custom.function_of(source.op if isinstance(source, Node) else source)  # records that its key is used
-        for output in inputs:
-            self.input_for_user(output)
-        tensor = KerasTensor(TensorId(source.name), (), ())
-        return [self.output_of_user(tensor, shape) for shape in shapes.values()]
+        self.custom.function_of(source.op if isinstance(source, Node) else source)  # which counts as used
+        return [self.output_of_user(KerasTensor(TensorId(source.name), (), ()), shape) for shape in shapes.values()]
 
     def _write(self, node: Node) -> None:
         """Writes a node. If it depends on parameters only, its array is computed when an emitter needs it."""

@@ -222,13 +222,6 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def group_name(class_name: str, counts: Dict[str, int]) -> str:
-    """Returns the name of the next group of a class in a file: dense, dense_1, .."""
-    name = snake_case(class_name)
-    counts[name] = counts.get(name, -1) + 1
-    return f"{name}_{counts[name]}" if counts[name] else name
-
-
 def as_list(value: Any) -> list:
     """Returns a list or tuple as a list, and another value as its only entry."""
     return list(value) if isinstance(value, (list, tuple)) else [value]

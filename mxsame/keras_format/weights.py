@@ -13,7 +13,7 @@ import re
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxsame.keras_format import files
-from mxsame.keras_format.description import Layer, Model, WeightSpec, group_name, snake_case, why_extra_weights
+from mxsame.keras_format.description import Layer, Model, WeightSpec, snake_case, why_extra_weights
 from mxsame.validation import check
 
 PYTHON_NAMES = {"GroupQueryAttention": "GroupedQueryAttention"}  # Keras 3's class is exported by another name
@@ -66,6 +66,13 @@ def _datasets_by_class(model: Model, group: Any, container: str) -> Datasets:
         has_own = of_layer and layer.model is None
         if container == LAYERS_GROUPS[1] and (has_own or (len(stored) > 1 and files.datasets(stored))):
             counts[name] += 1
+
+
+def group_name(class_name: str, counts: Dict[str, int]) -> str:
+    """Returns the name of the next group of a class in a file: dense, dense_1, .."""
+    name = snake_case(class_name)
+    counts[name] = counts.get(name, -1) + 1
+    return f"{name}_{counts[name]}" if counts[name] else name
 
 
 def _class_name(layer: Layer) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from mxsame import validation
 from mxsame.keras_format import files, weights as weight_files
 from mxsame.keras_format.config import model_of
-from mxsame.keras_format.description import Layer, Model, WeightSpec, function_name, group_name
+from mxsame.keras_format.description import Layer, Model, WeightSpec, function_name
 from mxsame.port import keras_mxnet
 from mxsame.port.activations import known_function
 from mxsame.port.converters import weight_specs_of
@@ -134,7 +134,7 @@ def _attribute(owner: Any, name: str) -> Any:
     """Returns an attribute of a live layer, which may be private, or an entry of a list by the name of its group."""
     if isinstance(owner, list):
         counts: Dict[str, int] = {}
-        return {group_name(type(each).__name__, counts): each for each in owner}[name]
+        return {weight_files.group_name(type(each).__name__, counts): each for each in owner}[name]
     return getattr(owner, name) if hasattr(owner, name) else getattr(owner, f"_{name}")
 
 

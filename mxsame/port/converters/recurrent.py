@@ -9,17 +9,9 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 
 from mxsame import nn
-from mxsame.keras_format.description import (
-    CELLS,
-    Config,
-    Layer,
-    WeightSpec,
-    class_and_config,
-    dtype_name,
-    group_name,
-    leaves,
-)
+from mxsame.keras_format.description import CELLS, Config, Layer, WeightSpec, class_and_config, dtype_name, leaves
 from mxsame.keras_format.dtypes import CAST
+from mxsame.keras_format.weights import group_name
 from mxsame.port.blocks import repeated_state
 from mxsame.port.call_context import CallContext, LayerState
 from mxsame.port.converters._shared import function_of, ignores_axis_order, window_arguments
