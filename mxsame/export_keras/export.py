@@ -56,8 +56,9 @@ def to_keras(
 ) -> Written:
     """Write a network as a model file of Keras, with SAME as `padding="same"`.
 
-    The file is written only if it reproduces the net's outputs on two batches. An installed Keras that loads such files
-    computes them, in another process; otherwise :func:`mxsame.from_keras` reads the file again. This needs only h5py.
+    The file is written only if it reproduces the net's outputs on two batches. If a Keras that loads such files is
+    installed, it computes them, in another process; otherwise :func:`mxsame.from_keras` reads the file again. This
+    needs only h5py.
 
     Parameters
     ----------
@@ -68,21 +69,22 @@ def to_keras(
         The file to write. Keras 3 loads `.keras` archives; tf.keras 2 and Keras 3 load `.h5` files, which have only
         layers: an operator that is not a layer of Keras is refused there.
     input_shape : sequence of ints, an array, or a list of such
-        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; of several inputs a list, nested as the net takes them.
-        By default, the input shape of the Keras model, if that is static. The model is for this size and any batch,
-        which it takes and returns first, also if recurrent layers take (T, N, C) and states (layers, N, H), or the net
-        transposes its output. An array must have a floating-point dtype.
+        `(N, C, *size)`, or `(N, *size, C)` as the net takes it; for several inputs, a list nested as the net takes
+        them. By default, the input shape of the Keras model, if that is static. The model is for this size and any
+        batch, which it takes and returns first, also if recurrent layers take (T, N, C) and states (layers, N, H), or
+        the net transposes its output. An array must have a floating-point dtype.
     layout : "NHWC" or "NCHW", or the equivalent for 1-D or 3-D data
         If the net takes channels first: the axis order of the model's inputs and outputs with 4 or 5 axes, and of
         those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
         because Keras's channels-first convolutions do not run on a CPU. A net that takes channels last keeps its order.
     custom : dict, optional
         Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
-        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function of
-        `(write, attributes, *inputs)`, for a block of `(write, block, *inputs)`, returns an output of `write` or a list
-        of such. `write(class_name, *inputs, weights=(), outputs=1, **config)` calls a layer of Keras, or in a `.keras`
-        file an operator of `keras.ops` ("Exp", "nn.OneHot"). Arrays have the order of axes that they have in `net`;
-        parameters are NumPy arrays, and a layer is trained if one of them is.
+        operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function takes
+        `(write, attributes, *inputs)`, or `(write, block, *inputs)` for a block, and returns an output of `write` or a
+        list of such; it is called once for each operator or call of a block.
+        `write(class_name, *inputs, weights=(), outputs=1, **config)` calls a layer of Keras, or in a `.keras` file an
+        operator of `keras.ops` ("Exp", "nn.OneHot"). Arrays have the order of axes that they have in `net`; parameters
+        are NumPy arrays, and a layer is trained if one of them is.
     progress : function of (stage, done, total), optional
         Called with the name of a stage, and how many of its parts are done: "writing operators", 3, 20. With
         `print`, a line is printed for each: writing operators 3 of 20.
@@ -90,7 +92,8 @@ def to_keras(
     Returns
     -------
     Written
-        The name of the file, its numbers of layers and parameters, and which program checked it against the net.
+        The name of the file, its numbers of layers and parameters, which program checked it against the net, and how a
+        network of :func:`mxsame.from_keras` is written.
 
     Raises
     ------
@@ -225,12 +228,12 @@ def _drafted(exported: ExportedNet, options: Options) -> Callable[[], KerasFile]
 
     draft = write(is_draft=True)
     options.functions.check_used()
-    last = {} if options.channels_first else draft[1].channels_last_inputs
-    orders.update(last)
+    channels_last_orders = {} if options.channels_first else draft[1].channels_last_inputs
+    orders.update(channels_last_orders)
 
     def finish() -> KerasFile:
-        values, writer = write(is_draft=False) if last or options.functions.functions else draft
-        outputs = [writer.permute(x, _order(x, bool(last))) for x in values]
+        values, writer = write(is_draft=False) if channels_last_orders or options.functions.functions else draft
+        outputs = [writer.permute(x, _order(x, bool(channels_last_orders))) for x in values]
         builder, output_orders = writer.builder, [x.order for x in outputs]
         model = builder.model([x.tensor for x in outputs])
         used = {layer.name for layer in model.layers}
