@@ -1,5 +1,6 @@
 """mxsame.deploy: the same outputs from a graph for inference, whatever the net is made of."""
 
+import builtins
 import copy
 import pickle
 from functools import partial
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import running
 from running import Own, initialized, normal, of_the_day, recorded, sequential, trained
+from test_bad_input import bad_calls
 
 import mxsame
 from mxsame import processor
@@ -742,48 +744,12 @@ def constant():
     return initialized(Own(lambda F, x, weight: weight * 2, weight=(3,)))
 
 
-@pytest.mark.parametrize(
-    ("net", "shape", "error", "message"),
-    [
-        (lambda: 3, (1, 3, 8, 8), TypeError, "net must be a gluon.HybridBlock; received net of type int"),
-        (lambda: nn.Dense(3), (1, 3), ValueError, "net must have initialized parameters: call net.initialize()"),
-        (lambda: initialized(nn.Dense(3)), (1, 3), ValueError, r"received uninitialized=\['dense\d+_weight'\]"),
-        (small_net, [(1, 3, 8, 8), (1, 3, 8, -1)], ValueError, r"input_shape\[1\]\[3\] must be an integer >= 1"),
-        (small_net, (1, 8, 8, 3), ValueError, "^input_shape must fit the net: data .* .it looks channels-last: "),
-        (lambda: dense("float16"), (1, 3), TypeError, "net must be float32 or float64 on the CPU"),
-        (
-            norm_in_float64,
-            (1, 3, 5),
-            ValueError,
-            "dtypes that its operators support; .*; MXNet refuses the operator inst",
-        ),
-        (Looking, (1, 3, 8, 8), TypeError, "net must not override forward; received net of type Looking"),
-        (lambda: sequential(Looking()), (1, 3, 8, 8), TypeError, "net must consist of HybridBlocks"),
-        (lambda: Own(lambda F, x: abs(x, 3)), (1, 3), TypeError, r"^abs\(\) takes exactly one argument \(2 given\)$"),
-        (lambda: Own(lambda F, x: None), (1, 3, 8, 8), TypeError, "net must return arrays; received NoneType"),
-        (constant, (1, 3, 8, 8), ValueError, "net must have an output that depends on its input"),
-    ],
-)
-def test_wrong_arguments(net, shape, error, message):
-    with pytest.raises(error, match=message):
-        mxsame.deploy(net(), shape)
-
-
-@pytest.mark.parametrize(
-    ("args", "error", "message"),
-    [
-        ([normal(1, 3, 11, 12)] * 2, TypeError, "a deployed net must be called with data; received inputs=2"),
-        ([np.zeros((1, 3, 11, 12))], TypeError, "data must be an NDArray; received data of type numpy.ndarray"),
-        ([normal(3, 11, 12)], ValueError, r"\(None, 3, 11, 12\) \(the batch axis is missing: use data.expand_dims\(0"),
-        ([normal(1, 3, 12, 12)], ValueError, r"deployed for, \(None, 3, 11, 12\); received data.shape=\(1, 3, 12, 12"),
-        ([normal(1, 3, 11, 12, dtype="float64")], TypeError, "the type of the parameters, float32; .*'float64'"),
-        ([normal(1, 3, 11, 12).as_in_context(mx.cpu(3))], ValueError, r"on the device of the parameters, \[cpu\(0\)\]"),
-        ([normal(1, 3, 11, 12).tostype("row_sparse")], TypeError, "data must be an NDArray; .*RowSparse"),
-    ],
-)
-def test_wrong_data(args, error, message):
-    with pytest.raises(error, match=message):
-        mxsame.deploy(small_net(), (2, 3, 11, 12))(*args)
+@pytest.mark.parametrize(("call", "refusal"), bad_calls("mxsame.deploy"))
+def test_wrong_arguments(call, refusal):
+    error, _, message = refusal.partition(": ")
+    names = {**globals(), "deployed": mxsame.deploy(small_net(), (2, 3, 11, 12))}
+    with pytest.raises(getattr(builtins, error), match=message):
+        eval(call, names)
 
 
 # ---- what a rewriting must not lose ----------------------------------------------------------------------------------
