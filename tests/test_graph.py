@@ -375,14 +375,6 @@ def test_a_net_is_traced_once_for_all_sizes(a_graph_at_the_first_call):
     assert len(seen) == 2
 
 
-def test_mxnet_alone_infers_shapes_for_a_new_size(monkeypatch):
-    layers = nn.Conv2D(4, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(2), nn.BatchNorm(), nn.Flatten()
-    net = mxsame.hybridize(initialized(sequential(*layers)))
-    net(images(9, 9))
-    monkeypatch.setattr(mx.sym.Symbol, "_infer_shape_impl", lambda *_, **__: pytest.fail("inferred here, too"))
-    assert net(images(11, 14)).shape == (2, 4 * 4 * 6)
-
-
 def test_channels_that_follow_from_the_size_are_compared_at_each_size():
     layers = nn.Conv1D(4, 1), nn.BatchNorm(in_channels=4)
     net = mxsame.hybridize(initialized(Own(lambda F, x, conv, norm: norm(F.transpose(conv(x), (0, 2, 1))), *layers)))
