@@ -348,9 +348,6 @@ def check_not_empty(name: str, value: Sequence[int]) -> None:
 def check_float_type(name: str, dtype: str, allowed: Sequence[str] = FLOATS, why: str = "") -> None:
     """Raises unless a type is a floating one that MXNet supports for this operator."""
     if dtype not in allowed:
-        rule = (
-            f"be {' or '.join(allowed)}{why}"
-            if "float" in dtype
-            else f'have a float type; use {name}.astype("float32")'
-        )
-        raise InvalidType(f"{name} must {rule}; {received(**{f'{name}.dtype': dtype})}")
+        rule = f'{name} must have a float type; use {name}.astype("float32")'
+        rule = f"{name} must be {' or '.join(allowed)}{why}" if "float" in dtype else rule
+        raise InvalidType(f"{rule}; {received(**{f'{name}.dtype': dtype})}")

@@ -359,9 +359,7 @@ class HybridBlock(mx.gluon.HybridBlock):
             _restore_forward(self)
             return
         flags.update(zip(_FLAGS, flags_in_order))
-        given = {
-            name: value for name, value in flags.items() if value is not None
-        }  # a parent passes None for a default
+        given = {name: value for name, value in flags.items() if value is not None}  # a parent's None: the default
         hybridize(self, bool(active), max_graphs, **given)
 
     def export(self, path: FilePath, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:

@@ -172,11 +172,7 @@ def in_mode(symbol: Any, is_np: Optional[bool] = None) -> Any:
 
 
 def trace_net(
-    net: Any,
-    structure: Any,
-    target: Target = ANY,
-    is_np: Optional[bool] = None,
-    is_called: bool = False,
+    net: Any, structure: Any, target: Target = ANY, is_np: Optional[bool] = None, is_called: bool = False
 ) -> Trace:
     """Returns the trace of the net on Symbols, nested as in `structure`, mx.np ones in np mode or if `is_np`. With
     `is_called`, the net's own `__call__` is running, and only its `forward` is called."""

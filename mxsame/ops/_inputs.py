@@ -57,10 +57,6 @@ class Spec:
                 checked[name] = CHECKS[name](name, given[name], rank)
         return replace(self, **checked)
 
-    def windows(self, size: PartialShape) -> Windows:
-        """Returns the windows of a checked spec with a kernel size, for data of this size."""
-        raise NotImplementedError
-
     def lower(self, inputs: Inputs) -> Callable[..., Any]:
         """Returns the recipe of MXNet's operator for a checked spec and its inputs."""
         raise NotImplementedError
@@ -142,10 +138,8 @@ class Arrays:
     def rank(self, others: Mapping[str, Optional[int]]) -> int:
         """Returns the number of spatial axes. Raises unless the arrays and `others` (source -> rank) agree on it."""
         shapes = {name: shape for name, shape in zip(self.names, self.shapes) if name != "bias"}
-        ranks_by_source = {
-            f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()
-        }
-        return validation.rank({**others, **ranks_by_source})
+        ranks = {f"{name}.ndim - 2": None if shape is None else len(shape) - 2 for name, shape in shapes.items()}
+        return validation.rank({**others, **ranks})
 
 
 @dataclass(frozen=True)
@@ -222,12 +216,8 @@ class Inputs(Arrays):
         if in_channels is None and None in self.size:
             in_channels = self.infer_in_channels()
         target, plain = self.target, tensors.is_input(self.data)
-        more.update(
-            plain=plain,
-            purpose=target.planning_purpose,
-            device=target.device_or_current,
-            channels_last=self.passes_channels_last,
-        )
+        purpose, device = target.planning_purpose, target.device_or_current
+        more.update(plain=plain, purpose=purpose, device=device, channels_last=self.passes_channels_last)
         return Workload(operator, self.shape[0], in_channels, **more)
 
     def weight_shape(self, kernel_size: Any, first: WeightAxis, second: WeightAxis) -> PartialShape:
