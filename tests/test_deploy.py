@@ -337,6 +337,9 @@ def test_a_fused_graph_that_is_wrong_or_refused_is_not_used(fused, reason, monke
         deployed = mxsame.deploy(net, data.shape)
     assert deployed._fused is None
     running.assert_alike(deployed(data), want, 1e-5)
+    monkeypatch.setattr(processor, "has", lambda name: True)
+    with pytest.raises(ValueError, match=f"in bfloat16 with nearly the same outputs, but .*{reason}"):
+        mxsame.deploy(net, data.shape, dtype="bfloat16")
 
 
 def test_a_batch_norm_that_cannot_be_folded_is_fused_with_its_activation():
