@@ -35,7 +35,7 @@ from mxsame.plan import recipe
 from mxsame.plan.arrays import SPATIAL
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import AXIS_CALLS, GATHER_CALLS, LOW_CALLS, ONE_HOT_CALLS, CostLayer
-from mxsame.plan.recipe import Plan, Step
+from mxsame.plan.recipe import Plan, PlanStep
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
 BLOCK_BYTES = MAX_BLOCK * 4  # of one pixel in the largest blocks
@@ -159,7 +159,7 @@ def _pick(step: recipe.Pick, layer: CostLayer) -> StepCost:
     return StepCost(_move(step, layer, layer.output_elements) + reorders)
 
 
-STEP_COSTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], StepCost]] = {
+STEP_COSTS: Dict[Type[PlanStep[Any]], Callable[[Any, CostLayer], StepCost]] = {
     recipe.Flip: _flip,
     recipe.Dilate: lambda step, layer: StepCost(),  # never chosen by its cost
     recipe.Concat: _concat,

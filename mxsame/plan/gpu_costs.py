@@ -36,7 +36,7 @@ from typing import Any, Callable, Dict, Mapping, Type
 from mxsame.plan import recipe
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.costs import AXIS_CALLS, GATHER_CALLS, LOW_CALLS, ONE_HOT_CALLS, CostLayer
-from mxsame.plan.recipe import Plan, Step
+from mxsame.plan.recipe import Plan, PlanStep
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
 TILE = 16  # input channels that fill cuDNN's tiles of a convolution
@@ -184,7 +184,7 @@ def _crop(step: recipe.Crop, layer: CostLayer) -> Counts:
     return {**_slice_counts((static + dynamic) * layer.output_elements, layer), "operator": static + 4 * dynamic}
 
 
-STEP_COUNTS: Dict[Type[Step[Any]], Callable[[Any, CostLayer], Counts]] = {
+STEP_COUNTS: Dict[Type[PlanStep[Any]], Callable[[Any, CostLayer], Counts]] = {
     recipe.Flip: _flip,
     recipe.Dilate: _dilate,
     recipe.Concat: _concat,

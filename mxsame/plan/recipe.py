@@ -38,7 +38,7 @@ class Plan:
     strategy: str = field(default="", compare=False)
 
     @functools.cached_property
-    def steps(self) -> Tuple[Step[Any], ...]:
+    def steps(self) -> Tuple[PlanStep[Any], ...]:
         """The steps around the operator."""
         return _steps_of(self.axes)
 
@@ -128,7 +128,7 @@ class Recipe:
         return arrays.take_first(F, data, [other for other in range(self.spatial_axes.stop) if other != axis])
 
 
-class Step(Generic[Value]):
+class PlanStep(Generic[Value]):
     """A change to the data, the kernel or the output along some axes.
 
     `values` maps each axis that has this step to the value of its field in `AxisPlan`.
@@ -151,7 +151,7 @@ class Step(Generic[Value]):
         return out
 
 
-class Flip(Step[bool]):
+class Flip(PlanStep[bool]):
     """Reverses the data, the kernel and the output."""
 
     needs_plain_layout = True
@@ -169,7 +169,7 @@ class Flip(Step[bool]):
         return self.prepare_data(F, recipe, out)
 
 
-class Dilate(Step[int]):
+class Dilate(PlanStep[int]):
     """Dilates the data of a transposed convolution, which becomes a convolution with the flipped
     kernel."""
 
@@ -190,7 +190,7 @@ class Dilate(Step[int]):
         return arrays.flip_weight(F, weight, recipe.work.groups, len(recipe.windows))
 
 
-class Concat(Step[Pair]):
+class Concat(PlanStep[Pair]):
     """Concatenates elements to the data."""
 
     pads_data = needs_plain_layout = True
@@ -232,7 +232,7 @@ class DynamicConcat(Concat):
         return F._internal._identity_with_attr_like_rhs(self.concatenate(F, recipe, data, start_arrays), like)
 
 
-class Pad(Step[Pair]):
+class Pad(PlanStep[Pair]):
     """Adds elements with MXNet's pad operator."""
 
     pads_data = needs_plain_layout = True
@@ -242,7 +242,7 @@ class Pad(Step[Pair]):
         return arrays.pad(F, data, pads, recipe.fill, recipe.spatial_axis)
 
 
-class Gather(Step[bool]):
+class Gather(PlanStep[bool]):
     """Builds the padded data by look-up (`take`): out*s + max(ke - s, 0) elements along each axis."""
 
     pads_data = needs_plain_layout = True
@@ -273,14 +273,14 @@ class Gather(Step[bool]):
         return F.broadcast_sub(F.contrib.arange_like(indices, axis=0), _low_pad(F, recipe, data, axis))
 
 
-class Shift(Step[OneHotKernel]):
+class Shift(PlanStep[OneHotKernel]):
     """Shifts the data within its padding, so that every size has the same low pad."""
 
     def prepare_data(self, F: Any, recipe: Recipe, data: Any) -> Any:
         return _shift_by_one_hot(F, recipe, data, data, self.values, (1,) * len(recipe.windows))
 
 
-class PadKernel(Step[Pair]):
+class PadKernel(PlanStep[Pair]):
     """Concatenates (front, back) zeros to the kernel."""
 
     def prepare_weight(self, F: Any, recipe: Recipe, weight: Any, data: Any) -> Any:
@@ -296,7 +296,7 @@ class PadKernel(Step[Pair]):
         return arrays.copy_weight(F, F.transpose(weight, axes=(rank, rank + 1, *range(rank)))) if moves else weight
 
 
-class Crop(Step[Tuple[int, Optional[int]]]):
+class Crop(PlanStep[Tuple[int, Optional[int]]]):
     """Crops (start, end) elements from the output; an end of None depends on the size."""
 
     def __init__(self, values: Mapping[int, Tuple[int, Optional[int]]]):
@@ -317,7 +317,7 @@ class Crop(Step[Tuple[int, Optional[int]]]):
         return F.slice_like(out, like, axes=self.dynamic_axes)
 
 
-class Pick(Step[OneHotKernel]):
+class Pick(PlanStep[OneHotKernel]):
     """Keeps every s-th output of an operator that ran with stride 1, starting where SAME does for this size."""
 
     def finish(self, F: Any, recipe: Recipe, out: Any, data: Any) -> Any:
@@ -326,7 +326,7 @@ class Pick(Step[OneHotKernel]):
 
 
 # Field of `AxisPlan` -> step. Steps run in this order before the operator, in reverse order after it.
-STEPS: Dict[str, Type[Step[Any]]] = {
+STEPS: Dict[str, Type[PlanStep[Any]]] = {
     "flip": Flip,
     "dilate": Dilate,
     "concat": Concat,
@@ -417,7 +417,7 @@ _EMPTY = AxisPlan(kernel_size=1)
 
 
 @functools.lru_cache(maxsize=4096)
-def _steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[Step[Any], ...]:
+def _steps_of(axes: Tuple[AxisPlan, ...]) -> Tuple[PlanStep[Any], ...]:
     """Returns the steps of a plan: those whose field is not empty for some axis."""
     steps = []
     for name, step in STEPS.items():
