@@ -8,6 +8,7 @@ arrays arrive here as shapes and names of types.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import math
 import operator
@@ -35,17 +36,24 @@ FLOATS = ("float16", "float32", "float64")
 
 class RuleError(Exception):
     """An error raised by this package's checks. Each subclass also derives from the builtin `shown`: a traceback shows
-    that name, and pickling turns the error into it."""
+    that name, and pickling turns the error into it, unless it is a `ValueError` that is shown as another type."""
 
     shown: Any = Exception
+    location: Tuple[str, str]  # the module and the name of the class
 
     def __init_subclass__(cls, shown: Any = None) -> None:
         if shown is not None:
+            cls.location = cls.__module__, cls.__name__
             cls.shown, cls.__module__ = shown, shown.__module__
             cls.__name__ = cls.__qualname__ = shown.__name__
 
     def __reduce__(self) -> Any:
-        return self.shown, self.args
+        is_builtin = self.shown in (ValueError, TypeError)
+        return (self.shown, self.args) if is_builtin else (_restored, (*self.location, self.args))
+
+
+def _restored(module: str, name: str, args: Tuple[Any, ...]) -> Any:
+    return getattr(importlib.import_module(module), name)(*args)
 
 
 class InvalidValue(RuleError, ValueError, shown=ValueError):

@@ -158,9 +158,12 @@ def test_a_block_may_fix_a_batch_of_1():
 def test_a_refused_change_leaves_the_net_unchanged(use, error, message):
     net = mxsame.from_keras(DIGITS)
     before = net(nd.array(PICTURES)).asnumpy()
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as raised:
         use(net)
     assert (net(nd.array(PICTURES)).asnumpy() == before).all() and net.dense.class_name == "Dense"
+    if isinstance(raised.value, ValueError):  # as another process gets it
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert isinstance(again, error) and isinstance(again, ValueError) and str(again) == str(raised.value)
 
 
 def test_a_description_does_not_change():
