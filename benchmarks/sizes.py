@@ -86,7 +86,7 @@ def measure_steady(network: str, width: float, shape: str, count: int, rounds: i
     data = images(shape, count)
     nets = {name: net(network, width, name) for name in VARIANTS}
     for made in nets.values():
-        for _ in range(GraphCache.CALLS_BEFORE_COMPILING):  # a new signature then has its graph
+        for _ in range(GraphCache.COMPILING_CALL):  # a new signature then has its graph
             in_turn(made, data)
     figures: Dict[str, Dict[str, List[float]]] = {name: {ONE: [], IN_TURN: []} for name in VARIANTS}
     for name, way in turns([(name, way) for name in VARIANTS for way in (one_at_a_time, in_turn)], rounds):

@@ -1,7 +1,7 @@
 """The scope of operators on Symbols: their target (purpose and device), and the recorder of the net that is traced.
 
 An operator on arrays sees their device and whether autograd records. One on Symbols sees neither, and a user's
-`hybrid_forward` cannot pass it to the operators that it calls. So code that traces a net sets the target with
+`hybrid_forward` cannot pass them on to the operators that it calls. So code that traces a net sets the target with
 :func:`building`, for a `with` block; `_SCOPE` is the only context variable of graphs, and `scope` reads it.
 
 A net is traced once, for all sizes. The operators of a layer depend on sizes and on the target, so a function with the
@@ -24,7 +24,7 @@ from mxsame.validation import Function
 if TYPE_CHECKING:
     from mxsame._mxnet import NDArray, Symbol
 
-WINDOWS = "__windows__"  # attribute of an operator: the number of its windows among those of the recorder
+WINDOWS = "__windows__"  # attribute of an operator: the index of its windows in `Recorder.windows`
 
 Purpose = Literal["inference", "training", "deployment", "file", "format"]
 Device = Literal["cpu", "gpu"]
@@ -36,8 +36,8 @@ class Target(NamedTuple):
     Parameters
     ----------
     purpose : Purpose, optional
-        The first three as in :class:`mxsame.planner.Workload`. "file" is inference without noise that is only there in
-        training, by operators that may still be trained. A graph for "format" is made to be written in another format,
+        The first three as in :class:`mxsame.planner.Workload`. "file" is inference, without the noise of training,
+        but with operators that can be trained further. A graph for "format" is made to be written in another format,
         and never run: each operator is one node, with its windows if its attributes do not show them (`with_windows`).
         None if a graph may be used for anything.
     device : Device, optional
@@ -127,8 +127,8 @@ class Recorder:
     facts: dict[str, VariableFacts] = field(default_factory=dict)
 
     def for_lowering(self) -> Recorder:
-        """Returns the recorder of a graph that is lowered from the trace. Its windows are added to those of the trace,
-        since a loop has its operators from there."""
+        """Returns the recorder of a graph that is lowered from the trace. It shares the trace's list of windows,
+        since operators in the bodies of loops were recorded in that."""
         return Recorder(False, windows=self.windows)
 
 
@@ -169,7 +169,7 @@ def building(target: Target, recorder: Optional[Recorder] = None, is_only_graph:
 
 
 def target_of(data: Union[NDArray, Symbol]) -> Target:
-    """Returns the target of an array, as autograd is now, or of a Symbol."""
+    """Returns the target of an array, which depends on autograd's current state, or of a Symbol."""
     if not isinstance(data, mx.nd.NDArray):
         return scope().target
     purpose: Purpose = "training" if mx.autograd.is_training() else "inference"
@@ -229,7 +229,7 @@ class Placeholder(NamedTuple):
 
 
 def deferred_in_trace(function: Function) -> Function:
-    """Makes a function return a variable for its output while a net is traced: a decorator. Its first Symbol is the
+    """Decorator: while a net is traced, the function returns a variable for its output. Its first Symbol is the
     data. The body of a loop or of a branch is a separate graph, whose operators are lowered at once, for any size.
     """
 

@@ -92,4 +92,4 @@ def recorded(tmp_path_factory):
 @pytest.fixture
 def a_graph_at_the_first_call(monkeypatch):
     """For tests of the graphs of signatures, which a signature otherwise gets at its eighth call."""
-    monkeypatch.setattr(hybridize.GraphCache, "CALLS_BEFORE_COMPILING", 1)
+    monkeypatch.setattr(hybridize.GraphCache, "COMPILING_CALL", 1)

@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--tensorflow", action="store_true", help="compare with TensorFlow instead of the reference")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/results")
     options = parser.parse_args()
-    mxsame.graphs.hybridize.GraphCache.CALLS_BEFORE_COMPILING = 1  # a graph for a size at its first call
+    mxsame.graphs.hybridize.GraphCache.COMPILING_CALL = 1  # a graph for a size at its first call
     forward, gradients = references(options.tensorflow)
     print("mismatches / comparisons".ljust(34), *(op.rjust(15) for op in cases.OPS))
     rows = []

@@ -333,7 +333,7 @@ def test_a_fused_graph_that_is_wrong_or_refused_is_not_used(fused, reason, monke
     net, data = sequential(conv(4, 3), conv(4, 3, act=None)), normal(2, 3, 7, 8)
     want = trained(net, data.shape)(data)
     monkeypatch.setattr("mxsame.graphs.deploy.fuse", lambda graph, dtype: fused(graph))
-    with pytest.warns(UserWarning, match=f"not used, but the plain one, .* slower: .*{reason}"):
+    with pytest.warns(UserWarning, match=f"plain one runs instead, and may be slower: .*{reason}"):
         deployed = mxsame.deploy(net, data.shape)
     assert deployed._fused is None
     running.assert_alike(deployed(data), want, 1e-5)
@@ -882,7 +882,7 @@ def test_a_batch_norm_may_end_the_body_of_a_loop(make):
     if fast is net:
         for trains in (True, False):
             with mx.autograd.record(trains), pytest.raises(
-                ValueError, match=r"cannot be trained hybridized: call net\.hyb"
+                ValueError, match=r"cannot train if hybridized: call net\.hyb"
             ):
                 net(x)
 

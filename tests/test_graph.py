@@ -45,7 +45,7 @@ def assert_hybridized(net, *calls, tolerance=1e-5):
     """The net gives the same hybridized: in the graph for every size, and from the eighth call on in one for a size."""
     wanted = [net(*call) for call in calls]
     mxsame.hybridize(net)
-    for _ in range(GraphCache.CALLS_BEFORE_COMPILING):
+    for _ in range(GraphCache.COMPILING_CALL):
         for call, want in zip(calls, wanted):
             running.assert_alike(net(*call), want, tolerance)
 
@@ -431,7 +431,7 @@ def test_graphs_keep_a_bounded_memory(monkeypatch, a_graph_at_the_first_call):
     assert first.memory == 2 * 4 * (2 * 6 * 9 * 9), "bytes of twice the largest, a convolution before its crop"
 
     monkeypatch.setattr(GraphCache, "MAX_MEMORY", 1)
-    monkeypatch.setattr(GraphCache, "CALLS_BEFORE_COMPILING", 8)
+    monkeypatch.setattr(GraphCache, "COMPILING_CALL", 8)
     net(images(40, 41))
     assert len(flags) == 9 and not flags[-1], "nor has the graph for every size more"
     with mx.autograd.record():

@@ -42,7 +42,7 @@ def test_every_case(case, way, dtype, last):
 @by_name(CASES[::7])
 def test_the_eighth_call_of_a_size(case):
     """At which `mxsame.hybridize` gives a size a graph of its own, as users have it; the first size has one at once."""
-    assert check(case, "mxsame.hybridize", calls=GraphCache.CALLS_BEFORE_COMPILING)
+    assert check(case, "mxsame.hybridize", calls=GraphCache.COMPILING_CALL)
 
 
 def test_every_layer_and_every_way_is_run_by_the_table():

@@ -54,7 +54,7 @@ def to_keras(
     custom: Optional[Custom] = None,
     progress: Optional[Progress] = None,
 ) -> Written:
-    """Write a network as a model file of Keras, with SAME as `padding="same"`.
+    """Write a network as a Keras model file, with SAME as `padding="same"`.
 
     The file is written only if it reproduces the net's outputs on two batches. If a Keras that loads such files is
     installed, it computes them, in another process; otherwise :func:`mxsame.from_keras` reads the file again. This
@@ -64,18 +64,18 @@ def to_keras(
     ----------
     net : gluon.HybridBlock, or path of a `-symbol.json` file
         A network of mxsame or of Gluon, a deployed one, or a SymbolBlock, in float32: initialized, and called once if
-        its channels are deferred. A `-symbol.json` file needs its `.params` file next to it.
+        initialization is deferred. A `-symbol.json` file needs its `.params` file next to it.
     path : str or path
         The file to write. Keras 3 loads `.keras` archives; tf.keras 2 and Keras 3 load `.h5` files, which have only
         layers: an operator that is not a layer of Keras is refused there.
-    input_shape : sequence of ints, an array, or a list of such
+    input_shape : sequence of ints, array, or list of these
         `(N, C, *size)`, or `(N, *size, C)` as the net takes it; for several inputs, a list nested as the net takes
-        them. By default, the input shape of the Keras model, if that is static. The model is for this size and any
-        batch, which it takes and returns first, also if recurrent layers take (T, N, C) and states (layers, N, H), or
+        them. By default, the input shape of the Keras model, if that is static. The model accepts this size and any
+        batch size; batch is always first, even if recurrent layers take (T, N, C) and states (layers, N, H), or
         the net transposes its output. An array must have a floating-point dtype.
     layout : "NHWC" or "NCHW", or the equivalent for 1-D or 3-D data
-        If the net takes channels first: the axis order of the model's inputs and outputs with 4 or 5 axes, and of
-        those with 3 if the net's convolutions take them. The layers have `data_format="channels_last"`,
+        If the net takes channels first: the axis order of the model's inputs and outputs that have 4 or 5 axes, or 3
+        if 1-D convolutions take them. The layers have `data_format="channels_last"`,
         because Keras's channels-first convolutions do not run on a CPU. A net that takes channels last keeps its order.
     custom : dict, optional
         Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
@@ -108,10 +108,10 @@ def to_keras(
     -----
     A network of :func:`mxsame.from_keras`, which may be a part of the net, is written as its original layers. Blocks
     that replace or follow them are written operator by operator; if this gives a single Keras layer, it has the name
-    of the replaced layer. So are layers that the format lacks, and networks of which a part cannot be written as
+    of the replaced layer. Also written by operators: layers that the format lacks, and networks of which a part has no
     layers; a warning names the reasons. Other layers have the names of their parameters. Layers whose parameters have
     `grad_req="null"` are not `trainable` in Keras; a batch norm among them uses its moving statistics in training.
-    Keras 3 trains the parameters of attention with several heads and of ConvLSTM after loading, whatever the file has;
+    Keras 3 trains the parameters of multi-head attention and of ConvLSTM after loading, whatever the file says;
     a warning names them. Gluon's LSTM and SimpleRNN have two biases; Keras's single one is their sum, and a step of
     training changes it half as much. In tf.keras 2, batch norms of images update the variance with n / (n - 1) times
     the batch's. If a network of Keras has to be written operator by operator, its noise layers are left out, as by
@@ -153,7 +153,7 @@ def to_keras(
             save(file, keras_file.model, arrays_of)
             compared_by = checking.compare(file, keras_file, exported)
     if keras_file.by_operators:
-        message = f"layers of a Keras model are written by their operators: {Refused(keras_file.by_operators)}"
+        message = f"layers of a Keras model were written operator by operator: {Refused(keras_file.by_operators)}"
         warnings.warn(message, UserWarning, stacklevel=4)
     for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):
         message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
@@ -163,8 +163,8 @@ def to_keras(
 
 
 def _written(exported: ExportedNet, options: Options) -> KerasFile:
-    """Returns the net in the first form that is not refused: the Keras model that it is; the layers of the Keras models
-    in it; with the operators of those that are refused; with the operators of all."""
+    """Writes the net in the first form that works: as the Keras model that it is; with the layers of the Keras models
+    in it; with operators in place of the models that failed; with operators in place of all models."""
     networks: Set[Network] = set()
     exported.net.apply(lambda block: networks.add(block) if isinstance(block, Network) else None)
     is_model = exported.net in networks and exported.net.matches_description and not exported.net.custom
@@ -199,8 +199,8 @@ def _from_model(exported: ExportedNet, options: Options) -> KerasFile:
 
 
 def _drafted(exported: ExportedNet, options: Options) -> Callable[[], KerasFile]:
-    """Writes the net in a draft, without the user's functions, to see which inputs a layer takes with channels last;
-    returns a function that finishes it, which writes the net once more if there are such inputs, or functions."""
+    """Writes a draft of the net, without the user's functions, to see which inputs layers need with channels last.
+    Returns a function that finishes it: if there are such inputs, or functions, it writes the net a second time."""
     dtypes = {str(dtype) for dtype in (exported.dtype, *exported.dtypes.values())}
     check(dtypes == {"float32"}, "net must have parameters and inputs of float32", dtype=sorted(dtypes))
     traced = options.trace(exported)
@@ -244,11 +244,11 @@ def _drafted(exported: ExportedNet, options: Options) -> Callable[[], KerasFile]
     return finish
 
 
-def _order(x: KerasTensor, is_last: bool) -> Order:
+def _order(x: KerasTensor, use_channels_last: bool) -> Order:
     """Returns the axis order of an output in the file: channels last if any input has it; for sequences only if they
     have it already."""
-    order, as_it_is = channels_last(x.rank), tuple(range(x.rank))
-    order = order if is_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else as_it_is
+    order, unchanged = channels_last(x.rank), tuple(range(x.rank))
+    order = order if use_channels_last and x.rank <= 5 and (x.rank != 3 or x.order == order) else unchanged
     return order if x.order[0] == order[0] else x.order
 
 

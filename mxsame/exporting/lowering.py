@@ -37,7 +37,7 @@ def lower(w: GraphWriter) -> None:
 
 
 def _splice(node: Node, formulas: Any) -> List[Output]:
-    """Copies formulas into a node's graph, with the node's inputs for their variables, and returns their outputs. The
+    """Copies formulas into a node's graph, with the node's inputs in place of variables, and returns their outputs. The
     new nodes have the name of the node."""
     graph = Graph.of(formulas, {}, {})
     for new, users in graph.users().items():
@@ -173,7 +173,7 @@ def _product(w: GraphWriter, node: Node, x: Any, y: Any) -> Any:
 
 @rewrites("norm")
 def _norm(w: GraphWriter, node: Node, x: Any) -> Any:
-    """Computes a norm. Unlike MXNet, which first divides by the largest element, the squares may overflow."""
+    """Computes a norm. The squares may overflow, unlike in MXNet, which first divides by the largest element."""
     attrs = {"axis": axes_of(w, node), "keepdims": node.attr("keepdims")}
     return F.sum(F.abs(x), **attrs) if node.attr("ord") == 1 else F.sqrt(F.sum(x * x, **attrs))
 
@@ -192,8 +192,8 @@ def _average(w: GraphWriter, node: Node, x: Any) -> Any:
     lengths = w.shape(node.inputs[0])[2:]
     if size[:2] == [1, 1]:
         return F.Pooling(x, pool_type="avg", global_pool=True, kernel=(1, 1))
-    are_equal = all(length.is_static and length.traced % count == 0 for length, count in zip(lengths, size))
-    check(are_equal, "output_size must divide a static size", output_size=size[:2])
+    are_divisible = all(length.is_static and length.traced % count == 0 for length, count in zip(lengths, size))
+    check(are_divisible, "output_size must divide a static size", output_size=size[:2])
     kernel = tuple(length.traced // count for length, count in zip(lengths, size))
     return F.Pooling(x, pool_type="avg", kernel=kernel, stride=kernel)
 

@@ -15,7 +15,7 @@ from mxsame.graphs import errors, files, tracing
 from mxsame.graphs.freezing import freeze, values
 from mxsame.rewriting import bfloat16, legalize, optimize_for_inference
 from mxsame.rewriting.graph import Graph
-from mxsame.rewriting.onednn import add_fusion_barriers, copy_before_softmax, fuse, is_unrolled
+from mxsame.rewriting.onednn import add_fusion_barriers, copy_before_softmax, fuse, is_unrolled_rnn
 from mxsame.scope import Target
 from mxsame.tensors import operands
 from mxsame.tensors.difference import difference
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FLOAT32: np.dtype[Any] = np.dtype("float32")  # the type for which oneDNN fuses operators
 # How much a fused graph may differ from the plain one, relative to an output's largest element. Fusing changes only the
-# rounding: by at most 1.8e-6 in the six networks of the benchmarks (in MobileNetV2; then EfficientNet, 5e-7), and by
+# rounding: by at most 1.8e-6 in the six benchmark networks (MobileNetV2; the next is EfficientNet, 5e-7), and by
 # 6e-7 in 200 random nets of 9 and 14 steps. Rounding the data differently has an effect of the same size.
 TOLERANCE = 2e-5
 BFLOAT16_TOLERANCE = 0.25  # 0.5% to 8% in these networks with random weights; about 100% if a graph is wrong
@@ -50,7 +50,7 @@ def deploy(
     Parameters
     ----------
     net : gluon.HybridBlock
-        Initialized, and called once if its channels are deferred. It is not changed; the returned network has its own
+        Initialized, and called once if initialization is deferred. It is not changed; the returned network has its own
         parameters, so later training does not change them. A net that is already deployed for this shape and these
         devices is returned unchanged.
     input_shape : sequence of ints, array, or list of these, optional
@@ -77,7 +77,7 @@ def deploy(
     Warns
     -----
     UserWarning
-        If MXNet refuses the graph with fused operators, or it differs from the plain one, which is used instead.
+        If MXNet rejects the fused graph, or its outputs differ from those of the plain one: that is then used instead.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def deploy(
         candidates = list(dict.fromkeys(map(np.dtype, (*preferred, *DTYPES))))
         accepted = {name: graph.accepted_dtypes(name, candidates) for name, each in types.items() if each is net_dtype}
         dtypes = {name: accepted.get(name, (each,)) for name, each in types.items()}
-        fuses = net_dtype == FLOAT32 and tensors.has_onednn() and on_cpu and not is_unrolled(graph)
+        fuses = net_dtype == FLOAT32 and tensors.has_onednn() and on_cpu and not is_unrolled_rnn(graph)
         optimize_for_inference(graph, fuses)
         if on_cpu:
             copy_before_softmax(graph)
@@ -200,7 +200,7 @@ class Deployed(mx.gluon.SymbolBlock):
                 self._fused = self._runner(fuse(graph, fused_dtype))
             except mx.base.MXNetError as error:
                 self._drop_fused(errors.reason(error))
-        self._last_runner: dict[Any, tracing.Runner] = {}  # the key of the last call, unless it is None -> its runner
+        self._last_runner: dict[Any, tracing.Runner] = {}  # at most one entry: the last call's key and runner
         for context in contexts:
             self.self_check(context)
 
@@ -242,7 +242,7 @@ class Deployed(mx.gluon.SymbolBlock):
             return runner(*self.used(args))
 
     def check_deployed_for(self, shapes: Collection[tuple[int, ...]], devices: Sequence[Any], dtype: Any) -> None:
-        """Raises unless it was deployed for these shapes, with any batch size, these devices and this type."""
+        """Raises an error unless it was deployed for these shapes (except the batch), devices and type."""
         rule, deployed = "must match what the net was deployed for", self.signature.shapes.values()
         matches = [shape[1:] for shape in shapes] == [shape[1:] for shape in deployed]
         contexts, described = tracing.contexts(self.params), ", ".join(map(_describe, deployed))
@@ -258,7 +258,7 @@ class Deployed(mx.gluon.SymbolBlock):
         return list(map(tracing.in_mode, composed))
 
     def self_check(self, context: Any) -> None:
-        """Runs the graphs once, so that an error of MXNet is raised now. Drops the fused graph unless it runs, and its
+        """Runs the graphs once, so that MXNet raises its errors now. Drops the fused graph unless it runs, and its
         outputs equal those of the plain one except for rounding."""
         data = self.used(self.signature.random(context))
 
@@ -280,10 +280,10 @@ class Deployed(mx.gluon.SymbolBlock):
         outputs(self._plain)
 
     def _drop_fused(self, reason: str) -> None:
-        """Warns that the plain graph runs instead of the fused one. Raises a `ValueError` if that is in bfloat16."""
+        """Warns that the plain graph runs instead of the fused one. In bfloat16, raises a `ValueError` instead."""
         rule = f"net must run in bfloat16 with nearly the same outputs, but {reason}"
         validation.check(self.fused_dtype != bfloat16.NAME, rule, dtype=self.fused_dtype)
-        rule = "the graph in which oneDNN has fused operators is not used, but the plain one, which may be slower"
+        rule = "the graph with operators fused by oneDNN cannot be used; the plain one runs instead, and may be slower"
         warnings.warn(f"{rule}: {reason}", UserWarning, stacklevel=6)
         self._fused = None
 
@@ -295,8 +295,8 @@ class Deployed(mx.gluon.SymbolBlock):
         """Write `path-symbol.json` and `path-0000.params`, which load without mxsame, and return their names.
 
         The graph has MXNet's built-in operators only, and refuses data of other sizes with an error of the operator
-        `data_must_be_..`. It is right in all of MXNet's executors, also in those that fuse operators by oneDNN. The
-        `BlockGrad` operators that ensure this stop gradients.
+        `data_must_be_..`. It is correct in all of MXNet's executors, even those that fuse operators with oneDNN. The
+        `BlockGrad` operators that it needs for this also stop gradients.
         """
         path, epoch = files.check_path(path), validation.integer("epoch", epoch, 0)
         remove_amp_cast = validation.flag("remove_amp_cast", remove_amp_cast)
@@ -335,7 +335,7 @@ def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[
 def _check_contexts(ctx: Any) -> list:
     contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
     are_contexts = contexts and all(isinstance(context, mx.Context) for context in contexts)
-    validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of such", ctx=ctx)
+    validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of them", ctx=ctx)
     for context in itertools.filterfalse(_is_cpu, contexts):
         count = mx.context.num_gpus()
         rule = "ctx must be an existing device that this build of MXNet supports; `mxsame doctor` lists them"

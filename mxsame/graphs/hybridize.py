@@ -33,7 +33,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
 
     It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
     sizes, for training and inference, on any contexts. Sizes for which all layers pad in the same way have the same
-    *shape signature*, and share a graph. The first signature is compiled immediately, every other one at its eighth
+    *shape signature*, and share a graph. The first signature is compiled immediately, every other one on its eighth
     call; until then it runs in one graph for all sizes, so that rare sizes are not compiled.
 
     Gluon's own `net.hybridize()` is exact for every size, too, but slower if SAME depends on the size, and its pooling
@@ -43,8 +43,8 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     Parameters
     ----------
     net : gluon.Block
-        A HybridBlock becomes one graph. In another Block, or in one that overrides `forward` to read shapes, each
-        HybridBlock below it becomes one.
+        A HybridBlock is compiled as a whole. In another Block, or in one that overrides `forward` to read shapes, each
+        HybridBlock below it is compiled on its own.
     active : bool
         False makes the net run imperatively again, as `net.hybridize(False)` does.
     max_graphs : int
@@ -106,7 +106,7 @@ def _check_flags(flags: dict) -> None:
         else:
             validation.flag(name, value)
     fits = flags.get("static_alloc") or not flags.get("static_shape")
-    validation.check(fits, "static_shape must come with static_alloc=True", **flags)
+    validation.check(fits, "static_shape requires static_alloc=True", **flags)
 
 
 ARRAYS = (mx.nd.NDArray, mx.sym.Symbol)
@@ -121,7 +121,7 @@ class Dispatcher:
     type or a flag changes. After Gluon's own `hybridize`, the net runs Gluon's graph again.
     """
 
-    _MAKING = threading.Lock()
+    _MAKE_LOCK = threading.Lock()
 
     def __init__(self, net: Any, max_graphs: int):
         self._net, self._max_graphs, self._given_flags = net, max_graphs, _gluon.flags(net)
@@ -159,7 +159,7 @@ class Dispatcher:
 
     def make_cache(self, net: Any) -> GraphCache:
         """Returns the graph cache of the net, or of a shallow copy; makes one unless another thread already has."""
-        with self._MAKING:
+        with self._MAKE_LOCK:
             cache = cached_graphs(net)
             if cache is None:
                 cache = GraphCache(net, dict(self._given_flags), self._max_graphs)
@@ -185,7 +185,7 @@ class GraphCache:
     """The graphs of a net, one for each shape signature."""
 
     MAX_MEMORY = 1 << 29  # bytes that graphs may keep with static_alloc, not counting the first graph of each purpose
-    CALLS_BEFORE_COMPILING = 8  # the call that compiles a signature's graph; the first signature's is compiled at once
+    COMPILING_CALL = 8  # the call that compiles a signature's graph; the first signature's is compiled at once
 
     def __init__(self, net: Any, flags: Mapping[str, Any], max_graphs: int):
         self.net, self._options, self._max_graphs = net, flags, max_graphs
@@ -211,7 +211,7 @@ class GraphCache:
             call = tracing.Call.of(args, arrays, self.net)
             family = self._families.get(call.family)
             is_new = family is None or call.shapes not in family.signatures
-            if is_new and not mx.util.is_np_shape():  # where 0 is an unknown length for MXNet
+            if is_new and not mx.util.is_np_shape():  # without np_shape, a length of 0 means unknown to MXNet
                 for shape in call.shapes:
                     validation.check_not_empty("data", shape)
             graph = self._graph_for(call, family)
@@ -234,7 +234,7 @@ class GraphCache:
             self.graphs.move_to_end(signature)
             return self.graphs[signature]
         calls = family.calls.pop(signature, 0) + 1
-        if calls < self.CALLS_BEFORE_COMPILING and call.strategy is None:
+        if calls < self.COMPILING_CALL and call.strategy is None:
             dynamic = self._dynamic_graph(call, family)
             if dynamic and (calls > 1 or dynamic.accepts(call.shapes)):
                 _insert(family.calls, signature, calls, MAX_SHAPES)
@@ -359,7 +359,7 @@ class HybridBlock(mx.gluon.HybridBlock):
             _restore_forward(self)
             return
         flags.update(zip(_FLAGS, flags_in_order))
-        given = {name: value for name, value in flags.items() if value is not None}  # a parent's None: the default
+        given = {name: value for name, value in flags.items() if value is not None}  # a parent passes None by default
         hybridize(self, bool(active), max_graphs, **given)
 
     def export(self, path: FilePath, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:

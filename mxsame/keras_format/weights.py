@@ -1,9 +1,9 @@
 """Finds the weights of layers in a file, and writes such files.
 
-Keras keeps two formats. In the older one (`model.save("model.h5")`, `save_weights("weights.h5")`) the layers that have
+Keras has two formats. In the older one (`model.save("model.h5")`, `save_weights("weights.h5")`) the layers that have
 weights follow each other in the model's order, and a nested model is one entry: the trainable weights of all of its
 layers, then the others. In the newer one (`.keras`, `.weights.h5`) every layer has a group of its own, named after its
-class and counted.
+class and numbered.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def datasets_of(model: Model, group: Any, by_order: bool) -> Datasets:
 def _datasets_by_class(model: Model, group: Any, container: str) -> Datasets:
     counts: Dict[str, int] = {}
     for layer in model.layers:
-        if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are no layers
+        if layer.operator is not None and container == "layers":  # operator nodes of Keras 3 are not layers
             continue
         name = _class_name(layer)
         stored = files.member(group, group_name(name, counts), "group")
         if stored is None:
             continue  # missing weights are noticed where a layer needs them
-        of_layer = list(_datasets_of_group(layer, stored, container))
-        yield from of_layer
+        layer_datasets = list(_datasets_of_group(layer, stored, container))
+        yield from layer_datasets
         # tf.keras 2.13 counts a layer with weights twice: once among all layers, once among those with weights.
-        has_own = of_layer and layer.model is None
+        has_own = layer_datasets and layer.model is None
         if container == LAYERS_GROUPS[1] and (has_own or (len(stored) > 1 and files.datasets(stored))):
             counts[name] += 1
 
@@ -172,12 +172,12 @@ def _order_by_paths(ends: List[str], paths: List[str]) -> Optional[List[int]]:
         [number for number in by_name.get(re.findall(r"\w+$", end)[0], ()) if pattern.search(paths[number])]
         for end, pattern in zip(ends, patterns)
     ]
-    is_each = all(len(numbers) == 1 for numbers in found) and len({numbers[0] for numbers in found}) == len(paths)
-    return [numbers[0] for numbers in found] if is_each else None
+    is_one_to_one = all(len(numbers) == 1 for numbers in found) and len({numbers[0] for numbers in found}) == len(paths)
+    return [numbers[0] for numbers in found] if is_one_to_one else None
 
 
 def _split_custom(model: Model, arrays: List[Any]) -> Tuple[Datasets, List[Any]]:
-    """Returns the arrays of custom layers of a nested model, which have names as `layer/weight:0`, and the others."""
+    """Returns the arrays of custom layers of a nested model, with names like `layer/weight:0`, and the others."""
     custom: Dict[str, List[Layer]] = {}
     for layer in model.walk():
         if layer.weight_specs is None:
@@ -257,7 +257,7 @@ def _write_layer(group: Any, layer: Layer, arrays: Any, for_tf_keras: bool) -> N
         write_by_class(group, layer.model, arrays, for_tf_keras)
     for parent, weight_specs in itertools.groupby(layer.weight_specs or (), lambda spec: spec.group):
         names = [spec.name for spec in weight_specs]
-        if layer.class_name == "SpectralNormalization" and not parent:  # its layer's kernel is its own, too
+        if layer.class_name == "SpectralNormalization" and not parent:  # it also stores the wrapped layer's kernel
             names.insert(0, (layer.weight_specs or [])[0].name)
         for number, name in enumerate(names):
             group.create_dataset(f"{parent}/vars/{number}".lstrip("/"), data=arrays(layer)[name])

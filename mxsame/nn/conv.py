@@ -30,7 +30,7 @@ class _Conv(ConvolutionLayer):
     channels : int
         Channels of the output.
     kernel_size : int or one int per axis
-        Elements of the kernel.
+        Size of the kernel.
     strides : int or one int per axis
         Step between windows; 1 by default.
     padding : str, int, or one int or (low, high) pair per axis

@@ -36,7 +36,7 @@ from mxsame.tensors import operands
 _is_training, _is_recording = mx.autograd.is_training, mx.autograd.is_recording
 _RECIPES: OrderedDict[Any, Any] = OrderedDict()  # `_key` -> recipe, oldest first
 MAX_RECIPES = 4096
-TAKES_INPUT_SHAPE = ("file", "format", "deployment")  # purposes whose functions take an input_shape
+PURPOSES_WITH_INPUT_SHAPE = ("file", "format", "deployment")  # purposes whose functions take an input_shape
 SHAPE_ADVICE = "use data of static shape, or mxsame.hybridize(net)"
 FORMAT_STRATEGIES = ("native", "pad", "slice", "dilate")  # of graphs for another format, in this order
 
@@ -53,7 +53,7 @@ def apply(spec: Spec, **named: Any) -> Any:
         try:
             recipe = spec.checked(len(inputs.size)).lower(inputs)
         except validation.DynamicShapeError as error:
-            advice = "pass an input_shape" if inputs.target.purpose in TAKES_INPUT_SHAPE else SHAPE_ADVICE
+            advice = "pass an input_shape" if inputs.target.purpose in PURPOSES_WITH_INPUT_SHAPE else SHAPE_ADVICE
             raise validation.InvalidValue(f"{error}; {advice}") from None
         if key is not None:
             if len(_RECIPES) >= MAX_RECIPES:
@@ -87,28 +87,28 @@ def choose_plan(
     windows: Windows,
     work: Workload,
     excluded: Sequence[str] = (),
-    for_format: Sequence[str] = FORMAT_STRATEGIES,
+    format_strategies: Sequence[str] = FORMAT_STRATEGIES,
 ) -> Plan:
     """Returns the fastest exact plan, without the `excluded` strategies (not exact, or not available on the device).
-    In a loop body, strategies with a dynamic concat are excluded, too: MXNet cannot infer their shape there. In a graph
-    exported to another format, speed does not matter: the plan is the first exact one of `for_format`."""
+    In a loop body, strategies with a dynamic concat are excluded, too: MXNet cannot infer its shape there. In a graph
+    exported to another format, speed does not matter: the plan is the first exact one of `format_strategies`."""
     target = inputs.target
     if target.purpose == "format":
-        plan = first_plan(windows, work.operator, narrowed(tuple(for_format)))
+        plan = first_plan(windows, work.operator, narrowed(tuple(format_strategies)))
         return recorded(plan, work.operator)
     if inputs.in_graph and is_in_subgraph():
         rows = STRATEGIES.items()
         excluded = (*excluded, *(name for name, each in rows if each.has_dynamic_concat(windows, work.operator)))
     no_weight = (WEIGHT,) if None in inputs.shapes[1:2] else ()  # pooling operators have no second array
-    no_channels = (CHANNELS,) if work.in_channels is None else ()  # a static shape has channels
-    for_static_shape = narrowed(_usable(work.operator, tuple(excluded), no_weight, inputs.native_layout))
+    no_channels = (CHANNELS,) if work.in_channels is None else ()  # known for every static shape
+    for_static_shape = narrowed(_usable(work.operator, tuple(excluded), no_weight, inputs.runs_channels_last))
     for_dynamic_shape = narrowed(_usable(work.operator, tuple(excluded), (*no_weight, *no_channels), False))
-    # Data of static shape with channels first has channels, so the two are equal.
+    # The channels of data of static shape are known, so with channels first the two tuples are equal.
     allowed = for_static_shape if inputs.passes_channels_last else for_dynamic_shape
     plan = recorded(fastest_plan(windows, work, allowed, target.for_both_purposes), work.operator)
     recorder = scope().recorder
     if inputs.in_graph and recorder is not None:
-        work = replace(work, channels_last=inputs.native_layout)  # of data of static shape
+        work = replace(work, channels_last=inputs.runs_channels_last)  # of data of static shape
         recorder.planned.append(PlannedOperator(windows, work, for_static_shape, plan, inputs.channels_last))
     return plan
 
@@ -147,7 +147,7 @@ def recipe_of(
     """Returns the recipe of a plan. `attributes` are MXNet attributes that the plan does not determine; `fields` are
     the additional fields of the class.
 
-    MXNet parses attributes in every call, so a recipe for arrays omits default values. A recipe for a graph has them
+    MXNet parses attributes on every call, so a recipe for arrays omits default values. A recipe for a graph has them
     all, for tools that read the graph.
     """
     # For the axis of a channel pair, which is not pooled:

@@ -234,7 +234,7 @@ class ConvSpec(Spec):
         spec, in_channels = self.completed_by(inputs)
         windows = spec.windows(inputs.size)
         if spec.groups > 1:  # cuDNN does not guarantee support for grouped convolutions with channels last
-            inputs = replace(inputs, native_layout=False)
+            inputs = replace(inputs, runs_channels_last=False)
         inputs.check_output(windows, "conv", spec.channels, spec.groups)
         work = inputs.workload("conv", in_channels, channels=spec.channels, groups=spec.groups)
         return Convolution.of(inputs, windows, work, choose_plan(inputs, windows, work))

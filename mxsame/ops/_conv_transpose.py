@@ -120,7 +120,7 @@ class TransposedSpec(Spec):
         reorders = _reorders_weight(windows, inputs.target)
         excluded = _excluded(inputs, windows, work, reorders, spec.is_computed)
         if spec.groups > 1 or "slice" in excluded:
-            inputs, work = replace(inputs, native_layout=False), replace(work, channels_last=False)
+            inputs, work = replace(inputs, runs_channels_last=False), replace(work, channels_last=False)
         # In a graph for another format shapes are inferred, and MXNet has no dilation in 3-D.
         dilates = len(windows) == 3 and any(window.dilation > 1 for window in windows)
         plan = choose_plan(inputs, windows, work, excluded, ("dilate",) if dilates else FORMAT_STRATEGIES)

@@ -152,7 +152,7 @@ class Inputs(Arrays):
         The layout of the data.
     shape
         The shape of the data, with channels first. The size is `input_size` if a Symbol does not have one.
-    native_layout : bool
+    runs_channels_last : bool
         Whether the layout has channels last and MXNet's operator supports it on the data's device.
     pins_size : bool
         Whether the data is a Symbol of unknown size that `input_size` fixes.
@@ -160,7 +160,7 @@ class Inputs(Arrays):
 
     layout: str
     shape: PartialShape
-    native_layout: bool
+    runs_channels_last: bool
     pins_size: bool
 
     @property
@@ -176,7 +176,7 @@ class Inputs(Arrays):
     @property
     def passes_channels_last(self) -> bool:
         """Whether MXNet's operator is given the data as it is, with channels last."""
-        return self.native_layout and None not in self.size
+        return self.runs_channels_last and None not in self.size
 
     @property
     def spatial_axis(self) -> int:
@@ -261,7 +261,7 @@ def inputs_of(spec: Spec, named: Mapping[str, Any]) -> Inputs:
             validation.check_equal(f"input_size[{axis}]", length, "the size of the data along this axis", actual)
         shape = shape[:SPATIAL] + input_size
     pins_size = input_size is not None and None in size
-    return Inputs(**vars(arrays), layout=layout, shape=shape, native_layout=native, pins_size=pins_size)
+    return Inputs(**vars(arrays), layout=layout, shape=shape, runs_channels_last=native, pins_size=pins_size)
 
 
 def channel_count(name: str, given: Any, source: str, actual: Optional[int], array: str) -> int:

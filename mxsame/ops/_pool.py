@@ -43,8 +43,8 @@ def max_pool(
     strides : int or one int per axis; the pool size by default
     padding : "same", "valid", "keras-mxnet", an int, or one int or (low, high) pair per axis
         "keras-mxnet" is the rule of keras-mxnet 2.2.4.3, not TensorFlow's, for networks trained in it: the extra
-        padding element is at the start, and averages count padding. It refuses an even pool size with stride 1, for
-        which keras-mxnet has n + 1 outputs, except along the first of three axes.
+        padding element is at the start, and averages count padding. An even pool size with stride 1, for which
+        keras-mxnet has n + 1 outputs, is accepted only along the first axis of 3-D data.
         Explicit pads must be less than the pool size, so that every window holds an element of the data.
     layout : "NCW", "NWC", "NCHW", "NHWC", "NCDHW" or "NDHWC"; channels first by default
     input_size : int or one int per axis, optional
@@ -131,8 +131,8 @@ def lp_pool(
 ) -> Array:
     """Compute the root of the sum of powers, (sum of x^p)^(1/p), over windows of the data; padding adds nothing.
 
-    Signed values are raised to the power, as in MXNet's Pooling: the result is the Lp norm if p is 2, or if the data is
-    not negative. The gradient of a window that has only zeros is not defined.
+    Signed values are raised to the power, as in MXNet's Pooling: the result is the Lp norm if p is 2, or if no element
+    is negative. The gradient of a window of zeros is undefined.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class PoolSpec(Spec):
         operator = self.pool_type if pads else self.operator  # once the pads are data, there is no padding to count
         if pads:  # padded with MXNet's pad operator, which requires channels first
             shape = inputs.shape[:2] + tuple(window.size for window in windows)
-            inputs = replace(inputs, shape=shape, native_layout=False)
+            inputs = replace(inputs, shape=shape, runs_channels_last=False)
         # At inference oneDNN's max pooling keeps nothing for a backward pass, but one may follow.
         in_float64 = operator == "max" and target.infers_with_gradients and tensors.known_type(inputs.data) == "float32"
         inputs.check_output(windows, operator, inputs.shape[1])
@@ -253,7 +253,7 @@ def _excluded(inputs: Inputs, windows: Windows) -> Tuple[str, ...]:
 
 def _has_fast_depthwise(inputs: Inputs, if_type_unknown: bool) -> bool:
     """Returns whether the data can be copied by a fast depthwise convolution; on the CPU that means oneDNN and float32.
-    `mxnet.contrib.amp` would round what they copy. `if_type_unknown` is returned for a graph that does not show the
+    `mxnet.contrib.amp` would round what it copies. `if_type_unknown` is returned for a graph that does not show the
     type."""
     if operands.amp_type() is not None:
         return False
@@ -270,7 +270,7 @@ class Pooling(Recipe):
     Parameters
     ----------
     copies_pairs : bool
-        Whether pairs of channels are copied, for gradients.
+        Whether the data is copied when its channels are paired, which gradients need.
     in_float64 : bool
         Whether it runs in float64, by MXNet's own code, which needs no workspace.
     pads

@@ -12,7 +12,7 @@ from mxsame import validation
 
 
 def effective_kernel_size(kernel_size: int, dilation: int) -> int:
-    """Returns ke = (k-1)d + 1. Raises `ValueError` if it is too long for any size.
+    """Returns ke = (k-1)d + 1. Raises `ValueError` if it exceeds `validation.MAX_STEP`.
 
     >>> effective_kernel_size(3, 2)
     5
@@ -26,7 +26,7 @@ def effective_kernel_size(kernel_size: int, dilation: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def same_pads(size: int, effective: int, stride: int) -> tuple[int, int]:
-    """Returns the (low, high) of SAME.
+    """Returns SAME's pads, (low, high).
 
     >>> same_pads(224, 3, 2)
     (0, 1)

@@ -105,7 +105,7 @@ def candidates(windows: Windows, work: Workload, allowed: Tuple[str, ...]) -> Di
 
 
 def _makes_nan(plan: Plan, work: Workload) -> bool:
-    """Returns whether the plan selects outputs by a product with zeros, which turns an infinite maximum into
+    """Returns whether the plan selects outputs by multiplying the others by zero, which turns an infinite maximum into
     NaN."""
     return work.operator == "max" and any(axis.pick for axis in plan.axes)
 
@@ -123,8 +123,8 @@ def _estimated_fastest(windows: Windows, work: Workload, allowed: Tuple[str, ...
 
     def cost(name: str) -> float:
         penalty = NAN_PENALTY if _makes_nan(plans[name], work) else 1
-        last_name = _measured_with_channels_last(name, plans) if work.channels_last is None else name
-        layer_plans = [plans[last_name if layer.work.channels_last else name] for layer in layers]
+        channels_last_name = _measured_with_channels_last(name, plans) if work.channels_last is None else name
+        layer_plans = [plans[channels_last_name if layer.work.channels_last else name] for layer in layers]
         return math.prod([ESTIMATES[work.device](plan, layer) * penalty for plan, layer in zip(layer_plans, layers)])
 
     return plans[min(plans, key=cost)]
@@ -134,8 +134,8 @@ def _workloads(windows: Windows, work: Workload, for_both_purposes: bool) -> Lis
     """Returns the workloads that one plan must serve: both purposes if `for_both_purposes`, and both layouts if the
     layout is unknown and both were measured (ungrouped 2-D operators of static shape on a GPU, in inference)."""
     works = [work, replace(work, purpose="training")] if for_both_purposes else [work]
-    is_unknown = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
-    if is_unknown and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows):
+    needs_both_layouts = work.device == "gpu" and work.channels_last is None and work.purpose != "training"
+    if needs_both_layouts and len(windows) == 2 and work.groups == 1 and all(window.size for window in windows):
         return [replace(each, channels_last=last) for each in works for last in (False, True)]
     return works
 
@@ -151,7 +151,7 @@ def _measured_with_channels_last(name: str, plans: Mapping[str, Plan]) -> str:
 def with_paired_channels(plan: Plan, work: Workload) -> Plan:
     """Returns the plan, with `pairs_channels` set where pooling is faster with channels in pairs.
 
-    In pairs, (N, C, W) becomes (N, C/2, 2, W), images of two rows. For data that is not in blocks, oneDNN's fast kernel
+    In pairs, (N, C, W) becomes (N, C/2, 2, W), images of two rows. For data in the plain layout, oneDNN's fast kernel
     needs AVX-512, two spatial axes, both longer than 1, and four channels; other data takes 2 to 8 times as long.
     Networks of 1-D convolutions, batch norms and pooling layers take 0.57 to 0.84 of the time, in inference and in
     training.

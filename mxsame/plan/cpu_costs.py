@@ -7,16 +7,16 @@ padding costs nothing.
 
 The constants were fitted to 150 layers drawn at random, each measured with every exact plan, by itself and between two
 1x1 convolutions, with one thread and with two. Plans are only ranked, so only ratios of constants matter.
-`python -m benchmarks costs` measures most of them on another machine.
+`python -m benchmarks costs` measures most of them again, on the machine it runs on.
 
-The estimate includes four properties of MXNet:
+The estimate accounts for four properties of MXNet:
 
 * Blocks. Between convolutions, oneDNN keeps data in blocks of 8 or 16 channels. Operators other than convolutions,
   pooling and elementwise ones copy the data to the plain layout, and the next convolution copies it back. So copies are
   cheap at the network's input and expensive between layers.
 * Purpose. In training, gradients are copied, too. In a deployed net, everything that depends only on parameters is
   free.
-* Slow code. Separate constants are for convolutions of fewer than 8 channels; 1-D and 3-D depthwise convolutions;
+* Slow code. There are separate constants for convolutions of fewer than 8 channels; 1-D and 3-D depthwise convolutions;
   averages with partial windows; gradients of convolutions padded by more than half their kernel; and gradients of
   depthwise convolutions longer than 3 along the last axis.
 * Pooling of data that is not in blocks, such as a network's input. oneDNN is fast only with AVX-512, and only if 16
@@ -38,7 +38,7 @@ from mxsame.plan.costs import AXIS_CALLS, GATHER_CALLS, LOW_CALLS, ONE_HOT_CALLS
 from mxsame.plan.recipe import Plan, PlanStep
 from mxsame.plan.windows import AnyWindow, TransposedWindow
 
-BLOCK_BYTES = MAX_BLOCK * 4  # of one pixel in the largest blocks
+BLOCK_BYTES = MAX_BLOCK * 4  # bytes per pixel of the largest block
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ COSTS = Costs()
 
 
 def estimate(plan: Plan, layer: CostLayer) -> float:
-    """Returns the nanoseconds of an operator on the CPU with a plan."""
+    """Returns the estimated time of a plan on the CPU, in nanoseconds."""
     costs = [STEP_COSTS[type(step)](step, layer) for step in plan.steps]
     nanoseconds = _operator_cost(plan, layer) + sum(cost.data for cost in costs)
     if layer.input_in_blocks and any(step.needs_plain_layout for step in plan.steps):
@@ -196,17 +196,17 @@ def _pooling(plan: Plan, layer: CostLayer, reads: int) -> float:
 def _convolution(plan: Plan, layer: CostLayer, reads: int) -> float:
     """Returns the cost of the multiplications of a convolution, and in training also of its gradients."""
     group_channels = max(layer.in_channels // layer.work.groups, 1)
-    has_long_pad = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
-    forward, backward = COSTS.dense, (4 if has_long_pad else 2) * COSTS.dense  # two gradients
+    has_large_pad = any(axis.pad > axis.kernel_size // 2 for axis in plan.axes)
+    forward, backward = COSTS.dense, (4 if has_large_pad else 2) * COSTS.dense  # two gradients
     if group_channels == 1 and layer.work.groups > 1:
         forward = _depthwise_product(layer)
-        backward = COSTS.depthwise_slow if has_long_pad or plan.axes[-1].kernel_size > 3 else 0.0
+        backward = COSTS.depthwise_slow if has_large_pad or plan.axes[-1].kernel_size > 3 else 0.0
     products = layer.batch * layer.channels * group_channels * reads
     return products * (forward + (backward if layer.is_training else 0))
 
 
 def _reads(axis: AxisPlan, window: AnyWindow, size: int, outputs: int, computed: int) -> int:
-    """Returns how many elements all windows along an axis read, of the data and of elements that the plan adds to it;
+    """Returns how many elements the windows along an axis read in all, including those that the plan adds to the data;
     oneDNN spends no time on the operator's own padding."""
     if isinstance(window, TransposedWindow):
         return axis.kernel_size * (max(outputs, 1) if axis.dilate else size)

@@ -24,7 +24,7 @@ MAX_SHIFT = 2  # how much the low pad may vary with the input size; more would n
 
 
 Pads = Sequence[Pair]  # for each of a window's sizes: (low, high), or what a transposed convolution crops, (start, end)
-Drafts = Callable[[Any, Pads], Iterator[AxisPlan]]  # called with a window and its pads
+DraftFunction = Callable[[Any, Pads], Iterator[AxisPlan]]  # called with a window and its pads
 
 
 # -- drafts for convolutions and pooling operators. `prove` fills in a crop whose end is None.
@@ -36,7 +36,7 @@ def _native(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _slice(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Pad both ends by low + m*s, at least high, and drop the first m outputs."""
+    """Pad both ends by low + m*s, with the smallest m for which that is >= high, and drop the first m outputs."""
     low, high = _first_low_and_max_high(pads)
     count = max(-(-(high - low) // window.stride), 0)
     yield AxisPlan(window.kernel_size, pad=low + count * window.stride, crop=(count, None))
@@ -78,16 +78,16 @@ def _pad(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _first_low_and_max_high(pads: Pads) -> Pair:
-    """Returns the low pad of the first size, and the largest high pad. All windows of a draft start at one position, so
+    """Returns the low pad of the first size, and the largest high pad. A draft has one start for all sizes, so
     the proof rejects it if the low pads differ."""
     return pads[0][0], max(high for _, high in pads)
 
 
 def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
-    """Use Pooling's "full" convention, which counts a partial window at the end. The operator requires k <= n + 2*pad,
-    which is the rule of explicit pads, too.
+    """Use Pooling's "full" convention, which counts a partial window at the end. The operator requires k <= n + 2*pad;
+    so does mxsame for explicit pads.
 
-    For kernels of 2, the most common, a dynamic size of 1 is not supported, because the strategies that support it
+    With the common kernel size 2, a graph of dynamic shape does not support size 1: the strategies that support it
     are slower for every size.
 
     If low depends on the size, low + s elements are concatenated before the data, and the first output is dropped.
@@ -102,11 +102,11 @@ def _full(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, full: bool = False) -> Iterator[AxisPlan]:
-    """Concatenate low + `extra` elements before the data and the largest high after it; the outputs of windows
-    in `extra` are dropped.
+    """Concatenate low + `extra` elements before the data and the largest high after it; the outputs that come
+    from the `extra` elements are dropped.
 
     At least two elements must go before the data: MXNet has no empty arrays, and if the first array that oneDNN
-    concatenates has length 1, the result has a memory layout that pools a hundred times more slowly.
+    concatenates has length 1, the result gets a memory layout for which pooling is a hundred times slower.
     """
     enough_before_data = window.effective_kernel_size >= window.stride and min(low for low, _ in pads) + extra > 1
     if window.size is None and window.pads_depend_on_size and enough_before_data:
@@ -116,7 +116,7 @@ def _dynamic_concat(window: Window, pads: Pads, extra: int = 0, full: bool = Fal
 
 def _flip(window: Window, pads: Pads) -> Iterator[AxisPlan]:
     """Use the native, slice or concat strategy on flipped data. For every odd kernel with stride 2, `high` is the same
-    for every size although `low` is not. Without this, 3-D networks in one graph for every size take two to three times
+    for every size although `low` is not. Without this, 3-D networks in a graph of dynamic shape take two to three times
     as long."""
     for drafts in (_native, _slice, _concat):
         for draft in drafts(window, [(high, low) for low, high in pads]):
@@ -145,11 +145,11 @@ def _pick(window: Window, pads: Pads) -> Iterator[AxisPlan]:
 
 
 def _min_low_and_max_pad(window: Window, pads: Pads) -> Optional[Pair]:
-    """Returns the smallest low pad, and the pad that the last window needs if the windows of every size start there;
+    """Returns the smallest low pad, and the pad that the last window needs if that is the low pad for every size;
     None if the pads do not follow from the size, or differ by more than `MAX_SHIFT`."""
     min_low, max_low = min(low for low, _ in pads), max(low for low, _ in pads)
-    spreads_little = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
-    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if spreads_little else None
+    varies_little = window.pads_depend_on_size and max_low - min_low <= MAX_SHIFT
+    return (min_low, max(max_low, max(map(sum, pads)) - min_low)) if varies_little else None
 
 
 def _gather(window: Window, pads: Pads) -> Iterator[AxisPlan]:
@@ -239,7 +239,7 @@ class Strategy:
     """
 
     name: str
-    drafts: Mapping[str, Drafts]
+    drafts: Mapping[str, DraftFunction]
     needs: Optional[str] = None
     channels_last: bool = False
     convention: str = "valid"
@@ -251,12 +251,12 @@ class Strategy:
         return operator in self.drafts
 
     def has_dynamic_concat(self, windows: Sequence[AnyWindow], operator: str) -> bool:
-        """Returns whether its plan of a window concatenates a number of elements that depends on the size."""
+        """Returns whether its plan for any of the windows concatenates a size-dependent number of elements."""
         plans = (self.plan(window, operator) for window in windows)
         return any(plan is not None and plan.dynamic_concat is not None for plan in plans)
 
     def plan(self, window: AnyWindow, operator: str = "conv") -> Optional[AxisPlan]:
-        """Returns the plan of one axis, or None if none is exact. MXNet's Pooling requires pad < kernel_size."""
+        """Returns the plan for one axis, or None if none is exact. MXNet's Pooling requires pad < kernel_size."""
         if not self.supports(operator):
             return None
         for draft in self.drafts[operator](window, list(map(window.pads, window.sizes))):

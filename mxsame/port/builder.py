@@ -19,7 +19,7 @@ from mxsame.validation import Refused, RuleError, check, received
 
 
 def unsupported_model(reasons: Sequence[str]) -> Refused:
-    """Returns the error of a model that cannot be imported; each reason has the name of its layer."""
+    """Returns the error for a model that cannot be imported; each reason starts with the name of its layer."""
     count = len(set(reasons))
     return Refused(reasons, f"the model cannot be imported for {count} reasons:\n" if count > 1 else "")
 
@@ -65,12 +65,12 @@ class Builder:
         self.states: Dict[Path, LayerState] = {}
         self._earlier_states = states
 
-    def model(self, model: Model, path: Path, inputs: List[Tensor], training: Optional[bool] = None,
-              is_only_call: bool = True) -> List[Tensor]:  # fmt: skip
+    def build_model(self, model: Model, path: Path, inputs: List[Tensor], training: Optional[bool] = None,
+                    is_only_call: bool = True) -> List[Tensor]:  # fmt: skip
         """Builds a model layer by layer, and returns its outputs.
 
-        `training` is the argument of the call of an enclosing model. A refused layer has no outputs, unless the reason
-        is a key that nothing reads; layers that need missing outputs are skipped. The error at the end lists all
+        `training` is the argument of the call of an enclosing model. A refused layer has no outputs, unless it was
+        built but has unknown config keys; layers that need missing outputs are skipped. The error at the end lists all
         reasons.
         """
         rule = f"model {model.name!r} must be called with {len(model.inputs)} inputs; received {len(inputs)}"
@@ -115,7 +115,7 @@ class Builder:
         training = training if given is None else bool(given)
         is_only_call = is_only_call and len(layer.calls) == 1
         return CallContext(self.steps, layer, path, layer_call, self.states[path], model.version, training,
-                           is_only_call, self.custom, self.model)  # fmt: skip
+                           is_only_call, self.custom, self.build_model)  # fmt: skip
 
     def _record(self, call: CallContext, number: int, outputs: List[Any], inputs: List[Tensor], start: int) -> None:
         """Records a call that was built by the steps from `start` on."""
@@ -127,7 +127,7 @@ class Builder:
         state.blocks.update(dict.fromkeys(own))
 
     def loaded(self, model: Model) -> Model:
-        """Returns a model with its weights in parameters. The states get its layers."""
+        """Returns the model with the layers whose weights have become parameters, and stores these in the states."""
         loaded = {path: state.loaded_layer for path, state in self.states.items() if state.layer.model is None}
         model = with_layers(model, loaded)
         layers = dict(layers_of(model))
@@ -160,7 +160,7 @@ class Builder:
                 given, _ = with_mask(args, kwargs, call.version)
                 self.steps.unmasked.difference_update(x.keras_key for x in leaves(given, Tensor) if x.mask is not None)
                 inner = _model_inputs(layer.model, given)
-                return self.model(layer.model, call.path, inner, call.training, call.is_only_call)
+                return self.build_model(layer.model, call.path, inner, call.training, call.is_only_call)
             converter = state.converter or self.converter_of(layer)
             if converter is None:  # `CustomConverters.prepared` has listed it
                 raise unsupported_model([])

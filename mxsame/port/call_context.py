@@ -85,7 +85,7 @@ class CallContext:
     training: Optional[bool]  # the argument of the call, or that of the model that contains the layer
     is_only_call: bool  # whether the layer is called once
     custom: Mapping[str, Any]  # the user's functions
-    build_model: Callable  # builds a model inside the layer: Builder.model
+    build_model: Callable  # builds a model inside the layer: Builder.build_model
     converter: Any = None  # the Converter that builds the call
     refusals: List[Exception] = field(default_factory=list)  # errors that do not prevent computing the outputs
 

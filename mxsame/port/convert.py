@@ -151,7 +151,7 @@ def _build(rank: int, custom_converters: CustomConverters, output_paths: Sequenc
         steps.has_batch_of_1 |= _declared_shape(layers[tensor.layer])[0] == 1
         value = steps.new_tensor(shape, len(shape) == rank)
         inputs.append(value._replace(dtype=dtype if isinstance(dtype, str) else "float32"))
-    outputs = builder.model(model, (), [x._replace(dtype=dtypes.UNCAST) for x in inputs])
+    outputs = builder.build_model(model, (), [x._replace(dtype=dtypes.UNCAST) for x in inputs])
     outputs = [value for path in output_paths for value in builder.states[path].outputs] or outputs
     outputs = [steps.in_order(value, value.rank == rank) for value in outputs]
     fits = layout is None or any(len(value.shape) == len(layout) for value in (*inputs, *outputs))

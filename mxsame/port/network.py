@@ -52,13 +52,13 @@ class Network(HybridBlock):
     Attributes
     ----------
     description : mxsame.keras_format.description.Model
-        What was read, with the blocks that replace layers; its weights are in the parameters.
+        The model as it was read, with the blocks that replace layers; its weights are in the parameters.
     transpositions : int
         The number of steps that transpose the data.
     rank : int
         The rank of the arrays that are channels first in the network and channels last in Keras; 0 if there are none.
     trainable : bool
-        Whether any layer is trained. It can be set, for all layers, as in Keras.
+        Whether any layer is trainable. Setting it sets all layers, as in Keras.
 
     Notes
     -----
@@ -106,11 +106,15 @@ class Network(HybridBlock):
     @property
     def matches_description(self) -> bool:
         """Whether it computes the same as the layers of its description with their weights."""
-        is_outer = all(len(path) == 1 for path in self._output_paths)
-        return not self.description.from_keras_mxnet and is_outer and len(self.outputs) == len(self.description.outputs)
+        are_top_level = all(len(path) == 1 for path in self._output_paths)
+        return (
+            not self.description.from_keras_mxnet
+            and are_top_level
+            and len(self.outputs) == len(self.description.outputs)
+        )
 
     def layer_state(self, path: Path) -> LayerState:
-        """Returns what the build has recorded of a layer: its block, and the outputs of its calls."""
+        """Returns what the build has recorded about a layer: its block, and the outputs of its calls."""
         return self._states[path]
 
     def part(self, given: Collection[int], outputs: Sequence[int]) -> Part:
@@ -177,7 +181,7 @@ class Network(HybridBlock):
             (name,) = path_of(index, [(layer.name,) for layer in self.description.layers])
             index = None
         if name in self.input_names and (name,) not in self._states:
-            raise InvalidValue(f"net[..] must have the name of a layer that runs; {name} is an input")
+            raise InvalidValue(f"net[..] must be given the name of a layer that runs; {name} is an input")
         return NetworkLayer(self, path_of(name if index is None else index, self.paths))
 
     __getitem__ = get_layer
@@ -223,7 +227,7 @@ class Network(HybridBlock):
         ------
         TypeError, ValueError
             For an unknown name, an object that is not a HybridBlock, parameter names already in use, and outputs
-            that the next layers do not accept. The network does not change then.
+            that the next layers do not accept. The network is left unchanged.
 
         Notes
         -----
@@ -235,7 +239,7 @@ class Network(HybridBlock):
         state = replacement(self._states[path].layer, block, self.rank, tracing.contexts(self.collect_params()))
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the importer's, which were shown
+                warnings.simplefilter("ignore")  # the import has already shown them
                 model = with_layers(self.description, {path: state.layer})
                 built = self._build(model, {**self._states, path: state})
         except validation.Refused as error:
@@ -260,7 +264,7 @@ class Network(HybridBlock):
             super().__setattr__(name, value)
 
     def summary(self, *inputs: Any) -> None:
-        """Print the layers by Keras's names, their shapes and parameters; for given arrays, the shapes for these."""
+        """Print the layers with their Keras names, shapes and parameters; if inputs are given, the shapes for them."""
         print("\n".join(summary(self, *inputs)))
 
     def layer_outputs(self, *arrays: Any, keras_order: bool = False) -> Iterator[Tuple[Path, Layer, List[Any], Any]]:

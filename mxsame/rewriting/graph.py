@@ -23,7 +23,7 @@ NO_BIAS = "__no_bias__"  # attribute of an RNN, also in files: its layer has no 
 FORMULAS = "__formulas__"  # attribute of an RNN in a graph for another format: its `RecurrentFormulas`, as JSON
 RNN_WITH_FORMULAS = "RNN with other formulas"  # the kind of an RNN that has them
 WITH_WINDOWS = ("Convolution", "Deconvolution", "Pooling")
-# kind -> the words for it in MXNet's names of operators, which `FORMS` completes
+# kind -> its names in MXNet, without the prefixes and suffixes that `FORMS` adds
 ARITHMETIC = {
     "add": ("add", "plus"),
     "subtract": ("sub", "subtract", "minus"),
@@ -38,7 +38,7 @@ ARITHMETIC = {
     "lesser": ("lesser", "less"),
     "lesser_equal": ("lesser_equal", "less_equal"),
 }
-FORMS = {  # kind of operators on two arrays, with a scalar as the second operand, and as the first -> MXNet's names
+FORMS = {  # form of a kind, for (array, array), (array, scalar) and (scalar, array) -> forms of MXNet's names
     "{}": ("elemwise_{}", "broadcast_{}", "_npi_{}", "_{}"),
     "{}_scalar": ("_{}_scalar", "_npi_{}_scalar"),
     "r{}_scalar": ("_r{}_scalar", "_npi_r{}_scalar"),
@@ -90,7 +90,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What the operator computes: operators of MXNet that compute the same have the same kind."""
+        """What the operator computes: MXNet's operators that compute the same function have the same kind."""
         return RNN_WITH_FORMULAS if self.formulas else KINDS.get(self.op, self.op)
 
     @property
@@ -100,7 +100,7 @@ class Node:
 
     @property
     def is_required_copy(self) -> bool:
-        """Whether the node is an identity that works around a bug of MXNet, and must not be removed."""
+        """Whether the node is an identity that works around a bug in MXNet, and must not be removed."""
         return REQUIRED_COPY in self.attrs
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -301,7 +301,7 @@ class Graph:
         self.inputs_of(user.node)[user.position] = output
 
     def replace(self, replacements: Mapping[Output, Output]) -> None:
-        """Replace outputs by others, which may be replaced in turn.
+        """Replace outputs with others, which may be replaced in turn.
 
         The inputs of new nodes are not replaced, so an operator can replace an output that it reads.
         """
@@ -350,8 +350,8 @@ class Graph:
         return dict(zip(outputs, inferred or itertools.repeat(None)))
 
     def have_same_shape(self, outputs: Sequence[Output]) -> bool:
-        """Returns whether the outputs have the same shape for all batch sizes, which may differ between inputs if MXNet
-        accepts that: with a batch of 1, an array that is broadcast to another one may have its shape."""
+        """Returns whether the outputs have the same shape for all batch sizes, also if inputs differ in them, where
+        MXNet accepts that. With batches of 1 only, arrays that are broadcast could have equal shapes by chance."""
         symbol = self.symbol(outputs)
         for with_batch_1 in (None, *self.inputs):
             inputs = {name: (1 if name == with_batch_1 else 2, *shape[1:]) for name, shape in self.inputs.items()}
@@ -371,8 +371,8 @@ class Graph:
 
     def accepted_dtypes(self, name: str, dtypes: Sequence[Any]) -> Tuple[Any, ...]:
         """Returns which of these types an input may have; raises MXNet's error if it may have none of them. If it is
-        one type, the input's variable gets it; if there are several, the variable has no type. Integers in front of
-        `Pooling` are refused: MXNet infers its type for them, but cannot run it."""
+        one type, the input's variable gets it; if there are several, the variable has no type. Integers are rejected if
+        they reach `Pooling`: MXNet infers its output type, but cannot run it."""
         inputs = [node for node in self.nodes() if node.op == "null" and node.name in self.inputs]
         variable = next((node for node in inputs if node.name == name), None)
         if variable is None:
@@ -396,7 +396,7 @@ class Graph:
         return tuple(accepted)
 
     def run(self, outputs: Sequence[Output], data: Optional[Arrays] = None) -> List[np.ndarray]:
-        """Returns the arrays of these outputs for this data, by the names of inputs. They are computed by a Gluon
+        """Returns the arrays of these outputs; `data` maps names of inputs to arrays. They are computed by a Gluon
         block: an executor would let oneDNN fuse operators."""
         symbol, values = self.symbol(outputs), {**self.values, **(data or {})}
         names = symbol.list_inputs()

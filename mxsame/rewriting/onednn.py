@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 FUSES_WITH_NEXT = ("Convolution", "FullyConnected", "batch_norm", "add")  # kinds after which a fused chain may continue
 # Kinds that never continue a fused chain.
-NOT_FUSED_AFTER = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
+NEVER_CONTINUE = (
+    "_backward_Activation",
+    "Convolution",
+    "Pooling",
+    "multiply",
+    "slice",
+    "slice_axis",
+    "subtract",
+)
 SIGMOID_PRODUCT, MAX_AXES, FLOAT32 = "_backward_Activation", 5, np.float32
 MAX_KERNEL = 7  # the longest kernel of a depthwise convolution whose loops are unrolled in oneDNN
 SOFTMAX = ("softmax", "log_softmax")
@@ -73,7 +81,7 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
             one_dimensional.add(node)
             continue
         users = [user for user in users if not graph.inputs_of(user.node)[user.position].index]
-        is_shared = len(users) > 1 and not all(user.node and user.node.kind in NOT_FUSED_AFTER for user in users)
+        is_shared = len(users) > 1 and not all(user.node and user.node.kind in NEVER_CONTINUE for user in users)
         norms = (user.node for user in users if user.node and user.node.op == "BatchNorm")
         if node.kind in FUSES_WITH_NEXT and (is_shared or any(norm.attr("axis", 1) != 1 for norm in norms)):
             keeps_blocks = fuses and any(each.op == "Convolution" for each in (node, *sources))
@@ -85,7 +93,7 @@ def add_fusion_barriers(graph: Graph, fuses: bool = False) -> None:
             node.inputs.reverse()
 
 
-def is_unrolled(graph: Graph) -> bool:
+def is_unrolled_rnn(graph: Graph) -> bool:
     """Returns whether the graph is mostly an unrolled recurrent layer: each step calls the same dense layers for a few
     rows. oneDNN's operators would be slower there, since a call takes longer than one of MXNet's own."""
     kernels = [node.inputs[1] for node in graph.nodes() if node.op == "FullyConnected"]
@@ -98,7 +106,7 @@ def is_unrolled(graph: Graph) -> bool:
 def fuse_gates(graph: Graph) -> None:
     """Write products with a sigmoid, a * sigmoid(b), as one operator of oneDNN.
 
-    Such products are swish, where a is b, and squeeze and excite, where b has one number for each channel, computed
+    Such products are swish, where a is b, and squeeze-and-excitation, where b has one number per channel, computed
     from the means of the image. MXNet multiplies in the plain layout, so it would copy both factors out of the blocked
     layout and the product back into it.
 
@@ -198,7 +206,7 @@ def copy_before_softmax(graph: Graph) -> None:
 
     oneDNN's softmax over the last axis throws an uncaught exception for data in two layouts: in the blocks of a 1-D
     or 2-D convolution, and in the order of axes that oneDNN may choose for a concatenation of arrays with 2 or 4 axes
-    if the first array has length 1 along the axis (at any call). Operators that work in place, and pooling, keep both
+    if the first array has length 1 along the axis (in any call). In-place operators and pooling keep both
     layouts. If the number of axes is unknown, a copy is inserted, too.
     """
     nodes = [node for node in graph.nodes() if node.op in ("Concat", *SOFTMAX)]
@@ -262,7 +270,7 @@ def copy_norms_in_bodies(graph: Graph, has_gradients: bool) -> None:
         for body in bodies:
             copy_norms_in_bodies(body, has_gradients)
             norms = [each for each in body.nodes() if each.kind == "batch_norm"]
-            rule = "a net with batch norms in loops or branches cannot be trained hybridized: call net.hybridize(False)"
+            rule = "a net with batch norms in loops or branches cannot train if hybridized: call net.hybridize(False)"
             check(not (norms and has_gradients), rule, operators=[each.name for each in norms])
             for number, output in enumerate(body.outputs):
                 if output.node in norms:
@@ -276,7 +284,7 @@ def synchronize_before_loops(graph: Graph) -> None:
 
     MXNet 1.9.1 runs a loop in the calling thread, while earlier operators may still run in other threads. It then
     removes oneDNN's layout from the memory of the loop's outputs, which may be the memory of such an operator, and
-    copies inputs that are in oneDNN's layout. At some calls, an array is then read in a wrong layout.
+    copies inputs that are in oneDNN's layout. In some calls, an array is then read in the wrong layout.
 
     The thread waits for the predicate of a condition. So each output of the loop is multiplied by a 1 that a condition
     on all earlier operators computes. Operators run depth first, so the condition runs before the loop. If a graph has

@@ -42,21 +42,21 @@ ALONG_AXES: Dict[str, Tuple[str, Any, Callable]] = {
     "ZeroPadding": ("padding", (0, 0), lambda length, pair: length + sum(pair)),
     "Cropping": ("cropping", (0, 0), lambda length, pair: length - sum(pair)),
     "UpSampling": ("size", 1, lambda length, factor: length * factor),
-    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # of one element: a slice with steps
+    "AveragePooling": ("strides", 1, lambda length, stride: -(-length // stride)),  # pool_size 1: a strided slice
 }
 
 
 def along_axes(w: KerasWriter, x: KerasTensor, name: str, values: Sequence[Any], suffix: str = "") -> KerasTensor:
     """Calls a layer of `ALONG_AXES` with one value for each axis, in MXNet's order.
 
-    Keras's layers cannot change the last axis, and accept at most three axes before it. Therefore unchanged axes that
-    are neighbors are merged; if the last axis changes, an axis of length 1 is appended. If these are too many axes, an
+    Keras's layers cannot change the last axis, and accept at most three axes before it. Therefore adjacent unchanged
+    axes are merged; if the last axis changes, an axis of length 1 is appended. If there are still too many axes, an
     unchanged axis is moved to the end.
     """
     (argument, neutral, new_length), permuted = ALONG_AXES[name], x.permuted(values)
     if all(value == neutral for value in permuted):
         return x
-    check(permuted[0] == neutral and x.shape[0] is None, "the batch must not change")
+    check(permuted[0] == neutral and x.shape[0] is None, "the batch axis must not change")
     shape = tuple(n if n is None else new_length(n, value) for n, value in zip(x.shape, permuted))
     if name == "ZeroPadding" and x.rank == 3:  # ZeroPadding1D takes data_format from the user's Keras configuration
         wide = w.reshape(x, (*x.shape[:2], 1, x.shape[2]), range(4), suffix="wide")
@@ -76,7 +76,7 @@ def along_axes(w: KerasWriter, x: KerasTensor, name: str, values: Sequence[Any],
     merged += [[1, neutral]] if merged[-1][1] != neutral else []
     if len(merged) > 4:
         unchanged = [axis for axis in x.order[1:] if values[axis] == neutral]
-        check(len(unchanged) > 0, f"{name} must be along three axes at most")
+        check(len(unchanged) > 0, f"{name} must change at most three axes")
         x = w.permute(x, x.order_with_last(unchanged[0]))
         return along_axes(w, x, name, values, suffix)
     flat = w.reshape(x, (None, *(n for n, _ in merged)), range(len(merged) + 1), suffix="merged")
@@ -158,7 +158,7 @@ def _take(w: KerasWriter, node: Node, table: Any, index: Any) -> KerasTensor:
     """Takes rows of a parameter by index (MXNet clips indices), or elements along an axis by constant indices."""
     axis = axis_of(w, node)
     if isinstance(table, KerasTensor):
-        rule = "indices must be constants, along another axis than the batch"
+        rule = "indices must be constants, along an axis other than the batch"
         check(isinstance(index, Output) and table.axis(axis), rule)
         (length,) = w.static(node.inputs[0], "its axis", [axis])
         indices = indices_in(node, w.computed(index), length)
@@ -216,7 +216,7 @@ def _reduction(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
 
 @writes("prod", "argmax", "argmin")
 def _reduction_by_operator(w: KerasWriter, node: Node, x: KerasTensor) -> KerasTensor:
-    """Writes a reduction that is no layer, only a function of `keras.ops`."""
+    """Writes a reduction for which Keras has no layer, only a function in `keras.ops`."""
     axes, keepdims = axes_of(w, node), node.attr("keepdims")
     check(x.order[0] not in axes, "the batch must not be reduced")
     remaining = [axis for axis in x.order if keepdims or axis not in axes]
@@ -243,7 +243,7 @@ def reduce(w: KerasWriter, x: KerasTensor, kind: str, axes: Sequence[int], keepd
     the reduced axes are moved there; axes are merged if there are too many."""
     check(x.order[0] not in axes, "the batch must not be reduced")
     reduced, remaining = [axis for axis in x.order if axis in axes], [axis for axis in x.order if axis not in axes]
-    x = x if x.rank > 3 else x._replace(source="")  # reducing a sequence does not make the file's input channels last
+    x = x if x.rank > 3 else x._replace(source="")  # a reduction is no reason for a channels-last sequence input
     x = w.permute(x, [remaining[0], *reduced, *remaining[1:]])
     x = affine(w, x, -1.0 if kind == "min" else 1.0, suffix="negative")
     count, lengths = num_elements(x.shape[1 : len(reduced) + 1]), tuple(x.shape[x.axis(axis)] for axis in remaining)

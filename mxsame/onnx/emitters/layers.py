@@ -110,7 +110,7 @@ def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[
     the final states (layers*D, N, H), for D directions."""
     mode, size = node.attr("mode"), node.attr("state_size")
     op, order = GATES[mode]
-    directions, count = 1 + node.attr("bidirectional"), node.attr("num_layers")
+    directions, num_layers = 1 + node.attr("bidirectional"), node.attr("num_layers")
     attrs: dict = {"hidden_size": size, "direction": "bidirectional" if directions == 2 else "forward"}
     if op == "GRU":
         attrs["linear_before_reset"] = 1
@@ -122,13 +122,13 @@ def _recurrent(w: OnnxWriter, node: Node, x: str, _: str, *states: str) -> List[
     for number, layer in enumerate(recurrent_layers(w, node, order)):
         arrays = [w.constant(array, w.dtype(node.inputs[0])) for array in layer]
         rows = (0, number * directions, (number + 1) * directions, 1)  # the layer's part of the initial states
-        initial = [w.slice(state, rows) if state and count > 1 else state for state in states]
+        initial = [w.slice(state, rows) if state and num_layers > 1 else state for state in states]
         x, *final = w.add(op, x, *arrays, None, *initial, outputs=1 + len(states), **attrs)
         x = _merge_directions(w, x, directions, size)
         final_states.append(final)
     if not node.attr("state_outputs"):
         return [x]
-    return [x, *(each[0] if count == 1 else w.add("Concat", *each, axis=0) for each in zip(*final_states))]
+    return [x, *(each[0] if num_layers == 1 else w.add("Concat", *each, axis=0) for each in zip(*final_states))]
 
 
 def _formulas(op: str, formulas: RecurrentFormulas) -> Dict[str, Any]:

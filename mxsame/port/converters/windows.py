@@ -105,7 +105,7 @@ def _convolution(call: CallContext, x: Tensor) -> Tensor:
 
 
 def _convolution_with_one_batch_axis(call: CallContext, x: Tensor) -> Tensor:
-    """Builds a convolution without its activation. "valid" takes over the pads of a ZeroPadding layer before it."""
+    """Builds a convolution without its activation. If it is "valid", it absorbs a ZeroPadding layer before it."""
     arguments = window_arguments(call)
     if x.pads is not None and not call.is_channels_first and arguments["padding"] == "valid" and call.is_only_call:
         arguments["padding"], x = x.pads, x.without_pads
@@ -214,7 +214,7 @@ def _global_average_pooling_1d(call: CallContext, x: Tensor) -> Tensor:
 
 @layer(*(f"Adaptive{kind}Pooling{rank}D" for kind in ("Max", "Average") for rank in (1, 2, 3)), order=CHANNELS_FIRST)
 def _adaptive_pooling(call: CallContext, x: Tensor) -> Tensor:
-    """Pools by PyTorch's rule: output i of `count` covers the elements from floor(i * n / count) up to, but without,
+    """Pools by PyTorch's rule: output i of `count` covers the elements from floor(i * n / count) up to, but excluding,
     ceil((i + 1) * n / count)."""
     spans = [
         [(i * n // count, -(-(i + 1) * n // count)) for i in range(integer("output_size", count, 1, n))]
