@@ -362,9 +362,9 @@ def test_the_default_tolerance_notices_small_errors(kind, path, spoil):
 def test_missing_packages(path, monkeypatch):
     net = downsampling()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.warns(NotCompared, match=r"onnxruntime is not installed; fix it with: .*'onnxruntime>=[^']*'$"):
+    with pytest.warns(NotCompared, match=r"onnxruntime is not installed; fix it with: .*'onnxruntime>=[^']*'$") as seen:
         assert mxsame.export_onnx(net, path, SHAPE).compared_by is None
-    assert path.exists()
+    assert path.exists() and seen[0].filename == __file__
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"needs the package onnx \(.*\); fix it with: .* 'onnx>=[^']*' 'onnx[^']*'$"):
         mxsame.export_onnx(net, path, SHAPE)

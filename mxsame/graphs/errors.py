@@ -33,6 +33,8 @@ TYPE_MESSAGES = r"data type|dtype|in_type|floating point types|expected \w+, got
 def reason(error: Exception) -> str:
     """Returns a one-line reason for an error of MXNet: the operator, with the expected and actual shapes if the message
     contains them. For any other error, returns its last line."""
+    cause = error.__context__
+    error = cause if type(error) is ValueError and isinstance(cause, mx.base.MXNetError) else error  # Gluon hides it
     text = str(error)
     fixed = re.search(rf"{tensors.FIXED_SIZE_PREFIX}(\w+)", text)
     if fixed:

@@ -45,7 +45,7 @@ def compare(exported: ExportedNet, samples: Samples, file: str) -> Optional[str]
         import onnxruntime
     except ImportError:
         message = "the file is checked by onnx, but not compared with the net: onnxruntime is not installed"
-        warnings.warn(f"{message}; fix it with: {install(*ONNX)}", NotCompared, stacklevel=3)
+        warnings.warn(f"{message}; fix it with: {install(*ONNX)}", NotCompared, stacklevel=5)
         return None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised

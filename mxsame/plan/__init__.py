@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> List[str]:
+    return sorted(__all__)
+
+
 @validation.check_arguments
 def make_windows(
     size: Sizes,

@@ -218,6 +218,15 @@ def replacement(layer: Layer, block: Any, rank: int, contexts: Sequence[Any]) ->
     return LayerState(new, block, is_custom=True, converter=converter)
 
 
+def layout_hint(replaced: LayerState, block: Any, rank: int) -> str:
+    """Returns, for an error, what to do if images are passed channels-last to a block with channels first."""
+    layouts = (getattr(each, "_kwargs", {}).get("layout") for each in _gluon.tree(block))
+    has_channels_last = not rank and replaced.layer.config.get("data_format") != "channels_first"
+    is_mismatch = has_channels_last and any(x.rank == 4 for x in replaced.inputs) and "NCHW" in layouts
+    remedy = 'give the block layout="NHWC", or read the model with layout="NCHW"'
+    return f"; this network passes images channels-last: {remedy}" if is_mismatch else ""
+
+
 def _take_weights(state: LayerState) -> None:
     """Makes the parameters of a block the layer's weights, under the names of Keras's layer of that class."""
     nn, block, conversions = mx.gluon.nn, state.block, {}

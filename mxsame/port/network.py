@@ -19,6 +19,7 @@ from mxsame.port.layers import (
     Layers,
     NetworkLayer,
     is_trained,
+    layout_hint,
     no_attribute,
     replacement,
     set_trainable,
@@ -245,7 +246,8 @@ class Network(HybridBlock):
         except validation.Refused as error:
             name, reasons = "/".join(path), "; ".join(error.reasons)
             rule = f"the network must run with the new layer {name!r}: "
-            raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons) from None
+            hint = layout_hint(self._states[path], block, self.rank)
+            raise InvalidValue(("" if reasons.startswith(f"layer {name!r}") else rule) + reasons + hint) from None
         _check_names(built.builder.steps)
         self._set_built(built)
         _gluon.drop_graph(self)

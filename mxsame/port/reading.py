@@ -28,6 +28,7 @@ def read(source: Any, weights: Any = None, prepare: Optional[Callable[[Model], M
     are.
     """
     is_live = hasattr(source, "to_json") and hasattr(source, "layers")
+    validation.check_type(not isinstance(source, type), "source must be a model, not its class", source=source)
     if not is_live and not isinstance(source, (str, os.PathLike)):
         shown = "=None" if source is None else f" of type {type(source).__name__}"
         raise validation.InvalidType(f"source must be a path or a Keras model; received source{shown}")
@@ -98,7 +99,7 @@ def _warn_about_average_pooling(model: Model) -> None:
     if names:
         rule = "the model was saved by Keras on PyTorch, which counts the padding in averages (keras-team/keras#23233)"
         given = f"these layers compute here what they compute on TensorFlow: {', '.join(names[:5])}"
-        warnings.warn(f"{rule}; {given}", UserWarning, stacklevel=4)
+        warnings.warn(f"{rule}; {given}", UserWarning, stacklevel=6)
 
 
 def _pairs(model: Model, live: Any) -> Iterator[Tuple[Layer, Any]]:

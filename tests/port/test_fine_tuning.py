@@ -137,11 +137,8 @@ def test_a_block_may_fix_a_batch_of_1():
         (lambda net: net[4], IndexError, "position must be one of 4 layers, from 0 to 3; received position=4"),
         (lambda net: net.replace("dense", nn.Dense(3, prefix="conv2d_")), ValueError, "that no other layer has"),
         (lambda net: net.replace("conv2d", nn.Dense(3)), ValueError, "new layer 'conv2d': layer 'conv2d_1' .* 4 axes"),
-        (
-            lambda net: net.replace("flatten", nn.Dense(3)),
-            ValueError,
-            r"weights were made for shapes=.*10, 128.*10, 3\)",
-        ),
+        (lambda net: net.replace("flatten", nn.Dense(3)), ValueError, r"were made for shapes=.*10, 128.*10, 3\)"),
+        (lambda net: net.replace("conv2d", nn.Conv2D(3, 3)), ValueError, 'exceed input; .*-last: give .*layout="NHWC"'),
         (lambda net: net.replace("dense", nn.Conv2D(3, 3)), ValueError, r"^layer 'dense' .* .*\(None, 128\)"),
         (
             lambda net: net.replace("dense", nn.BatchNorm(in_channels=3)),
@@ -153,6 +150,7 @@ def test_a_block_may_fix_a_batch_of_1():
         (lambda net: mxsame.from_keras(DIGITS, outputs="nothing"), ValueError, "no layer 'nothing'"),
         (lambda net: mxsame.from_keras(DIGITS, outputs=[]), ValueError, r"at least one layer; received outputs=\[\]"),
         (lambda net: mxsame.from_keras(None), TypeError, "or a Keras model; received source=None"),
+        (lambda net: mxsame.from_keras(type(net)), TypeError, "source must be a model, not its class"),
     ],
 )
 def test_a_refused_change_leaves_the_net_unchanged(use, error, message):
