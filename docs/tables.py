@@ -241,11 +241,15 @@ def speed_line() -> str:
     inference = rows_of("networks", "inference")
     ours, explicit = (ratios(inference, variant) for variant in ("mxsame", "explicit pad"))
     count = len({row["network"] for row in inference})
+    compared = [ratios(rows, variant, "TensorFlow") for rows, variant in compared_with_tensorflow().values()]
+    deployed, hybridized, training = (figure(geometric_mean(each)) for each in compared)
     return (
         f"On average (geometric mean of {count} networks, batches of 1 and 8), inference takes "
         f"{figure(geometric_mean(ours))} times as long as with symmetric\npadding, which computes different values. "
         f"With explicit padding, MXNet's pad operator before a layer, it takes {figure(geometric_mean(explicit))} "
-        "times as long\n([details](docs/results/speed.md)). The chart shows batch 1."
+        f"times as long.\nCompared with TensorFlow, inference takes {deployed} times as long with `mxsame.deploy` and "
+        f"{hybridized} with `mxsame.hybridize`, a training\nstep {training} "
+        "([details](docs/results/speed.md)). The chart shows batch 1."
     )
 
 
