@@ -90,7 +90,7 @@ def driver(wheels: Dict[str, str], reported: Dict[str, Any]) -> Check:
         text = " ".join(printed.split("\n")).strip()
         text = "no answer from nvidia-smi within 30 seconds" if code is None else text
     except FileNotFoundError:
-        text = "there is no nvidia-smi, which NVIDIA's driver brings"
+        text = "no NVIDIA driver found (nvidia-smi is missing)"
     if not any("-cu" in wheel for wheel in wheels):
         return Check("driver", "note", f"{text}; MXNet computes on the CPU")
     capabilities = {f"gpu({number})": tuple(each) for number, each in enumerate(reported.get("capabilities", ()))}

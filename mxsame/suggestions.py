@@ -76,6 +76,12 @@ def no_attribute(owner: Any, name: str, hint: str = "", instead: Mapping[str, st
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""))
 
 
+def did_you_mean(name: Any, names: Iterable[str]) -> str:
+    """Returns, for a rule, the closest match in parentheses, if there is one."""
+    similar = most_alike(name, names) if isinstance(name, str) else None
+    return f" (did you mean {similar!r}?)" if similar else ""
+
+
 def most_alike(name: str, names: Iterable[str], cutoff: float = 0.75) -> Optional[str]:
     """Returns the closest match, such as "Conv2D" for "conv2d"; None if its ratio is below `cutoff`."""
     by_folded = {each.casefold(): each for each in names}

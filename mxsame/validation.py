@@ -26,7 +26,7 @@ PartialShape = Tuple[Optional[int], ...]
 MAX_LENGTH = 2**31 - 1  # MXNet keeps lengths, and the number of an array's elements, as 32-bit integers
 MAX_STEP = 2**29 - 1  # of kernels, strides and pads, so that sums of a few of them stay below `MAX_LENGTH`
 PADDING_NAMES: Tuple[NamedPadding, ...] = ("same", "valid", "keras-mxnet")  # of every operator
-AS_A_STRING = " as a string"  # in messages on padding, since it may be numbers too
+OR_NUMBERS = ", or integers"  # in messages on padding
 LAYOUTS: Dict[int, Tuple[Layout, Layout]] = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 MAX_REASONS_SHOWN = 50  # in a message
@@ -124,7 +124,7 @@ def check(holds: Any, rule: str, **values: Any) -> None:
 def check_type(holds: Any, rule: str, **values: Any) -> None:
     """Raises `TypeError("{rule}; received name=value")` unless it holds."""
     if not holds:
-        raise InvalidType(f"{rule}; {received(**values)}")
+        raise InvalidType(f"{rule}; {received(**values)}" if values else rule)
 
 
 def check_arguments(function: Function) -> Function:
@@ -142,11 +142,12 @@ def check_arguments(function: Function) -> Function:
             return function(*args, **arguments)
         except TypeError:
             unknown = [name for name in arguments if name not in parameters]
+            maker = type(args[0]).__name__ if is_method else function.__name__
             for name in unknown:
                 own = suggestions.argument(name, parameters)
                 if own:
-                    raise InvalidType(f"{name} must be given as {own}; {received(**{name: arguments[name]})}") from None
-            maker = type(args[0]).__name__ if is_method else function.__name__
+                    rule = f"{maker} has no argument {name}; use {own}"
+                    raise InvalidType(f"{rule}; {received(**{name: arguments[name]})}") from None
             for name in () if takes_any_arguments else unknown:
                 rule = f"{maker} has no argument {name}, only {', '.join(list(parameters)[is_method:])}"
                 raise InvalidType(f"{rule}; {received(**{name: arguments[name]})}") from None
@@ -202,10 +203,11 @@ def per_axis(name: str, value: Any, num_spatial_dims: int, minimum: int, maximum
 
 
 def one_of(name: str, value: Any, allowed: Sequence[Name], form: str = "") -> Name:
-    """Returns in lower case one of the `allowed` names, given in any case; `form` is a part of the message."""
+    """Returns in lower case one of the `allowed` names, given in any case; `form` ends the rule in the message."""
     if isinstance(value, str) and value.lower() in allowed:
         return cast(Name, value.lower())
-    rule = f"{name}{form} must be one of " + ", ".join(f'"{entry}"' for entry in allowed)
+    names = ", ".join(f'"{entry}"' for entry in allowed)
+    rule = f"{name} must be one of {names}{form}{suggestions.did_you_mean(value, allowed)}"
     error = InvalidValue if isinstance(value, str) else InvalidType
     raise error(f"{rule}; {received(**{name: value})}")
 
@@ -226,7 +228,7 @@ def padding(value: Any, num_spatial_dims: int, *, causal: bool = False) -> Canon
         more: Tuple[Causal, ...] = ("causal",) if causal and num_spatial_dims == 1 else ()
         is_possible = value.lower() != "causal" or more
         check(is_possible, 'padding="causal" is for 1-D convolutions only', padding=value)
-        return one_of("padding", value, (*PADDING_NAMES, *more), AS_A_STRING)
+        return one_of("padding", value, (*PADDING_NAMES, *more), OR_NUMBERS)
     if not is_sequence(value):
         is_number = value is not None and not isinstance(value, (bytes, dict, set))
         check_type(is_number, "padding must be a string, an integer or a sequence", padding=value)
@@ -270,7 +272,8 @@ def layout(value: Any, num_spatial_dims: int) -> Layout:
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
     names = f'"{allowed[0]}" (channels_first) or "{allowed[1]}" (channels_last)'
-    check(value in allowed, f"layout must be {names}, in capitals, for {axes}", layout=value)
+    rule = f"layout must be {names}, in capitals, for {axes}{suggestions.did_you_mean(value, allowed)}"
+    check(value in allowed, rule, layout=value)
     return cast(Layout, value)
 
 

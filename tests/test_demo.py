@@ -27,7 +27,7 @@ def test_every_layer_is_tensorflows_and_symmetric_padding_has_only_its_shape(net
 def test_the_command_prints_a_table():
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 0, result.output
-    assert "24 of 24 layers equal TensorFlow 2.13.1's" in result.output and "14 of 24" in result.output
+    assert "24 of 24 layers match TensorFlow 2.13.1." in result.output and "14 of 24" in result.output
     rows = result.output[result.output.index("Stem") :]
     assert rows.count(" *\n") == rows.count("*") == 24 - 14, "wrong layers are marked"
     assert "(2, 3) (2, 3)" in result.output and max(map(len, result.output.splitlines()[:-1])) <= 80

@@ -111,7 +111,7 @@ AMPERE, HOPPER = "535.104.05, NVIDIA A100\n", "535.104.05, NVIDIA H100\n"
         (AMPERE, {"gpus": 1, "capabilities": [[3, 7]]}, "gpu(0) has compute capability 3.7"),
         (AMPERE, {"error": "Check failed: e == cudaSuccess"}, "MXNet sees no GPU: Check failed: e == cudaSuccess"),
         ("", {"gpus": 0}, "MXNet sees no GPU"),
-        (FileNotFoundError(), {"error": "no"}, "there is no nvidia-smi"),
+        (FileNotFoundError(), {"error": "no"}, "no NVIDIA driver found"),
         (None, {"error": "no"}, "no answer from nvidia-smi"),
     ],
     ids=["Ampere", "Ada, Hopper", "Hopper", "with kernels", "Kepler", "unseen", "no GPU", "no driver", "hangs"],

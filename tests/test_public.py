@@ -107,7 +107,7 @@ def test_a_name_that_is_elsewhere_is_named(module, name, use):
 def test_a_misspelled_argument_is_named(name, thing):
     *_, argument = inspect.signature(thing).parameters or [""]
     if len(argument) > 4 and "Hybrid" not in name and ".plan" not in name:
-        with pytest.raises(TypeError, match=f"{argument}x must be given as {argument}; received {argument}x=1"):
+        with pytest.raises(TypeError, match=f"has no argument {argument}x; use {argument}; received {argument}x=1"):
             thing(**{f"{argument}x": 1})
 
 

@@ -596,7 +596,7 @@ def test_a_mask_ends_where_it_ends_in_the_net(ends, tmp_path):
     nothing, message = contextlib.nullcontext(), "mask must end where it ends"
     with nothing if ends == "nowhere" else pytest.raises(ValueError, match=message):
         mxsame.to_keras(net, tmp_path / "net.h5", x.shape)
-    with nothing if ends == "nowhere" else pytest.warns(UserWarning, match=f"written operator by operator: .*{message}"):
+    with nothing if ends == "nowhere" else pytest.warns(UserWarning, match=f"operator by operator: .*{message}"):
         mxsame.to_keras(net, tmp_path / "net.keras", x.shape)  # which has operators for a mask
     assert ("Masking" in classes(tmp_path / "net.keras")) == (ends == "nowhere")
     assert difference(*(outputs(each, x)[0] for each in (mxsame.from_keras(tmp_path / "net.keras"), net))) < 1e-6

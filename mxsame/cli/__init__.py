@@ -30,7 +30,7 @@ def main(context: click.Context) -> None:
     `mxsame pads --size 28 --kernel 3 --stride 2` shows where padding goes, and `mxsame doctor` why MXNet does not work.
     `pads` and `doctor` run without MXNet.
 
-    Exit codes: 0 if all is well, 1 if it is not, 2 for wrong options and missing files, 3 if `convert --check` finds a
+    Exit codes: 0 on success, 1 on failure, 2 for wrong options and missing files, 3 if `convert --check` finds a
     layer that differs.
     """
     if context.invoked_subcommand is None:

@@ -25,7 +25,7 @@ KERAS_WHEELS = (
     "or, for a file of Keras 3, instead of the last line:\n"
     f"{PIP} keras==3.11.3 tensorflow-cpu==2.18.1 numpy==1.26.4"
 )
-INSTALLATION = f"""Keras may replace NumPy, so use another environment. In a checkout of mxsame:
+INSTALLATION = f"""Keras may change your NumPy version, so use a separate environment. In a checkout of mxsame:
 {sys.executable} -m venv keras-env
 {PIP} ".[cli,keras]"
 {PIP} --no-deps mxnet=={MXNET_VERSION}

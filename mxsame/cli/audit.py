@@ -46,6 +46,7 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
     with refusals():
         report = audit(file, dict(shapes) if names[0] is not None else shapes[0][1])
         written = None if fix is None else write_fixed(report.fixed_symbol(), file, fix)
+    remaining = [layer for layer in report.differing if written is None or layer not in report.wrong]
     if as_json:
         layers = [asdict(layer) for layer in report.layers]
         names_of = {key: [layer.name for layer in getattr(report, key)] for key in ("wrong", "differing")}
@@ -53,9 +54,11 @@ def command(context: click.Context, file: Path, shapes: tuple, fix: Path | None,
         print_json({"file": str(file), "shapes": report.shapes, **results})
     else:
         click.echo(str(report) if written is None else str(report).replace(f"\n{ADVICE}", ""))
+        if written is not None:
+            others = "".join(f"; {layer.name} ({layer.status}) was left unchanged" for layer in remaining)
+            click.echo(f"fixed {len(report.wrong)} of {len(report.differing)} layers{others}")
         for path in written or ():
             click.echo(f"written: {path}")
-    remaining = report.differing if written is None else set(report.differing).difference(report.wrong)
     context.exit(1 if remaining else 0)
 
 

@@ -84,7 +84,7 @@ def command(context: click.Context, **options: Any) -> None:
     FILE is read in another process with limits of time and memory, because libhdf5 does not return from some damaged
     files. With --check, Keras reads it without these limits: do not use --check for files that you do not trust.
 
-    Exit codes: 0 if all is well, 1 if the file is rejected or cannot be read, 2 for wrong options and missing files, 3
+    Exit codes: 0 on success, 1 if the file is rejected or cannot be read, 2 for wrong options and missing files, 3
     if --check finds a layer that differs from Keras's.
     """
     need("h5py", "mxsame convert")

@@ -48,5 +48,5 @@ def command(context: click.Context) -> None:
         print_table(lines)
         click.echo()
     symmetric = f"Symmetric padding: {exact_if_symmetric} of {layers}, with the right shapes throughout."
-    click.echo(f"mxsame: {exact} of {layers} layers equal TensorFlow 2.13.1's. {symmetric}")
+    click.echo(f"mxsame: {exact} of {layers} layers match TensorFlow 2.13.1. {symmetric}")
     context.exit(0 if exact == layers else 1)

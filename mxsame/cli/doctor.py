@@ -17,7 +17,7 @@ def command(context: click.Context, as_json: bool) -> None:
     and runs a convolution and its gradient on the CPU and on each GPU. What may crash runs in a child process. It takes
     a few seconds.
 
-    Exit codes: 0 if all is well, 1 if a problem was found, 2 for wrong options.
+    Exit codes: 0 on success, 1 if a problem was found, 2 for wrong options.
     """
     from mxsame import doctor
 
@@ -33,5 +33,5 @@ def command(context: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(data)
     else:
-        click.echo("\nAll is well." if data["well"] else "\nFix the first problem, and run this again.")
+        click.echo("\nNo problems found." if data["well"] else "\nFix the first problem, and run this again.")
     context.exit(0 if data["well"] else 1)

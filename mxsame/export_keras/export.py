@@ -68,7 +68,7 @@ def to_keras(
     path : str or path
         The file to write. Keras 3 loads `.keras` archives; tf.keras 2 and Keras 3 load `.h5` files, which have only
         layers: an operator that is not a layer of Keras is refused there.
-    input_shape : sequence of ints, array, or list of these
+    input_shape : sequence of ints, an array, or a list of these
         `(N, C, *size)`, or `(N, *size, C)` as the net takes it; for several inputs, a list nested as the net takes
         them. By default, the input shape of the Keras model, if that is static. The model accepts this size and any
         batch size; batch is always first, even if recurrent layers take (T, N, C) and states (layers, N, H), or
@@ -81,7 +81,7 @@ def to_keras(
         Functions that write operators or blocks, in place of a conversion if there is one. A key is MXNet's name of an
         operator, as in the error ("gamma", "_contrib_fft"), or the class of a HybridBlock. A function takes
         `(write, attributes, *inputs)`, or `(write, block, *inputs)` for a block, and returns an output of `write` or a
-        list of such; it is called once for each operator or call of a block.
+        list of these; it is called once for each operator or call of a block.
         `write(class_name, *inputs, weights=(), outputs=1, **config)` calls a layer of Keras, or in a `.keras` file an
         operator of `keras.ops` ("Exp", "nn.OneHot"). Arrays have the order of axes that they have in `net`; parameters
         are NumPy arrays, and a layer is trained if one of them is.

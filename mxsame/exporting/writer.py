@@ -154,7 +154,7 @@ class GraphWriter:
 
     def _write_by_user(self, source: Any, inputs: Sequence[Output], shapes: Mapping[int, Shape]) -> List[Any]:
         """Writes a node or a block with the user's function; returns the values of its outputs, by index in `shapes`.
-        Errors in the function are raised as they are."""
+        Exceptions in the function propagate."""
         key = argument = source
         if isinstance(source, Node):
             key, argument = source.op, {name: source.attr(name) for name in attributes.names_of(source.op)}

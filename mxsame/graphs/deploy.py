@@ -54,7 +54,7 @@ def deploy(
         parameters, so later training does not change them. A net that is already deployed for this shape and these
         devices is returned unchanged.
     input_shape : sequence of ints, array, or list of these, optional
-        `(N, C, *size)`, or `(N, *size, C)` if the net takes that; for several inputs a list, nested like them.
+        `(N, C, *size)`, or `(N, *size, C)` if the net is channels-last; for several inputs a list, nested like them.
         The batch N may differ from call to call; the other lengths are fixed. If an array of integers is given, the
         net takes integers of that type. By default, the input shape of the Keras model, if that is static.
     ctx : mx.Context or list of mx.Context, optional
@@ -321,9 +321,9 @@ class Deployed(mx.gluon.SymbolBlock):
         raise validation.InvalidType(f"{rule}; {validation.received(dtype=dtype)}")
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{name} {_describe(shape)}" for name, shape in self.signature.shapes.items())
-        mode = f"{', fused' if self._fused else ''}{' in bfloat16' if self._is_in_bfloat16() else ''}"
-        return f"Deployed({inputs}{mode})"
+        inputs = ", ".join(f"{name}={_describe(shape)}" for name, shape in self.signature.shapes.items())
+        dtype = ", dtype='bfloat16'" if self._is_in_bfloat16() else ""
+        return f"Deployed({inputs}, fused={self._fused is not None}{dtype})"
 
 
 def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[Any], dtype: Optional[str]) -> Deployed:
@@ -335,7 +335,7 @@ def _rebuild(symbol: str, arrays: dict, signature: Signature, devices: Sequence[
 def _check_contexts(ctx: Any) -> list:
     contexts = list(ctx) if validation.is_sequence(ctx) else [ctx]
     are_contexts = contexts and all(isinstance(context, mx.Context) for context in contexts)
-    validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of them", ctx=ctx)
+    validation.check_type(are_contexts, "ctx must be an mx.Context, or a list of these", ctx=ctx)
     for context in itertools.filterfalse(_is_cpu, contexts):
         count = mx.context.num_gpus()
         rule = "ctx must be an existing device that this build of MXNet supports; `mxsame doctor` lists them"

@@ -50,7 +50,8 @@ STORAGE_TYPES = {mx.nd.sparse.CSRNDArray: "csr", mx.nd.sparse.RowSparseNDArray: 
 def check_ready(net: Any, may_be_deferred: bool = False) -> None:
     """Raises unless a net can be exported or deployed; `may_be_deferred` allows deferred parameters."""
     if not isinstance(net, mx.gluon.HybridBlock):
-        raise validation.InvalidType(f"net must be a gluon.HybridBlock; received net of type {type(net).__name__}")
+        rule = "net must be a gluon.HybridBlock, as gluon.SymbolBlock.imports returns for a file"
+        raise validation.InvalidType(f"{rule}; received net of type {type(net).__name__}")
     if not is_traceable(net) and not isinstance(net, mx.gluon.SymbolBlock):  # a deployed net composes Symbols, too
         raise validation.InvalidType(f"net must not override forward; received net of type {type(net).__name__}")
     parameters = {name: each for name, each in net.collect_params().items() if not _gluon.is_initialized(each)}
@@ -302,7 +303,7 @@ def _declared_shapes(net: Any) -> Any:
     declared = net.declared_shapes if isinstance(net, DeclaresInputs) else []
     rule = "input_shape must be given, as (1, 3, 224, 224): this network does not declare one"
     validation.check_type(declared, rule, input_shape=None)
-    rule = "input_shape must be given for a model that declares None for other axes than the batch"
+    rule = "input_shape must be given for a model that declares None for axes other than the batch"
     validation.check(not any(None in shape[1:] for shape in declared), rule, declared=declared)
     return declared if len(declared) > 1 else declared[0]
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple, Uni
 
 from mxsame.keras_format.description import Layer, LayerCall, Model, TensorId
 from mxsame.suggestions import most_alike
-from mxsame.validation import InvalidValue, check, check_type, received
+from mxsame.validation import InvalidValue, check, check_type
 
 Call = Tuple[str, int]  # a layer and the number of one of its calls
 Path = Tuple[str, ...]  # the name of a layer, after those of the models that contain it
@@ -40,8 +40,7 @@ def path_of(name: Any, paths: Sequence[Path]) -> Path:
     if isinstance(name, int):
         outer = [path for path in paths if len(path) == 1]
         if not -len(outer) <= name < len(outer):
-            rule = f"the position must be one of {len(outer)} layers, from 0 to {len(outer) - 1}"
-            raise InvalidPosition(f"{rule}; {received(position=name)}")
+            raise InvalidPosition(f"index {name} is out of range: the network has {len(outer)} layers")
         return outer[name]
     named = {"/".join(path): path for path in paths}
     if name in named:

@@ -67,14 +67,14 @@ def export_onnx(
         original net.
     path : str or path
         The path of the file. Arrays of 2 GB or more go into a second file, `path` with `.data` after it.
-    input_shape : sequence of ints, an array, or a list of such
-        `(N, C, *size)`, or `(N, *size, C)` if the net takes that; for several inputs a list, nested as the net takes
-        them. By default, the input shape of the Keras model, if that is static. If a size is None, the file takes every
-        length of that axis. If an array of integers is given, the file has an input of integers.
+    input_shape : sequence of ints, an array, or a list of these
+        `(N, C, *size)`, or `(N, *size, C)` if the net is channels-last; for several inputs a list, nested like them. By
+        default, the input shape of the Keras model, if that is static. If a size is None, the file accepts any length
+        of that axis. If an array of integers is given, the file has an input of integers.
     opset : int
         The version of ONNX's operators: from 13 to the newest that the installed onnx supports.
     dynamic_batch : bool
-        Whether the file takes every batch.
+        Whether the file accepts any batch size.
     dynamic_size : bool
         Whether the file takes every size. The net must take every size, too, which excludes Keras models of a fixed
         size and deployed nets. Pads that depend on the size become ONNX's `auto_pad`, which some runtimes do not

@@ -140,7 +140,7 @@ def resolve_pads(
     size, effective, stride = _checked_axis(size, kernel_size, stride, dilation)
     if not isinstance(padding, str):
         return validation.pads_of_axis("padding", padding)
-    mode = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), validation.AS_A_STRING)
+    mode = validation.one_of("padding", padding, ("same", "valid", "causal", KERAS_MXNET), validation.OR_NUMBERS)
     if mode == "same":
         return same.same_pads(size, effective, stride)
     if mode == KERAS_MXNET:
@@ -207,7 +207,7 @@ def transposed_crops(
     if not isinstance(padding, str):
         start, end = validation.pads_of_axis("padding", padding)
         return start, end - (output_padding or 0)
-    mode = validation.one_of("padding", padding, validation.PADDING_NAMES, validation.AS_A_STRING)
+    mode = validation.one_of("padding", padding, validation.PADDING_NAMES, validation.OR_NUMBERS)
     total = _total_crop(effective, stride, mode, output_padding)
     if mode == KERAS_MXNET:
         return keras_mxnet_crop(total, effective, stride, output_padding)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ContextManager, List, Mapping, Optional, Sequence, Tuple
 
-from mxsame import validation
+from mxsame import suggestions, validation
 from mxsame.plan import exact, windows as geometry
 from mxsame.plan.axis_plan import AxisPlan
 from mxsame.plan.exact import Planned, current_strategy
@@ -206,7 +206,8 @@ def use_strategy(strategy: Optional[str]) -> ContextManager[List[Planned]]:
     [Planned(operator='conv', strategy='slice'), Planned(operator='conv', strategy='native')]
     """
     is_valid = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
-    validation.check(is_valid, f"strategy must be one of {', '.join(STRATEGIES)}", strategy=strategy)
+    rule = f"strategy must be one of {', '.join(STRATEGIES)}{suggestions.did_you_mean(strategy, STRATEGIES)}"
+    validation.check(is_valid, rule, strategy=strategy)
     return exact.use_strategy(strategy)
 
 

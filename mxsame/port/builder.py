@@ -180,11 +180,11 @@ class Builder:
         return x._replace(mask=None) if is_unmasked else x
 
     def _custom_shapes_upstream(self, values: List[Tensor]) -> str:
-        """Returns, for an error, the output shapes of the user's blocks on which these tensors depend."""
+        """Returns, for an error, the shapes that the user's blocks on which these tensors depend return."""
         needed = needed_steps(self.steps, [x.key for x in values])
         users = {state.block: (path, state.output) for path, state in self.states.items() if state.is_custom}
         found = [users[block] for block in dict.fromkeys(step.block for step in reversed(needed)) if block in users]
-        shapes = (("_".join(path), None if output is None else output.shape) for path, output in found)
+        shapes = (("_".join(path), output and tuple(output.ordered(output.shape))) for path, output in found)
         return "".join(f"; the block given for {layer!r} returns {shape}" for layer, shape in shapes)
 
 

@@ -46,11 +46,11 @@ def from_keras(
     Parameters
     ----------
     source : path, str or Keras model
-        An `.h5` file of a whole model, a `.keras` archive, the JSON of `model.to_json()` in a file or as it is, or a
+        An `.h5` file of a whole model, a `.keras` archive, the JSON of `model.to_json()` as a file or a string, or a
         model of `tf.keras` or Keras 3. Files are read without TensorFlow and Keras; nothing in them is executed.
     weights : path, optional
         An `.h5` or `.weights.h5` file, or a `.keras` archive, for a model that is given as JSON.
-    layout : "NCHW", "NHWC" or one of their relatives, optional
+    layout : "NCHW", "NHWC" or the 1-D or 3-D equivalent, optional
         The axis order of all inputs and outputs of that rank; at least one must have it. By default, the model's.
     custom : dict, optional
         Replacements for classes, layers and functions that are not Keras's own, or not supported. A key is the name of
@@ -65,7 +65,7 @@ def from_keras(
           layers, which run one after the other; the first has the weights.
         - for an activation, a function of (F, x): `{"swish2": lambda F, x: x * F.sigmoid(2 * x)}`.
 
-        Errors in a function are raised as they are.
+        Exceptions in a function propagate.
     outputs : str or list of str, optional
         The layers whose outputs the network returns instead of the model's: "block5_pool". The layers after them, and
         inputs that they do not need, are left out. "base/conv" is a layer of a nested model.

@@ -31,7 +31,7 @@ class CustomConverters:
     def __init__(self, custom: Any):
         self.custom = {} if custom is None else custom
         rule = "custom must map names to functions that return blocks (not to blocks), or to names of Keras layers"
-        check_type(isinstance(self.custom, Mapping), rule, custom=type(custom).__name__)
+        check_type(isinstance(self.custom, Mapping), f"{rule}; received an object of type {type(custom).__name__}")
         wrong = {name: type(given).__name__ for name, given in self.custom.items() if not _is_usable(given)}
         check_type(not wrong, rule, custom=wrong)
         self.activations: Set[str] = set()  # names of activations among those of `custom`
@@ -61,7 +61,7 @@ class CustomConverters:
         missing = [x for x in model.walk() if x.calls and x.class_name != "InputLayer" and not self.converter_of(x)]
         if missing:
             keys = _joined(f"{custom_keys_of(layer)[-1]!r}: function" for layer in missing)
-            given = _joined(f"{custom_keys_of(layer)[1]} ({layer.name!r})" for layer in missing)
+            given = _joined(f"{custom_keys_of(layer)[-1]} ({layer.name!r})" for layer in missing)
             rule = f"every layer must be supported, or be given by custom={{{keys}}}, each function of (config) -> "
             rule += "layers of Keras that compute the same, or of (config, weights) -> HybridBlock"
             self.unsupported.append(f"{rule}; received {given}")

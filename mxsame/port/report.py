@@ -60,7 +60,7 @@ class Comparison(Tuple[Difference, ...]):
     >>> Comparison([Difference("conv", "Conv2D", 2e-7)])
     layer  class   difference
     conv   Conv2D  2.0e-07
-    The layer is equal within rounding: the largest difference is 2.0e-07, of conv.
+    The layer matches; largest difference 2.0e-07 (layer conv).
     """
 
     @property
@@ -72,11 +72,11 @@ class Comparison(Tuple[Difference, ...]):
     def verdict(self) -> str:
         """Whether the layers are equal, or the first that is not: the last line of the table."""
         for first in self.differing:
-            found = f"its difference is {first.difference:.2g}, and rounding makes at most {ROUNDING:g}"
-            return f"Wrong from {first.layer} ({first.class_name}) on: {found}."
+            found = f"difference {first.difference:.2g} (tolerance {ROUNDING:g})"
+            return f"First mismatch: {first.layer} ({first.class_name}), {found}."
         largest = max(self, key=lambda each: each.difference)
-        count = f"All {len(self)} layers are" if self[1:] else "The layer is"
-        return f"{count} equal within rounding: the largest difference is {largest.difference:.1e}, of {largest.layer}."
+        count = f"All {len(self)} layers match" if self[1:] else "The layer matches"
+        return f"{count}; largest difference {largest.difference:.1e} (layer {largest.layer})."
 
     def __repr__(self) -> str:
         rows = [("layer", "class", "difference")]
@@ -120,7 +120,7 @@ def compare(net: Network, reference: Union[KerasModel, Mapping[str, Any]],
     >>> print(mxsame.compare(net, {"flatten": np.zeros((1, 64))}, image))  # another shape
     layer    class    difference
     flatten  Flatten  inf
-    Wrong from flatten (Flatten) on: its difference is inf, and rounding makes at most 0.0001.
+    First mismatch: flatten (Flatten), difference inf (tolerance 0.0001).
     """
     check_network(net)
     recorded: Any = reference if isinstance(reference, Mapping) else None

@@ -25,7 +25,7 @@ class Tensor(NamedTuple):
     same_as: Optional[int] = None  # key of the tensor that Keras returns here, e.g. the input of Dropout at inference
 
     def __repr__(self) -> str:
-        return f"a tensor of shape {self.shape}"
+        return f"Tensor(shape={self.shape})"
 
     @property
     def keras_key(self) -> int:

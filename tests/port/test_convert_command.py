@@ -260,7 +260,7 @@ def test_check_shows_the_first_layer_that_differs(folder, tmp_path, monkeypatch)
     for path in (folder / "siamese.h5", words, nested):
         result = run(path, "--check")
         assert result.exit_code == 0, result.output
-        assert "layers are equal within rounding" in result.output
+        assert "layers match; largest difference" in result.output
 
     def shifted(*arguments, **named):
         net = from_keras(*arguments, **named)
@@ -272,7 +272,7 @@ def test_check_shows_the_first_layer_that_differs(folder, tmp_path, monkeypatch)
     monkeypatch.setattr(convert, "from_keras", shifted)
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path / "net")
     assert result.exit_code == command.DIFFERS
-    assert "Wrong from conv2d_1 (Conv2D) on: its difference is " in result.output
+    assert "First mismatch: conv2d_1 (Conv2D), difference " in result.output
     assert result.output.endswith("nothing written\n") and not list(tmp_path.glob("net*"))
 
 
@@ -320,7 +320,7 @@ def test_a_check_without_keras_writes_nothing(folder, tmp_path, monkeypatch):
     result = run(folder / "sequential.h5", "--check", "-o", tmp_path)
     assert result.exit_code == 1
     assert "--check needs TensorFlow or Keras: tensorflow.keras cannot be imported (TypeError: another" in result.output
-    assert "KERAS_BACKEND is numpy: without it, Keras needs TensorFlow only. Keras may replace " in result.output
+    assert "KERAS_BACKEND is numpy: without it, Keras needs TensorFlow only. Keras may change " in result.output
     assert re.search(r"(?m)^keras-env/bin/python -m pip install (tensorflow==|--upgrade keras )", result.output)
     assert not list(tmp_path.iterdir())
 
@@ -328,7 +328,7 @@ def test_a_check_without_keras_writes_nothing(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        ("batch_shape" + 1000 * " of a layer", "use another environment. "),
+        ("batch_shape" + 1000 * " of a layer", "use a separate environment. "),
         ("a `Lambda` ..; pass `safe_mode=False` ...", "'. In Python, load it with safe_mode=False"),
     ],
 )

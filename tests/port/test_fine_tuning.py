@@ -134,7 +134,7 @@ def test_a_block_may_fix_a_batch_of_1():
         (lambda net: net.set_weights([]), AttributeError, r"mxsame.to_keras_weights\(net, path\) writes Keras's"),
         (lambda net: net["conv2d_input"], ValueError, "conv2d_input is an input"),
         (lambda net: net[:2], TypeError, r"from_keras\(.., outputs=name\) is a part of a model"),
-        (lambda net: net[4], IndexError, "position must be one of 4 layers, from 0 to 3; received position=4"),
+        (lambda net: net[4], IndexError, "index 4 is out of range: the network has 4 layers"),
         (lambda net: net.replace("dense", nn.Dense(3, prefix="conv2d_")), ValueError, "that no other layer has"),
         (lambda net: net.replace("conv2d", nn.Dense(3)), ValueError, "new layer 'conv2d': layer 'conv2d_1' .* 4 axes"),
         (lambda net: net.replace("flatten", nn.Dense(3)), ValueError, r"were made for shapes=.*10, 128.*10, 3\)"),

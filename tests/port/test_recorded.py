@@ -107,7 +107,7 @@ def test_layers_are_compared_with_recorded_outputs(recorded):
         next(iter(net.collect_params().values())).data()[:] += 1
         compared = mxsame.compare(net, {last: want}, given)
         ((_, _, wrong),) = compared.differing
-        assert str(compared).splitlines()[-1].startswith(f"Wrong from {last} (")
+        assert str(compared).splitlines()[-1].startswith(f"First mismatch: {last} (")
         ((_, _, unlike),) = mxsame.compare(net, {last: want[..., :1]}, given[0])
         ((_, _, nan),) = mxsame.compare(net, {last: mx.nd.array(want * np.nan)}, list(map(mx.nd.array, given)))
         assert layer == last and right < TOLERANCE < 1e-3 < wrong and unlike == nan == np.inf
