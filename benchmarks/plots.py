@@ -48,7 +48,7 @@ SHOWN = {  # of a table with more than a picture has room for: its modes and the
         "training step, compared with TensorFlow": ("mxsame",),
     },
 }
-FAINT, GREY = "#d3dae0", "#52606d"
+FAINT, GREY, BAND = "#d3dae0", "#52606d", "#eef2f5"
 WIDTH = 6.4
 MANY = 20  # rows of a panel; with more, a picture of two panels would be too tall for a page
 ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.2, 0.62  # inches: of the picture, and of each panel
@@ -179,14 +179,14 @@ def _columns(series: List[Series]) -> int:
 def _panel(axes: Any, rows: List[dict], series: List[Series]) -> None:
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     for number, each in enumerate(series):
-        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.3, 0.8 / len(series)))
+        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.26, 0.7 / len(series)))
     axes.set_yticks(range(len(rows)), [names.row(row["name"]) for row in rows], size=8.5, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, [figure for each in series for _, figure, _ in each.dots])
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    for number in range(len(rows) - 1):
-        axes.axhline(number + 0.5, color=FAINT, linewidth=0.4)
+    for number in range(0, len(rows), 2):
+        axes.axhspan(number - 0.5, number + 0.5, color=BAND, linewidth=0, zorder=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -208,7 +208,7 @@ def _scale(axes: Any, figures: List[dict]) -> None:
     low, high = min(*ends, 0.95) * 0.95, max(*ends, 1.1) * 1.05
     axes.set_xscale("log")
     has_spread = any(low < high for low, high in (figure["quartiles"] for figure in figures))
-    label = "ratio on a logarithmic scale" + "; lines are quartiles" * has_spread
+    label = "ratio (log scale)" + "; bars: interquartile range" * has_spread
     axes.set_xlabel(label, size=8, color=GREY)
     axes.set_xlim(low, high)
     few = (1, 2, 5) if high > 20 * low else (1, 1.5, 2, 3, 5, 7)

@@ -64,7 +64,7 @@ def problem() -> None:
     for axes, values, title, colour, look in zip(
         grid.subplots().ravel(),
         (shown, last.mxsame, last.symmetric, difference),
-        ("input", "SAME", "symmetric", "|symmetric - SAME|"),
+        ("input", "same", "symmetric", "|symmetric - same|"),
         (None, *COLOURS, None),
         (grey, grey, grey, {"cmap": "magma", "vmin": 0}),
     ):
@@ -103,7 +103,7 @@ def speed() -> None:
     labels = [NETWORKS[name].replace(" exit", "\nexit") for name in names]
     axes.set_yticks([number + 0.2 for number in range(len(names))], labels, size=11.5, color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel("ratio of times; lower is better; lines are quartiles", size=11, color=INK)
+    axes.set_xlabel("relative time (lower is better)\nlines: interquartile range", size=11, color=INK)
     axes.tick_params(axis="x", labelsize=10, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower left", frameon=False, fontsize=11)
@@ -208,7 +208,8 @@ def draw_plan(name: str, rows: Sequence[Row]) -> None:
     left = 2 * MARGIN
     for look, text in entries:
         sign(axes, look, left, height - 0.8)
-        axes.text(left + 0.8, height - 0.8 + SIGN / 2, text, size=7.5, color=INK, va="center")
+        look = {"size": 7.5, "style": "normal" if look else "italic"}  # a note has no sign
+        axes.text(left + 0.8, height - 0.8 + SIGN / 2, text, color=INK, va="center", **look)
         left += room(text)
     save(figure, name)
 
@@ -216,7 +217,7 @@ def draw_plan(name: str, rows: Sequence[Row]) -> None:
 def panel(axes: Any, each: Row, zero: float) -> None:
     """A row of elements, of which the first of the data is at `zero`, and a line for each window."""
     step, (before, after) = each.step, each.added
-    title = f"{each.size} elements, SAME pads {each.window.pads(each.size)}" + (", flipped" if step.flip else "")
+    title = f"{each.size} elements; goal: SAME pads {each.window.pads(each.size)}" + (", flipped" if step.flip else "")
     axes.text(zero + each.first - LABEL, 0.55, title, size=9, color=SAME_COLOUR, weight="bold", va="center")
     for position in range(-before - step.pad, each.size + after + step.pad):
         if 0 <= position < each.size:
