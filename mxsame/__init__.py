@@ -1,12 +1,18 @@
-"""Keras's and TensorFlow's `padding="same"`, exact and fast, on Apache MXNet 1.9.1 and Gluon.
+"""Convert Keras models to Gluon, and use Keras's `padding="same"` in Apache MXNet 1.9.1.
 
 >>> import mxsame
->>> net = mxsame.nn.Conv2D(64, 3, strides=2)  # as gluon.nn.Conv2D, with Keras's padding
->>> net.initialize()
->>> net.hybridize()
 >>> from mxnet import nd
->>> net(nd.zeros((1, 3, 32, 30))).shape
+>>> net = mxsame.from_keras(mxsame.sample("digits"))  # or "model.h5"
+>>> net(nd.zeros((1, 8, 8, 1))).shape
+(1, 10)
+>>> layer = mxsame.nn.Conv2D(64, 3, strides=2)  # as gluon.nn.Conv2D, with Keras's padding
+>>> layer.initialize()
+>>> layer(nd.zeros((1, 3, 32, 30))).shape
 (1, 64, 16, 15)
+
+Keras models: `from_keras`, `compare`, `to_keras`, `to_keras_weights`, `sample`. Graphs and files: `hybridize`,
+`deploy`, `export`, `export_onnx`. Padding: `audit`, `plot_padding`, and layers and functions in `nn`, `ops`, `padding`
+and `keras`.
 """
 
 from importlib import import_module

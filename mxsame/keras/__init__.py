@@ -12,7 +12,7 @@ module      contents
 This package imports neither TensorFlow nor Keras.
 """
 
-from typing import Any, List
+from typing import Any
 
 import mxsame._mxnet  # noqa: F401 - imported first: it reports what is missing, NumPy included
 from mxsame import suggestions
@@ -20,10 +20,7 @@ from mxsame.keras import backend, layouts, ops, plugin
 from mxsame.keras.plugin import install, installed, uninstall
 
 __all__ = ["backend", "install", "installed", "layouts", "ops", "plugin", "uninstall"]
-
-
-def __dir__() -> List[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:

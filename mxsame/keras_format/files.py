@@ -57,13 +57,12 @@ def open_source(path: Any, name: str) -> Contents:
     if start.lstrip()[:1] in (b"{", b"[", b'"'):
         with open(path, "rb") as file:
             return _json(file.read(LARGEST_CONFIG + 1), path)
-    empty = ", a folder" if os.path.isdir(path) else ", which is empty"
-    folder = os.path.dirname(path)
-    absent = ", which does not exist" if os.path.isdir(folder or os.curdir) else f": there is no folder {folder!r}"
-    missing = "" if start else empty if os.path.exists(path) else absent
-    received = _other_format(path, start) or repr(path) + missing
-    error = InvalidValue if os.path.exists(path) else MissingFile
-    raise error(f"{name} must be a file: HDF5, a .keras archive or JSON; received {received}")
+    other, folder = _other_format(path, start), os.path.dirname(path)
+    if not other and not os.path.exists(path):
+        absent = "" if os.path.isdir(folder or os.curdir) else f": there is no folder {folder!r}"
+        raise MissingFile(f"no such file: {path!r}{absent}")
+    empty = "" if start else ", a folder" if os.path.isdir(path) else ", which is empty"
+    raise InvalidValue(f"{name} must be a file: HDF5, a .keras archive or JSON; received {other or repr(path) + empty}")
 
 
 def _other_format(path: str, start: bytes) -> Optional[str]:

@@ -3,7 +3,7 @@
 Arguments, parameter names and shapes are those of `mxnet.gluon.nn`. The `hybridize()` of all of them is
 `mxsame.hybridize`."""
 
-from typing import Any, List
+from typing import Any
 
 from mxsame import suggestions
 from mxsame._mxnet import mx  # first: it explains what is missing, NumPy included
@@ -35,10 +35,7 @@ from mxsame.nn.pool import (
 )
 
 __all__ = [name for name, each in globals().items() if isinstance(each, type) and issubclass(each, mx.gluon.Block)]
-
-
-def __dir__() -> List[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ element goes to the start.
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 from mxsame import validation
 from mxsame.padding import keras_mxnet, same
@@ -30,10 +30,7 @@ __all__ = [
     "transposed_crops_for_length",
     "transposed_output_size",
 ]
-
-
-def __dir__() -> List[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy
 
 
 def pads_depend_on_size(padding: Any) -> bool:

@@ -36,10 +36,7 @@ __all__ = [
     "strategies_for",
     "use_strategy",
 ]
-
-
-def __dir__() -> List[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy
 
 
 @validation.check_arguments
