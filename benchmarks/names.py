@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 TEXT = Path(__file__).with_name("names.txt").read_text(encoding="utf-8")
-NETWORKS, VARIANTS, OTHER_NAMES, TITLES, TIMED = (
+NETWORKS, VARIANTS, OTHER_NAMES, TITLES, MEASURED = (
     dict(line.split(": ", 1) for line in table.splitlines()[1:]) for table in TEXT.rstrip().split("\n\n")[1:]
 )
 
@@ -32,12 +32,11 @@ def mode(name: str, row: dict) -> str:
     """The title of rows of this mode.
 
     >>> mode("forward", {"unit": "s", "reference": "symmetric"})
-    'Time of a forward pass (symmetric padding = 1; lower is better)'
+    'Forward pass time (symmetric padding = 1; lower is better)'
     """
-    title = f"Time of {TIMED.get(name, name)}" if row["unit"] == "s" else f"{name[0].upper()}{name[1:]}"
-    if row["unit"] == "MiB" and "memory" not in name:
-        title = f"Memory of {TIMED.get(name, name)}"
-    return f"{title} ({variant(row['reference'], name)} = 1; lower is better)"
+    first, comma, more = MEASURED.get(name, name).partition(", ")
+    unit = {"s": " time", "MiB": "" if "memory" in name else " memory"}.get(row["unit"], "")
+    return f"{first[0].upper()}{first[1:]}{unit}{comma}{more} ({variant(row['reference'], name)} = 1; lower is better)"
 
 
 def processor(recorded: str) -> str:

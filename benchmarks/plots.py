@@ -48,7 +48,7 @@ SHOWN = {  # of a table with more than a picture has room for: its modes and the
         "training step, compared with TensorFlow": ("mxsame",),
     },
 }
-FAINT, GREY, BAND = "#d3dae0", "#52606d", "#eef2f5"
+FAINT, BAND, GREY = "#d3dae0", "#f1f4f6", "#52606d"
 WIDTH = 6.4
 MANY = 20  # rows of a panel; with more, a picture of two panels would be too tall for a page
 ABOVE, HEADING, LEGEND, LINE, BELOW = 0.7, 0.27, 0.2, 0.2, 0.62  # inches: of the picture, and of each panel
@@ -99,6 +99,7 @@ def draw(result: dict, path: Path) -> None:
         right = room - 0.19 - max(map(len, names_at_right)) * CHARACTER
         axes = figure.add_axes((left / WIDTH, bottom / height, right / WIDTH, talls[number] / height))
         _panel(axes, rows, series)
+        _bands(axes, len(rows), 0 if beside and number else (start - 0.1) / right)
         if beside and number:  # what is written next to the panel to the left is for both
             axes.tick_params(labelleft=False)
             axes.set_xlabel("")
@@ -139,7 +140,7 @@ def all_series(rows: List[dict]) -> List[Series]:
         fastest += [(number, row["figures"][name], name) for name in plans[:1]]
         others += [(number, row["figures"][name], "") for name in plans[1:]]
     if fastest:
-        named = Series("fastest other exact plan, named at the right", FASTEST, fastest)
+        named = Series("fastest other exact plan (name at the right)", FASTEST, fastest)
         made = [*made, Series("remaining exact plans", OTHER, others), named]
     return made
 
@@ -179,17 +180,21 @@ def _columns(series: List[Series]) -> int:
 def _panel(axes: Any, rows: List[dict], series: List[Series]) -> None:
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     for number, each in enumerate(series):
-        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.26, 0.7 / len(series)))
+        _dots(axes, each, (number - (len(series) - 1) / 2) * min(0.3, 0.8 / len(series)))
     axes.set_yticks(range(len(rows)), [names.row(row["name"]) for row in rows], size=8.5, color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     _scale(axes, [figure for each in series for _, figure, _ in each.dots])
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    for number in range(0, len(rows), 2):
-        axes.axhspan(number - 0.5, number + 0.5, color=BAND, linewidth=0, zorder=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def _bands(axes: Any, count: int, reach: float) -> None:
+    """Every other row is shaded, with its name at the left, up to `reach` in widths of the panel."""
+    for number in range(0, count, 2):
+        axes.axhspan(number - 0.5, number + 0.5, xmin=-reach, color=BAND, linewidth=0, zorder=0, clip_on=False)
 
 
 def _dots(axes: Any, series: Series, offset: float) -> None:
@@ -208,7 +213,7 @@ def _scale(axes: Any, figures: List[dict]) -> None:
     low, high = min(*ends, 0.95) * 0.95, max(*ends, 1.1) * 1.05
     axes.set_xscale("log")
     has_spread = any(low < high for low, high in (figure["quartiles"] for figure in figures))
-    label = "ratio (log scale)" + "; bars: interquartile range" * has_spread
+    label = "ratio (log scale)" + "; lines: interquartile range" * has_spread
     axes.set_xlabel(label, size=8, color=GREY)
     axes.set_xlim(low, high)
     few = (1, 2, 5) if high > 20 * low else (1, 1.5, 2, 3, 5, 7)

@@ -64,7 +64,7 @@ def problem() -> None:
     for axes, values, title, colour, look in zip(
         grid.subplots().ravel(),
         (shown, last.mxsame, last.symmetric, difference),
-        ("input", "same", "symmetric", "|symmetric - same|"),
+        ("input", "SAME", "symmetric", "|symmetric - SAME|"),
         (None, *COLOURS, None),
         (grey, grey, grey, {"cmap": "magma", "vmin": 0}),
     ):
@@ -208,8 +208,7 @@ def draw_plan(name: str, rows: Sequence[Row]) -> None:
     left = 2 * MARGIN
     for look, text in entries:
         sign(axes, look, left, height - 0.8)
-        look = {"size": 7.5, "style": "normal" if look else "italic"}  # a note has no sign
-        axes.text(left + 0.8, height - 0.8 + SIGN / 2, text, color=INK, va="center", **look)
+        axes.text(left + 0.8, height - 0.8 + SIGN / 2, text, size=7.5, color=INK, va="center")
         left += room(text)
     save(figure, name)
 
@@ -217,7 +216,7 @@ def draw_plan(name: str, rows: Sequence[Row]) -> None:
 def panel(axes: Any, each: Row, zero: float) -> None:
     """A row of elements, of which the first of the data is at `zero`, and a line for each window."""
     step, (before, after) = each.step, each.added
-    title = f"{each.size} elements; goal: SAME pads {each.window.pads(each.size)}" + (", flipped" if step.flip else "")
+    title = f"{each.size} elements{', flipped' * step.flip}; goal: SAME pads {each.window.pads(each.size)}"
     axes.text(zero + each.first - LABEL, 0.55, title, size=9, color=SAME_COLOUR, weight="bold", va="center")
     for position in range(-before - step.pad, each.size + after + step.pad):
         if 0 <= position < each.size:
@@ -260,20 +259,18 @@ def window(axes: Any, each: Row, number: int, zero: float) -> None:
 
 
 def legend(rows: Sequence[Row]) -> List[Tuple[Any, str]]:
-    """Signs and what they mean, of what is on the picture: the look of a square, "0" on a line, or None for a note."""
+    """Signs and what they mean, of what is on the picture: the look of a square, or "0" on a line."""
     data = {"facecolor": SAME_COLOUR, "edgecolor": SAME_COLOUR}
-    entries: List[Tuple[Any, str]] = [(data, "reads data"), ({**data, "facecolor": "white"}, "reads padding")]
+    hollow = "beyond the data, not read" if rows[0].ceil else "reads padding"
+    entries: List[Tuple[Any, str]] = [(data, "reads data"), ({**data, "facecolor": "white"}, hollow)]
     if any(each.step.pad for each in rows):
         entries.append((PADDING_LOOK[OWN], "padding by the operator"))
     if any(sum(each.added) for each in rows):
-        entries.append((PADDING_LOOK[ADD], "zeros that the plan adds"))
+        shift = rows[0].step.shift  # its last zeros may be in no window
+        by = f"a convolution adds, {shift.max_pad - shift.min_low} at any size" if shift else "the plan adds"
+        entries.append((PADDING_LOOK[ADD], f"zeros that {by}"))
     if any(not all(each.weights) for each in rows):
         entries.append(("0", "zero in the kernel"))
-    if any(each.step.flip for each in rows):
-        entries.append((None, "the output is flipped back"))
-    shift = rows[0].step.shift
-    if shift:  # its last zeros may be in no window
-        entries.append((None, f"a convolution adds {shift.max_pad - shift.min_low} at any size"))
     if any(len(each.kept) < len(each.starts) for each in rows):
         entries.append(({"facecolor": FAINT, "edgecolor": FAINT}, "window that is dropped"))
     return entries
@@ -290,7 +287,7 @@ def sign(axes: Any, look: Any, left: float, top: float) -> None:
         axes.plot((left - 0.1, left + SIGN + 0.1), (middle, middle), color=SAME_COLOUR, linewidth=1.2)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
         axes.text(left + SIGN / 2, middle, look, size=7.5, color=SAME_COLOUR, ha="center", va="center", bbox=box)
-    elif look is not None:
+    else:
         axes.add_patch(Rectangle((left, top), SIGN, SIGN, linewidth=1, **look))
 
 
