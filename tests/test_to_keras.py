@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 import re
+import warnings
 from collections import Counter
 from dataclasses import replace
 from importlib import metadata
@@ -822,6 +823,19 @@ def test_an_input_of_steps_keeps_its_order(tmp_path):
     net = mx.gluon.nn.HybridLambda(lambda F, x: F.max(x, axis=2))
     mxsame.to_keras(net, tmp_path / "net.h5", (2, 5, 3))
     assert mxsame.from_keras(tmp_path / "net.h5").inputs[0].shape == (None, 5, 3)
+
+
+@pytest.mark.parametrize(("source", "installed"), [(2, True), (3, False), (3, True)])
+def test_an_archive_for_users_of_keras_2_is_warned_about(source, installed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checking, "has_keras_2", lambda: installed)
+    net = mxsame.from_keras(mxsame.sample("digits"))
+    net.description = replace(net.description, version=source)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for ending in (".h5", ".keras"):
+            mxsame.to_keras(net, tmp_path / f"net{ending}")
+    assert len(caught) == (source == 2 or installed)
+    assert all("only Keras 3 loads" in str(each.message) and each.filename == __file__ for each in caught)
 
 
 @pytest.mark.keras

@@ -58,12 +58,18 @@ def compare(file: str, keras_file: KerasFile, exported: ExportedNet) -> str:
     return comparing.compare(exported, Samples(keras_file.shapes, [None] * len(keras_file.shapes)), run)
 
 
+def has_keras_2() -> bool:
+    """Whether the installed Keras is of version 2, which loads no `.keras` file of this package."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return int(importlib.metadata.version("keras").split(".")[0]) < 3
+    return False
+
+
 def run_with_keras(file: str, samples: List[Arrays]) -> Optional[Tuple[str, List[Arrays]]]:
     """Runs a file with the installed Keras in another process; returns the version of Keras and the outputs. Returns
     None if no installed Keras loads the file."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # the version saves an import that takes seconds
-        if file.endswith(".keras") and int(importlib.metadata.version("keras").split(".")[0]) < 3:
-            return None
+    if file.endswith(".keras") and has_keras_2():  # this saves an import that takes seconds
+        return None
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder, "arrays")
         arrays.write_bytes(pickle.dumps(samples, protocol=4))

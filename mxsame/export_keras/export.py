@@ -67,7 +67,8 @@ def to_keras(
         initialization is deferred. A `-symbol.json` file needs its `.params` file next to it.
     path : str or path
         The file to write. Keras 3 loads `.keras` archives; tf.keras 2 and Keras 3 load `.h5` files, which have only
-        layers: an operator that is not a layer of Keras is refused there.
+        layers: an operator that is not a layer of Keras is refused there. A warning is issued for an archive if Keras 2
+        is installed, or wrote the model and no Keras 3 is installed.
     input_shape : sequence of ints, an array, or a list of these
         `(N, C, *size)`, or `(N, *size, C)` as the net takes it; for several inputs, a list nested as the net takes
         them. By default, the input shape of the Keras model, if that is static. The model accepts this size and any
@@ -155,6 +156,10 @@ def to_keras(
     if keras_file.by_operators:
         message = f"layers of a Keras model were written operator by operator: {Refused(keras_file.by_operators)}"
         warnings.warn(message, UserWarning, stacklevel=4)
+    is_of_keras_2 = any(network.description.version == 2 for network in _networks(exported.net))
+    if path.endswith(".keras") and (checking.has_keras_2() or (is_of_keras_2 and not compared_by.startswith("Keras"))):
+        message = "only Keras 3 loads this .keras file; for tf.keras 2, write one whose name ends in .h5"
+        warnings.warn(message, UserWarning, stacklevel=4)
     for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):
         message = "does not stay frozen in Keras 3: after loading, set its trainable to True, and then to False"
         warnings.warn(f"layer {layer.name!r} ({layer.class_name}) {message}", UserWarning, stacklevel=4)
@@ -162,11 +167,17 @@ def to_keras(
     return Written(path, len(keras_file.model.layers), sum(sizes), compared_by, keras_file.form)
 
 
+def _networks(net: HybridBlock) -> Set[Network]:
+    """Returns the networks of :func:`mxsame.from_keras` in a net."""
+    networks: Set[Network] = set()
+    net.apply(lambda block: networks.add(block) if isinstance(block, Network) else None)
+    return networks
+
+
 def _written(exported: ExportedNet, options: Options) -> KerasFile:
     """Writes the net in the first form that works: as the Keras model that it is; with the layers of the Keras models
     in it; with operators in place of the models that failed; with operators in place of all models."""
-    networks: Set[Network] = set()
-    exported.net.apply(lambda block: networks.add(block) if isinstance(block, Network) else None)
+    networks = _networks(exported.net)
     is_model = exported.net in networks and exported.net.matches_description and not exported.net.custom
     if is_model and not options.functions.functions:
         with contextlib.suppress(Refused):
