@@ -159,7 +159,8 @@ def moved_pages(app: Sphinx, name: str, source: list[str]) -> None:
     """Notebooks and the pages of other folders are copied into the site, so links to and from them differ there."""
     for folder, page in READMES.items():
         source[0] = source[0].replace(f"](../../{folder}/README.md)", f"](/{page})")
-    source[0] = source[0].replace("](../../notebooks/", "](../notebooks/").replace("](../../docs/", "](../")
+    for folder, page in {"../../notebooks/": "../notebooks/", "../../docs/": "../", "../docs/": "../"}.items():
+        source[0] = source[0].replace(f"]({folder}", f"]({page}")
 
 
 def description(app: Sphinx, name: str, template: str, context: Any, doctree: Any) -> None:
