@@ -163,6 +163,18 @@ def moved_pages(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = source[0].replace(f"]({folder}", f"]({page}")
 
 
+SUBPAGES = {  # pages that the sidebar has below another
+    "how-to/leave": ("how-to/onnx", "_generated/examples-c"),
+    "how-to/gpu": ("_generated/examples-hopper",),
+    "how-to/distributed": ("_generated/examples-distributed",),
+}
+
+
+def subpages(app: Sphinx, name: str, source: list[str]) -> None:
+    if name in SUBPAGES:
+        source[0] += "\n```{toctree}\n:hidden:\n\n" + "".join(f"/{page}\n" for page in SUBPAGES[name]) + "```\n"
+
+
 def description(app: Sphinx, name: str, template: str, context: Any, doctree: Any) -> None:
     """What search engines show of a page, if it does not say so itself: its first paragraph, or its title."""
     if doctree and 'name="description"' not in context["metatags"]:
@@ -188,6 +200,7 @@ def names_of_several_types(app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", moved_pages)
+    app.connect("source-read", subpages)
     app.connect("html-page-context", description)
     app.connect("doctree-read", names_of_several_types)
     app.connect("missing-reference", types_without_a_page)

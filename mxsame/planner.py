@@ -1,4 +1,7 @@
-"""The planner's public functions: they check their arguments, and `mxsame.plan.choice` chooses."""
+"""Estimate the time of each exact plan, and choose the fastest.
+
+The functions here check their arguments, and `mxsame.plan.choice` chooses.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @validation.check_arguments
 def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags: Union[bool, int]) -> AnyBlock:
-    """Make `net` run as graphs of static shape: exact for any size, and fast.
+    """Compile `net` into graphs of static shape, one for each shape signature: exact for any size, and fast.
 
     It hybridizes `net` as `net.hybridize(active, **flags)` does, and returns it. The net is called as before, with any
     sizes, for training and inference, on any contexts. Sizes for which all layers pad in the same way have the same

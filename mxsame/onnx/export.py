@@ -15,6 +15,7 @@ from mxsame.exporting.prepare import ExportedNet, graph_of
 from mxsame.exporting.shapes import DynamicAxes
 from mxsame.exporting.writer import advice_for
 from mxsame.graphs import errors, files, tracing
+from mxsame.graphs.files import Written
 from mxsame.graphs.freezing import freeze
 from mxsame.installation.requirements import ONNX, install
 from mxsame.onnx import checking, emitters  # noqa: F401 - the emitters register themselves
@@ -51,7 +52,7 @@ def export_onnx(
     tolerance: Optional[float] = None,
     custom: Optional[Custom] = None,
     progress: Optional[Progress] = None,
-) -> files.Written:
+) -> Written:
     """Write a network as an ONNX file, in which SAME becomes the pads of ONNX's own operators.
 
     `onnx.checker` checks the file with full shape inference, and onnxruntime runs it on the same data as the net. The
@@ -179,7 +180,7 @@ def export_onnx(
         checking.save(model, file)
         compared_by = checking.compare(exported, Samples(traced.shapes.inputs, arrays, tolerance), file)
     parameters = sum(array.size for array in traced.graph.values.values())
-    return files.Written(path, len(model.graph.node), parameters, compared_by)
+    return Written(path, len(model.graph.node), parameters, compared_by)
 
 
 def _dynamic_axes(net: Any, inputs: tracing.NetInputs, batch: bool, dynamic_size: bool) -> DynamicAxes:

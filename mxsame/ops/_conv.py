@@ -112,6 +112,7 @@ def depthwise_conv(
     depth_multiplier : int, optional if the weight's shape is known
         m.
     kernel_size : int or one int per axis, optional if the weight's shape is known
+        k.
     strides, padding, dilation, layout, input_size
         As for :func:`conv`.
 
@@ -173,6 +174,7 @@ def separable_conv(
     depth_multiplier : int, optional if the shape of the depthwise weight is known
         m.
     kernel_size : int or one int per axis, optional if the weight's shape is known
+        k.
     strides, padding, dilation, layout, input_size
         As for :func:`conv`.
 

@@ -1,5 +1,6 @@
-"""How MXNet can run an operator of a given geometry. Nothing here imports MXNet: code that runs a plan passes `F`,
-which is `mx.nd` or `mx.sym`.
+"""The exact ways to run a convolution or pooling operator on MXNet.
+
+Nothing here imports MXNet: code that runs a plan passes `F`, which is `mx.nd` or `mx.sym`.
 
 `make_windows` makes a window for each axis; `STRATEGIES` is the table of ways to run windows; `exact_plans` gives the
 exact ones. `mxsame.planner` chooses among them. The functions here check their arguments, and call those of the same
