@@ -110,9 +110,9 @@ def depthwise_conv(
     in_channels : int, optional if the data's channels are known
         C; required for a Symbol whose channels cannot be inferred.
     depth_multiplier : int, optional if the weight's shape is known
-        m.
+        `m`.
     kernel_size : int or one int per axis, optional if the weight's shape is known
-        k.
+        `k`.
     strides, padding, dilation, layout, input_size
         As for :func:`conv`.
 
@@ -172,9 +172,9 @@ def separable_conv(
     in_channels : int, optional if the data's channels are known
         C; required for a Symbol whose channels cannot be inferred.
     depth_multiplier : int, optional if the shape of the depthwise weight is known
-        m.
+        `m`.
     kernel_size : int or one int per axis, optional if the weight's shape is known
-        k.
+        `k`.
     strides, padding, dilation, layout, input_size
         As for :func:`conv`.
 
