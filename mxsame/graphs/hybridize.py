@@ -48,7 +48,7 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     active : bool
         False makes the net run imperatively again, as `net.hybridize(False)` does.
     max_graphs : int
-        How many graphs are kept; a new one replaces the least recently used. Five layers of stride 2 make 32 signatures
+        How many graphs are kept; a new one replaces the least recently used. Five layers of stride 2 make at most 32
         along an axis, and up to 32 * 32 if height and width vary independently.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
