@@ -15,7 +15,7 @@ images, labels = random.uniform(size=(256, 8, 8, 1)).astype("float32"), random.r
 images[labels == 0, :4] += 0.2
 images[labels == 1, 4:] += 0.2
 images, labels = nd.array(images), nd.array(labels)
-loss = gluon.loss.SoftmaxCELoss()
+loss_fn = gluon.loss.SoftmaxCELoss()
 
 
 def accuracy():
@@ -26,8 +26,8 @@ def train(steps, learning_rate):
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": learning_rate})
     for _ in range(steps):
         with autograd.record():
-            error = loss(net(images), labels).mean()
-        error.backward()
+            loss = loss_fn(net(images), labels).mean()
+        loss.backward()
         trainer.step(1)
 
 
