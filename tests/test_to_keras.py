@@ -1,6 +1,7 @@
 """`mxsame.to_keras`: files that Keras loads, with the outputs, the training and the names of the net."""
 
 import contextlib
+import itertools
 import json
 import random
 import re
@@ -28,6 +29,7 @@ from mxsame.cli import main
 from mxsame.export_keras import checking
 from mxsame.export_keras.emitters import axes, elementwise
 from mxsame.export_keras.writer import EMITTERS
+from mxsame.plan import STRATEGIES, use_strategy
 from mxsame.port.network import Network
 from mxsame.port.reading import read
 from mxsame.port.table import OPERATORS
@@ -801,6 +803,36 @@ def test_files_for_every_size_become_models_of_one(size, tmp_path):
     assert [configs[kind]["padding"] for kind in ("MaxPooling2D", "AveragePooling2D")] == ["same", "same"]
 
 
+FAMILIES = {
+    "conv": lambda rank, window: getattr(same, f"Conv{rank}D")(4, *window),
+    "conv_depthwise": lambda rank, window: getattr(same, f"DepthwiseConv{rank}D")(*window, in_channels=2),
+    "transposed": lambda rank, window: getattr(same, f"Conv{rank}DTranspose")(4, *window),
+    "max": lambda rank, window: getattr(same, f"MaxPool{rank}D")(*window),
+    "avg": lambda rank, window: getattr(same, f"AvgPool{rank}D")(*window),
+}
+OFTEN = [("conv", 1, (7, 2)), ("conv", 3, (3, 2)), ("max", 2, (3, 2)), ("avg", 2, (7, 2))]
+POOLS = itertools.product(("max", "avg"), (1, 2, 3), ((2, 2), (5, 3)))
+RARELY = [*itertools.product(FAMILIES, (1, 2, 3), ((3, 2), (7, 2))), *POOLS]
+HEAVY = [pytest.param(*row, marks=pytest.mark.heavy) for row in RARELY if row not in OFTEN]
+
+
+@pytest.mark.parametrize(("family", "rank", "window"), [*OFTEN, *HEAVY])
+def test_what_every_strategy_computes_from_sizes_is_gone(family, rank, window, tmp_path):
+    """Two layers in a row, by each strategy that runs them for every size, are the layers that they are for one."""
+    net = chain(*(FAMILIES[family](rank, window) for _ in range(2)))
+    data = mx.nd.random.normal(shape=(2, 2, *(23, 14, 9)[:rank]))
+    mxsame.to_keras(ready(net, data.shape), tmp_path / "static.h5", data.shape, layout="NCHW")
+    for strategy in (None, *(name for name in STRATEGIES if name != "dilate")):  # that is operators, not layers
+        try:
+            with use_strategy(strategy):
+                file, _ = mxsame.export(net, tmp_path / f"{strategy}")
+        except ValueError:  # it does not run this layer for every size
+            continue
+        mxsame.to_keras(file, tmp_path / "net.h5", data.shape, layout="NCHW")
+        assert classes(tmp_path / "net.h5") == classes(tmp_path / "static.h5"), strategy
+        assert difference(mxsame.from_keras(tmp_path / "net.h5")(data).asnumpy(), net(data).asnumpy()) < 1e-5
+
+
 def test_a_file_that_is_refused_says_how_to_write_it(tmp_path):
     mxsame.export(ready(chain(same.Conv2D(4, 2, strides=2)), IMAGE), tmp_path / "net")
     result = convert(tmp_path / "net-symbol.json", tmp_path / "net.h5", "--shape", "1,3,15,12")
@@ -811,6 +843,8 @@ def test_a_static_shape_of_a_keras_model_need_not_be_given(tmp_path):
     net = mxsame.from_keras(mxsame.sample("digits"))
     assert mxsame.deploy(net).signature.shapes == mxsame.audit(net).shapes == {"data": (1, 8, 8, 1)}
     assert mxsame.to_keras(net, tmp_path / "net.h5")[2:] == (6090, "mxsame.from_keras", "model")
+    file, _ = mxsame.export(net, tmp_path / "any-size")
+    assert classes(mxsame.to_keras(file, tmp_path / "sized.h5", (1, 8, 8, 1)).path).count("Conv2D") == 2
     mxsame.export(net, tmp_path / "net", (None, 8, 8, 1))
     assert mxsame.audit(tmp_path / "net-symbol.json", (None, 8, 8, 1)).wrong == ()
     for call in (lambda shape: mxsame.deploy(net, shape), lambda shape: mxsame.to_keras(net, tmp_path / "a.h5", shape)):

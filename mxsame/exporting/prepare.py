@@ -63,7 +63,7 @@ def graph_of(
         if node.name in exported.dtypes:
             node.attrs["__dtype__"] = tensors.dtype_attribute(exported.dtypes[node.name])
     if not dynamic_axes.size:
-        specialize(graph, exported.dtypes)
+        specialize(graph, exported.dtypes, batch_axes(graph))
     floats = [name for name, dtype in exported.dtypes.items() if np.dtype(dtype).kind == "f"]
     canonical.drop_identities(graph, dropout=not trained, copies=True, floats=floats)
     canonical.write_clips(graph)
