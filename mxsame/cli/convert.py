@@ -146,7 +146,7 @@ def write_network(args: SimpleNamespace) -> None:
             else:
                 result = export_onnx(net, args.output, shapes, **args.onnx, progress=stage)
         except ValueError as error:
-            raise ValueError(f"{error}{advice(args.file, shapes)}") from error
+            raise ValueError(f"{advice(args.file, shapes)}{error}") from error
     if args.as_json:
         print_json(result._asdict())
         return
@@ -165,7 +165,7 @@ def advice(file: str, shapes: list) -> str:
     if tensors.FIXED_SIZE_PREFIX in Path(file).read_text(encoding="utf-8"):
         return ""
     shape = ", ".join(map(str, shapes))
-    return f"\nIf mxsame.export wrote this file for every size, write it for one: mxsame.export(net, path, {shape})."
+    return f"If mxsame.export wrote this file for every size, write it for one: mxsame.export(net, path, {shape}).\n"
 
 
 @contextlib.contextmanager
