@@ -205,8 +205,8 @@ def _ways(graph: Graph, node: Node, constants: Collection[str], shapes: Mapping[
             continue
         before = _origins(graph, node.inputs[0], source, moves, shapes[source]) or []
         for end, after in ends[::-1] if before else ():
-            if end.node is node and all(move.op == "Pad" for move in moves):
-                continue  # for `merge_all_pads`
+            if end.node is node and all(move.attr("mode") == "constant" for move in moves):
+                continue  # there is nothing but zeros, for `merge_all_pads`
             axes = zip(windows_of(node, shape[2:]), shapes[source][2:], before[2:], after[2:])
             fits = [_fit(node, *axis) for axis in axes]
             flipped = {axis for axis, fit in enumerate(fits, 2) if fit and fit.is_flipped}
