@@ -188,9 +188,9 @@ def with_windows(windows: Optional[tuple[Any, ...]]) -> ContextManager[Any]:
 
 
 def record_call(block: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Records a call of a block if a net is traced, unless it is inside a loop."""
-    recorder = _SCOPE.get().recorder
-    if recorder is not None and not is_in_subgraph():
+    """Records a call of a block if a net is traced to be written in another format, unless it is inside a loop."""
+    target, recorder, _ = _SCOPE.get()
+    if target.purpose == "format" and recorder is not None and not is_in_subgraph():
         recorder.calls.append(BlockCall(block, inputs, outputs))
 
 

@@ -103,6 +103,7 @@ def init(self, scale):
 
 
 BODY = {"__init__": init, "hybrid_forward": lambda self, F, x, y: F.concat(x, y, dim=0) * self.scale}
+BODY["__len__"] = lambda self: 0  # Gluon's is the number of children
 SCALED = [type("Scaled", (base,), BODY) for base in (mxsame.nn.HybridBlock, mx.gluon.HybridBlock)]
 
 
@@ -114,6 +115,7 @@ def test_a_shallow_copy_has_graphs_of_its_own(scaled):
     twin.scale = 3
     running.assert_equal(mxsame.deploy(twin, [(2, 3), (3, 3)])(*arrays), 1.5 * double)
     running.assert_equal(twin(*arrays), 1.5 * double)
+    running.assert_equal(twin.forward(*arrays), 1.5 * double)
     running.assert_equal(net(*arrays), double)
     assert running.graphs_of(net) and running.graphs_of(net) != running.graphs_of(twin)
     twin.hybridize(False)

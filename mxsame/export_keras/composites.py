@@ -229,6 +229,7 @@ def layer_for_format(network: Network, layer: Layer, target: int) -> Layer:
         return converted
     is_known = converter_of(layer) is not None
     entry, trained = entry_of(layer, is_known, network.description.version, target), _is_trained(layer)
+    layer = replace(layer, stored_as="RNN" if layer.stored_as == "RNN" else "")
     if trained is not None:
         entry = with_trainable(entry, trained)
         return replace(layer, entry=entry, config={**layer.config, "trainable": trained}, calls=[])

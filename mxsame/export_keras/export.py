@@ -154,7 +154,7 @@ def to_keras(
             save(file, keras_file.model, arrays_of)
             compared_by = checking.compare(file, keras_file, exported)
     if keras_file.by_operators:
-        message = f"layers of a Keras model were written operator by operator: {Refused(keras_file.by_operators)}"
+        message = f"layers of a Keras model were written operator by operator: {'; '.join(keras_file.by_operators)}"
         warnings.warn(message, UserWarning, stacklevel=4)
     is_of_keras_2 = any(network.description.version == 2 for network in _networks(exported.net))
     if path.endswith(".keras") and (checking.has_keras_2() or (is_of_keras_2 and not compared_by.startswith("Keras"))):
@@ -195,9 +195,9 @@ def _written(exported: ExportedNet, options: Options) -> KerasFile:
         refused = by_operators | networks.intersection(refusals[-1].blocks)
         by_operators = frozenset(networks) if refused == by_operators else refused
     keras_file = finished()
-    form = "operators" if by_operators else "layers" if networks else None
-    reasons = [reason for error in refusals for reason in error.reasons]
-    return keras_file._replace(form=form, by_operators=[*reasons, *keras_file.by_operators])
+    reasons = [*(reason for error in refusals for reason in error.reasons), *keras_file.by_operators]
+    form = "operators" if reasons else "layers" if networks else None
+    return keras_file._replace(form=form, by_operators=reasons)
 
 
 def _from_model(exported: ExportedNet, options: Options) -> KerasFile:

@@ -115,7 +115,7 @@ MAX_SHAPES = 4096  # shapes per call family whose signature is cached
 
 class Dispatcher:
     """The `forward` of a net that :func:`hybridize` was given: for arrays it runs the graph for these shapes, and for
-    Symbols the `forward` of the net's class. A shallow copy of the net has the same dispatcher, and graphs of its own.
+    Symbols the `forward` of the net's class. A shallow copy of the net has the same dispatcher until its first call.
 
     The graphs are stored in `_cached_op`, so Gluon drops them when it would drop its own CachedOp: if a layer, the
     type or a flag changes. After Gluon's own `hybridize`, the net runs Gluon's graph again.
@@ -132,10 +132,13 @@ class Dispatcher:
         return type(self._net).forward
 
     def __call__(self, *args: Any) -> Any:
-        net = _gluon.caller_of(self) or self._net
+        caller = _gluon.caller_of(self)
+        net = self._net if caller is None else caller
         if self._given_flags is not _gluon.flags(net):
             _restore_forward(net)
             return self.__func__(net, *args)
+        if net is not self._net:
+            _gluon.override_forward(net, Dispatcher(net, self._max_graphs))  # also for calls of its `forward`
         key, arrays = tracing.call_key(args), args
         if key is None:
             arrays = tuple(tracing.flatten(args))

@@ -72,7 +72,8 @@ def entry_of(layer: Layer, is_known: bool, version: int, target: int) -> Dict[st
     is_same_format = version == target and (target == 2 or "module" in entry)
     if layer.class_name == "InputLayer":
         return entry if is_same_format else _translated(entry, version, target, "")
-    is_known = is_known and layer.config.get("padding") != KERAS_MXNET and not layer.after
+    check(layer.config.get("padding") != KERAS_MXNET, f"Keras {target} does not have the padding of keras-mxnet")
+    is_known = is_known and not layer.after
     is_there = layer.operator is None and not re.fullmatch(MISSING[target], str(entry["class_name"]))
     check(is_known and (is_there or is_same_format), f"a file of Keras {target} has no such layer")
     is_kept = is_same_format and (target == 3 or layer.operator is not None)

@@ -72,7 +72,7 @@ def test_unsupported_layers_are_named_and_custom_ones_are_taken(tmp_path):
 
     stack = layers.Input((6, 7, 3)), layers.Conv2D(4, 3), Doubled(name="twice"), layers.Conv2D(2, 1)
     model = randomise(keras().Sequential(stack))
-    with pytest.raises(ValueError, match=r"custom=\{'Doubled'.*received test_networks>Doubled \('twice'\)"):
+    with pytest.raises(ValueError, match=r"custom=\{'Doubled'.*received Doubled \('twice'\)"):
         mxsame.from_keras(model)
 
     def twice(config, weights):
@@ -320,6 +320,8 @@ def test_a_class_that_is_a_layer_of_keras(tmp_path, ending):
         mxsame.from_keras(model, custom={"MyLSTM": "LSTM", "Reversed": reversed_gru})
     with pytest.raises(ZeroDivisionError):
         mxsame.from_keras(model, custom={"MyLSTM": lambda config, weights: 1 / 0, "Reversed": reversed_gru})
+    net = mxsame.from_keras(keras().Sequential([layers.Input((5, 3)), MyLSTM(4)]), custom={"MyLSTM": "LSTM"})
+    assert mxsame.to_keras(net, tmp_path / "own.keras").form == "model"
 
 
 def test_dropout_of_attention_samples_as_keras():

@@ -183,7 +183,7 @@ def _stacked(call: CallContext, x: Tensor, *states: Operand, initial_state: Oper
     for number, (kind, config) in enumerate(layers):
         specs = [spec for spec in WEIGHTS if spec.is_present(config)]
         inner = Layer(kind, call.layer.name, config, weight_specs=specs, weights=[next(weights) for _ in specs])
-        cell = call.state.cells.setdefault(number, LayerState(call.layer))
+        cell = call.state.cells.setdefault(number, LayerState(replace(call.layer, weights=())))
         cell_states, remaining = remaining[: KINDS[kind].states], remaining[KINDS[kind].states :]
         cell_call = replace(call, layer=inner, state=cell, path=(*call.path, str(number)))
         out, *new_states = LAYERS[kind](cell_call, [out._replace(mask=mask), *cell_states], {})
