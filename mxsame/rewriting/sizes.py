@@ -67,7 +67,7 @@ def _fold_shapes(graph: Graph, dtypes: Mapping[str, Any], batches: Mapping[str, 
 def _write_static(node: Node, shapes: Mapping[Output, Shape], others: Mapping[Output, Shape]) -> None:
     """Write an operator that takes lengths from the shape of its second input with these lengths."""
     if node.op == "slice_like":
-        axes = own = entries(node.attr("axes"))
+        axes = own = [axis % len(shapes[node.inputs[0]]) for axis in entries(node.attr("axes"))]
     elif node.op == "broadcast_like":
         own, axes = entries(node.attr("lhs_axes")), entries(node.attr("rhs_axes"))
     else:
@@ -94,10 +94,8 @@ def _is_move(graph: Graph, node: Node, constants: Collection[str]) -> bool:
         kernels = graph.value(node.inputs[1])
         if kernels is None or node.inputs[1].node.name not in constants or kernels.shape[1] != 1:
             return False
-        is_one_hot = ((kernels == 1).sum(axis=(*range(1, kernels.ndim),)) == 1).all() and set(np.unique(kernels)) <= {
-            0,
-            1,
-        }
+        kernels = kernels.reshape(len(kernels), -1)
+        is_one_hot = ((kernels == 1).sum(axis=1) == 1).all() and ((kernels != 0).sum(axis=1) == 1).all()
         return is_one_hot and node.attr("num_group") == len(kernels)
     if node.op == "Pad" and node.attr("mode") == "constant" and float(node.attr("constant_value", 0)):
         return False
