@@ -290,7 +290,7 @@ def test_check_of_layers_of_the_users_own(tmp_path, monkeypatch):
     keras = my_layers.keras
     keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), my_layers.Twice()]).save("model.keras")
     custom = ("--custom", "my_layers:blocks", "--check")
-    assert "All 2 layers are equal" in run("model.keras", *custom, "--custom-objects", "my_layers:objects").output
+    assert "All 2 layers match" in run("model.keras", *custom, "--custom-objects", "my_layers:objects").output
     failed = run("model.keras", *custom).output
     assert "--check needs a file that Keras" in failed and ". Give Keras your own layers by --custom" in failed
 
