@@ -634,7 +634,7 @@ def test_a_layer_that_the_format_lacks_is_written_by_operators(tmp_path):
     net = of_steps(("ThresholdedReLU", {"theta": 0.3}), ("ReLU", {}))
     assert mxsame.to_keras(net, tmp_path / "net.h5", (2, 5, 3)).form == "model"
     with pytest.warns(UserWarning, match=r"\(ThresholdedReLU\): a file of Keras 3 has no such layer$"):
-        assert mxsame.to_keras(net, tmp_path / "net.keras", (2, 5, 3)).form == "layers"
+        assert mxsame.to_keras(net, tmp_path / "net.keras", (2, 5, 3)).form == "operators"
 
 
 def quadratic(write, attributes, x):

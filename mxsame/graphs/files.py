@@ -27,7 +27,7 @@ class Written(NamedTuple):
     `to_keras_weights`; and the nodes of an ONNX file. `compared_by` names the program that computed the file's outputs,
     to compare them with the net's; it is None if they were not compared. `form` is "model" if the net is a network of
     `from_keras` that `to_keras` has written as its Keras model. If the net contains such networks, it is "layers", or
-    "operators" if some of them were written operator by operator; otherwise it is None.
+    "operators" if some of their layers were written operator by operator; otherwise it is None.
 
     >>> Written("net.onnx", layers=3, parameters=1296, compared_by="ONNX Runtime").parameters
     1296
