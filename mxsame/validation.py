@@ -269,12 +269,13 @@ def layout(value: Any, num_spatial_dims: int) -> Layout:
     allowed = LAYOUTS[num_spatial_dims]
     if value is None:
         return allowed[0]
+    if isinstance(value, str) and value in allowed:
+        return cast(Layout, value)
     check_type(isinstance(value, str), "layout must be a string", layout=value)
     axes = "1 spatial axis" if num_spatial_dims == 1 else f"{num_spatial_dims} spatial axes"
     names = f'"{allowed[0]}" (channels_first) or "{allowed[1]}" (channels_last)'
     rule = f"layout must be {names}, in capitals, for {axes}{suggestions.did_you_mean(value, allowed)}"
-    check(value in allowed, rule, layout=value)
-    return cast(Layout, value)
+    raise InvalidValue(f"{rule}; {received(layout=value)}")
 
 
 def has_channels_last(value: str) -> bool:

@@ -203,9 +203,9 @@ def use_strategy(strategy: Optional[str]) -> ContextManager[List[Planned]]:
     >>> planned
     [Planned(operator='conv', strategy='slice'), Planned(operator='conv', strategy='native')]
     """
-    is_valid = strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)
-    rule = f"strategy must be one of {', '.join(STRATEGIES)}{suggestions.did_you_mean(strategy, STRATEGIES)}"
-    validation.check(is_valid, rule, strategy=strategy)
+    if not (strategy is None or (isinstance(strategy, str) and strategy in STRATEGIES)):
+        rule = f"strategy must be one of {', '.join(STRATEGIES)}{suggestions.did_you_mean(strategy, STRATEGIES)}"
+        raise validation.InvalidValue(f"{rule}; {validation.received(strategy=strategy)}")
     return exact.use_strategy(strategy)
 
 
