@@ -836,10 +836,8 @@ def test_what_every_strategy_computes_from_sizes_is_gone(family, rank, window, t
 def test_a_file_that_is_refused_says_how_to_write_it(tmp_path):
     mxsame.export(ready(chain(same.Conv2D(4, 2, strides=2)), IMAGE), tmp_path / "net")
     result = convert(tmp_path / "net-symbol.json", tmp_path / "net.h5", "--shape", "1,3,15,12")
-    assert (
-        result.exit_code == 2
-        and "mxsame.export(net, path, (1, 3, 15, 12))" in result.output.split("Error: ")[1].splitlines()[0]
-    )
+    first_line = result.output.split("Error: ")[1].splitlines()[0]
+    assert result.exit_code == 2 and "mxsame.export(net, path, (1, 3, 15, 12))" in first_line
 
 
 def test_a_static_shape_of_a_keras_model_need_not_be_given(tmp_path):

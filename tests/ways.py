@@ -64,7 +64,7 @@ def by_layer(hybridize: Callable) -> Callable:
 def at_once(net):
     """Each size has the graph of its signature at its first call, in place of its eighth."""
     mxsame.hybridize(net, **STATIC)
-    _gluon.overridden_forward(net).make_cache(net).COMPILING_CALL = 1
+    _gluon.overridden_forward(net).make_cache().COMPILING_CALL = 1
 
 
 def by_inference(case, arrays, dtype, **layout):

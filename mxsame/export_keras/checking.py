@@ -23,6 +23,7 @@ from mxsame.port import from_keras
 from mxsame.progress import report
 from mxsame.validation import InvalidValue, check
 
+MXSAME = "mxsame.from_keras"  # what computes a file's outputs if no Keras can
 CANNOT_LOAD = 3  # the exit code of `SCRIPT` if Keras cannot be imported
 SCRIPT = """
 import os, pickle, sys
@@ -51,7 +52,7 @@ def compare(file: str, keras_file: KerasFile, exported: ExportedNet) -> str:
     def run(samples: List[Arrays]) -> Tuple[str, Iterable[Arrays]]:
         report("running the file with Keras")
         inputs = [[array.transpose(order) for array, order in zip(arrays, keras_file.orders)] for arrays in samples]
-        runtime, outputs = run_with_keras(file, inputs) or ("mxsame.from_keras", run_with_mxsame(file, inputs))
+        runtime, outputs = run_with_keras(file, inputs) or (MXSAME, run_with_mxsame(file, inputs))
         inverses = [np.argsort(order) for order in keras_file.output_orders]
         return runtime, [[array.transpose(axes) for array, axes in zip(arrays, inverses)] for arrays in outputs]
 

@@ -157,7 +157,7 @@ def to_keras(
         message = f"layers of a Keras model were written operator by operator: {'; '.join(keras_file.by_operators)}"
         warnings.warn(message, UserWarning, stacklevel=4)
     is_of_keras_2 = any(network.description.version == 2 for network in _networks(exported.net))
-    if path.endswith(".keras") and (checking.has_keras_2() or (is_of_keras_2 and compared_by == "mxsame.from_keras")):
+    if path.endswith(".keras") and (checking.has_keras_2() or (is_of_keras_2 and compared_by == checking.MXSAME)):
         message = "only Keras 3 loads this .keras file; for tf.keras 2, write one whose name ends in .h5"
         warnings.warn(message, UserWarning, stacklevel=4)
     for layer in filter(loses_frozen_state, keras_file.model.walk() if path.endswith(".keras") else ()):

@@ -35,7 +35,7 @@ def freeze(
     symbol, parameters, shapes = tracing.group([outputs, ends]), net.collect_params(), [*inputs.shapes.values()]
     errors.ShapeCheck(symbol, parameters).run(inputs.shapes, input_shape=shapes if shapes[1:] else shapes[0])
     context = tracing.contexts(parameters)[0]
-    graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, False, recorder.windows)
+    graph = Graph.of(symbol, values(parameters, context), inputs.shapes, context, casts=False, windows=recorder.windows)
     return graph, tracing.regroup(outputs, itertools.repeat(True)), recorder.calls
 
 

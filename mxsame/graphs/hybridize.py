@@ -48,8 +48,8 @@ def hybridize(net: AnyBlock, active: bool = True, max_graphs: int = 128, **flags
     active : bool
         False makes the net run imperatively again, as `net.hybridize(False)` does.
     max_graphs : int
-        How many graphs are kept; a new one replaces the least recently used. Five layers of stride 2 make at most 32
-        along an axis, and up to 32 * 32 if height and width vary independently.
+        How many graphs are kept; a new one replaces the least recently used. Five layers of stride 2 make at most
+        32 signatures along an axis, and up to 32 * 32 if height and width vary independently.
     flags
         Of `HybridBlock.hybridize`: static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size.
         With static_alloc, the first graph for inference and the first for training keep their memory between calls, and
@@ -133,12 +133,12 @@ class Dispatcher:
 
     def __call__(self, *args: Any) -> Any:
         caller = _gluon.caller_of(self)
-        net = self._net if caller is None else caller
+        if caller is not None and caller is not self._net:
+            return self._for_copy(caller)(*args)
+        net = self._net
         if self._given_flags is not _gluon.flags(net):
             _restore_forward(net)
             return self.__func__(net, *args)
-        if net is not self._net:
-            _gluon.override_forward(net, Dispatcher(net, self._max_graphs))  # also for calls of its `forward`
         key, arrays = tracing.call_key(args), args
         if key is None:
             arrays = tuple(tracing.flatten(args))
@@ -147,7 +147,7 @@ class Dispatcher:
                 return self.__func__(net, *args)
         cache, hook = _gluon.cache_and_hook(net)
         if type(cache) is not GraphCache or cache.net is not net:
-            cache = self.make_cache(net)
+            cache = self.make_cache()
         graph, is_new = cache.last.get(key), False
         if graph is None:
             graph, is_new = cache.find(args, arrays, key)
@@ -160,14 +160,21 @@ class Dispatcher:
                 raise
         return outputs
 
-    def make_cache(self, net: Any) -> GraphCache:
-        """Returns the graph cache of the net, or of a shallow copy; makes one unless another thread already has."""
+    def _for_copy(self, net: Any) -> Dispatcher:
+        """Gives a shallow copy of the net a dispatcher of its own, and returns it."""
+        dispatcher = Dispatcher(net, self._max_graphs)
+        dispatcher._given_flags = self._given_flags
+        _gluon.override_forward(net, dispatcher)
+        return dispatcher
+
+    def make_cache(self) -> GraphCache:
+        """Returns the net's graph cache; makes one unless another thread already has."""
         with self._MAKE_LOCK:
-            cache = cached_graphs(net)
+            cache = cached_graphs(self._net)
             if cache is None:
-                cache = GraphCache(net, dict(self._given_flags), self._max_graphs)
-                _gluon.drop_graph(net)  # a shallow copy has the original's
-                _gluon.set_cache(net, cache)
+                cache = GraphCache(self._net, dict(self._given_flags), self._max_graphs)
+                _gluon.drop_graph(self._net)  # a shallow copy has the original's
+                _gluon.set_cache(self._net, cache)
         return cache
 
 

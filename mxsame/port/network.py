@@ -108,11 +108,8 @@ class Network(HybridBlock):
     def matches_description(self) -> bool:
         """Whether it computes the same as the layers of its description with their weights."""
         are_top_level = all(len(path) == 1 for path in self._output_paths)
-        return (
-            not self.description.from_keras_mxnet
-            and are_top_level
-            and len(self.outputs) == len(self.description.outputs)
-        )
+        has_all_outputs = len(self.outputs) == len(self.description.outputs)
+        return are_top_level and has_all_outputs and not self.description.from_keras_mxnet
 
     def layer_state(self, path: Path) -> LayerState:
         """Returns what the build has recorded about a layer: its block, and the outputs of its calls."""

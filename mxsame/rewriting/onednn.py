@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 FUSES_WITH_NEXT = ("Convolution", "FullyConnected", "batch_norm", "add")  # kinds after which a fused chain may continue
 # Kinds that never continue a fused chain.
-NEVER_CONTINUE = (
-    "_backward_Activation",
-    "Convolution",
-    "Pooling",
-    "multiply",
-    "slice",
-    "slice_axis",
-    "subtract",
-)
+NEVER_CONTINUE = ("_backward_Activation", "Convolution", "Pooling", "multiply", "slice", "slice_axis", "subtract")
 SIGMOID_PRODUCT, MAX_AXES, FLOAT32 = "_backward_Activation", 5, np.float32
 MAX_KERNEL = 7  # the longest kernel of a depthwise convolution whose loops are unrolled in oneDNN
 SOFTMAX = ("softmax", "log_softmax")

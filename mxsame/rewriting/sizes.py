@@ -235,10 +235,8 @@ def _ends(graph: Graph, node: Node, constants: Collection[str]) -> Iterator[Tupl
 def _fit(node: Node, window: Any, size: int, data: np.ndarray, outputs: np.ndarray) -> Optional[Fit]:
     """Returns the window that reads from a source of this size what an operator reads of moved data, for the outputs
     that are selected; None if there is none."""
-    pool, counts_pads = (
-        node.attr("pool_type", "max") if node.op == "Pooling" else "",
-        node.attr("count_include_pad", True),
-    )
+    pool = node.attr("pool_type", "max") if node.op == "Pooling" else ""
+    counts_pads = node.attr("count_include_pad", True)
     repeats = pool == "max" or (pool == "avg" and max(node.attr("kernel")) <= 2 and not counts_pads)
     (low, high), length = window.padding, len(data)
     stride = window.stride * (abs(int(outputs[1] - outputs[0])) if len(outputs) > 1 else 1)
